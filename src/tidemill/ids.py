@@ -1,0 +1,68 @@
+"""Identities: tasks, partitions, processes.
+
+Decides how they are written and ordered (the order of Kafka's own classes); what they are used for is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from uuid import UUID
+
+_TASK_ID = re.compile(r"(\d+)_(\d+)\Z", re.ASCII)
+
+
+class TaskId(NamedTuple):
+    """A sub-topology and a partition, written ``1_0``; ordered by (sub-topology, partition) as numbers."""
+
+    subtopology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        match = _TASK_ID.match(text)
+        if match is None:
+            raise ValueError(f"not a task id: {text!r} (expected <sub-topology>_<partition>, such as 1_0)")
+        return cls(int(match[1]), int(match[2]))
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic, written ``topic-0`` as Kafka's logs do."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ProcessId(NamedTuple):
+    """One client (= instance = process), ordered as ``java.util.UUID.compareTo``: by two *signed* 64-bit halves.
+
+    So an id that begins with 8..f sorts before one that begins with 0..7.
+    """
+
+    most: int
+    least: int
+
+    @classmethod
+    def parse(cls, text: str) -> ProcessId:
+        return cls.of(UUID(text))
+
+    @classmethod
+    def of(cls, uuid: UUID) -> ProcessId:
+        return cls(_signed(uuid.int >> 64), _signed(uuid.int & 0xFFFFFFFFFFFFFFFF))
+
+    @property
+    def uuid(self) -> UUID:
+        return UUID(int=((self.most & 0xFFFFFFFFFFFFFFFF) << 64) | (self.least & 0xFFFFFFFFFFFFFFFF))
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+
+def _signed(half: int) -> int:
+    return half - (1 << 64) if half >> 63 else half

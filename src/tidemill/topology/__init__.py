@@ -1,0 +1,1 @@
+"""Topologies as values: nodes, graph, names, descriptions."""

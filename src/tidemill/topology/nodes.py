@@ -1,0 +1,216 @@
+"""The logical nodes of a topology: immutable values, made by the DSL, read by describe, the leader and the Spark compiler.
+
+Decides what a node says about itself. Leaves numbering into sub-topologies to ``graph``, names to ``naming``, text to
+``describe`` and execution to ``tidemill.spark``. Functions held here are opaque: nothing in this package calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+UserFunction = Callable[..., Any]
+
+
+class Serde(Protocol):
+    """How keys and values are written as bytes; the rest of the protocol is ``tidemill.dsl.serdes``'."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class StoreKind(Enum):
+    KEY_VALUE = "key_value"
+    TIMESTAMPED_KEY_VALUE = "timestamped_key_value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A state store: its kind, how its rows are written and whether it has a changelog.
+
+    ``source_topic`` is the source topic that serves as changelog (``topology.optimization``), else None.
+    """
+
+    name: str
+    kind: StoreKind
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    logged: bool = True
+    persistent: bool = True
+    caching: bool = True
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
+    source_topic: str | None = None
+
+
+# --- operations: what a processor node does ------------------------------------------------------------------------
+# Functions over (key, value) get and return PySpark Columns unless said otherwise.
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """``function(key, value) -> (key, value)``; changes the key."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class MapValues:
+    """``function(value) -> value`` or ``function(key, value) -> value``."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMap:
+    """``function(key, value) -> array of struct(key, value)``; changes the key."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapValues:
+    """``function(value)`` or ``function(key, value) -> array of values``."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Passes a record when ``predicate(key, value)`` is true (``negate``: when it is not)."""
+
+    predicate: UserFunction
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SelectKey:
+    """``function(key, value) -> key``; also what group_by inserts."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """``function(key, value)`` for its side effect, in a Python worker, on decoded values; passes everything on."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class PassThrough:
+    """Merge, and every other node that only forwards (KSTREAM-MERGE, KTABLE-TOSTREAM)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NullKeyFilter:
+    """The filter before a repartition sink: drops null keys, not counted as dropped records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The i-th child gets the records whose first true predicate is the i-th; ``default`` takes the rest if not None."""
+
+    predicates: tuple[UserFunction, ...]
+    children: tuple[str, ...]
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Counts the non-null values of each non-null key into ``store`` (values: long)."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``reducer(aggregate, value) -> aggregate`` on decoded values; the first value is the aggregate."""
+
+    store: str
+    reducer: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """``aggregator(key, value, aggregate) -> aggregate`` on decoded values, from ``initializer()``."""
+
+    store: str
+    initializer: UserFunction
+    aggregator: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """KTABLE-SOURCE: keeps the latest value of each key (null deletes); ``store`` None = not materialized."""
+
+    store: str | None
+
+
+Operation = (
+    Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | PassThrough | NullKeyFilter | Branch
+    | Count | Reduce | Aggregate | TableSource
+)
+STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource)
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode:
+    """Reads topics. Topic names of internal topics stand without the application id here and in describe()."""
+
+    name: str
+    topics: tuple[str, ...]
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    topic_pattern: str | None = None
+    offset_reset: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorNode:
+    name: str
+    operation: Operation
+    stores: tuple[str, ...] = ()
+    key_serde: Serde | None = None
+    """What the keys that leave this node are written with, where it is known (None: the default)."""
+    value_serde: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkNode:
+    """Writes a topic; ``topic`` stands without the application id where it is internal."""
+
+    name: str
+    topic: str
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+
+
+Node = SourceNode | ProcessorNode | SinkNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepartitionTopic:
+    """An internal topic to repartition through; ``partitions`` None = as many as its writers' largest source."""
+
+    name: str
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """A finished topology: nodes in insertion order, who feeds whom, stores and repartition topics, all by name."""
+
+    nodes: Mapping[str, Node]
+    parents: Mapping[str, tuple[str, ...]]
+    stores: Mapping[str, Store]
+    repartition_topics: Mapping[str, RepartitionTopic]
+    copartition_groups: tuple[frozenset[str], ...] = ()
+
+    def children(self, name: str) -> tuple[str, ...]:
+        """The nodes that ``name`` forwards to, in insertion order."""
+        return tuple(n for n, above in self.parents.items() if name in above)
