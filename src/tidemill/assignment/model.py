@@ -1,0 +1,125 @@
+"""What an assignor is given and what it answers: immutable values, keyed by task and process id.
+
+Decides the shapes only; every rule is in the assignors. Lags keep Kafka's numbers on the wire (-2 = running active
+here, -3 = unknown) but are never compared as such outside ``lag.py``'s claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+
+LATEST_OFFSET = -2
+"""Offset sum, and lag, of a task that runs as active here."""
+UNKNOWN_OFFSET_SUM = -3
+"""Offset sum, and lag, from a member too old to tell."""
+LONG_MAX = (1 << 63) - 1
+
+
+class RackStrategy(Enum):
+    NONE = "none"
+    MIN_TRAFFIC = "min_traffic"
+    BALANCE_SUBTOPOLOGY = "balance_subtopology"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentConfig:
+    """The settings of the same names (dots for underscores); costs None = the assignor's own default."""
+
+    acceptable_recovery_lag: int = 10_000
+    max_warmup_replicas: int = 2
+    num_standby_replicas: int = 0
+    probing_rebalance_interval_ms: int = 600_000
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+    rack_aware_assignment_strategy: RackStrategy = RackStrategy.NONE
+    rack_aware_assignment_traffic_cost: int | None = None
+    rack_aware_assignment_non_overlap_cost: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """What one member's subscription carried."""
+
+    member: str
+    owned_partitions: tuple[TopicPartition, ...] = ()
+    task_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One process: its threads and what it held before. ``lags`` may be sparse: a task without entry has lag = end offset."""
+
+    process_id: ProcessId
+    capacity: int
+    consumers: tuple[Consumer, ...] = ()
+    previous_active: frozenset[TaskId] = frozenset()
+    previous_standby: frozenset[TaskId] = frozenset()
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """Partitions of a task and where their replicas are (None = unknown), for rack-aware assignment; weights for ``balanced``."""
+
+    source_partitions: tuple[TopicPartition, ...] = ()
+    changelog_partitions: tuple[TopicPartition, ...] = ()
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationState:
+    """Everything that an assignor may look at (KIP-924's ApplicationState).
+
+    ``clients`` stand in the order in which Java put them into its hash map (it decides ties of the sticky assignors).
+    """
+
+    clients: tuple[Client, ...]
+    tasks: tuple[TaskId, ...]
+    stateful_tasks: frozenset[TaskId]
+    end_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
+    task_info: Mapping[TaskId, TaskInfo] = field(default_factory=dict)
+    partition_racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
+    config: AssignmentConfig = field(default_factory=AssignmentConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAssignment:
+    """``standby`` includes warm-ups, as on the wire; ``warmup`` names which of them are (a subset)."""
+
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    warmup: frozenset[TaskId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Why one task is where it is; ``source`` names the KIP's or the class's rule."""
+
+    task: TaskId
+    rule: str
+    candidates: tuple[tuple[ProcessId, int, int], ...]
+    """(client, lag, rank) in rank order."""
+    chosen: ProcessId | None
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """The answer for all clients; ``followup_needed`` asks for a probing rebalance. ``explain()`` builds the decisions."""
+
+    clients: Mapping[ProcessId, ClientAssignment]
+    followup_needed: bool
+    explain: Callable[[], Sequence[Decision]] = field(default=tuple, compare=False, repr=False)
+
+
+class Assignor(Protocol):
+    """One method, as in KIP-924; pure: the same state gives the same assignment."""
+
+    def assign(self, state: ApplicationState) -> Assignment: ...
