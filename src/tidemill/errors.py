@@ -18,6 +18,10 @@ class TopologyError(TidemillError):
     """The topology can't be built as written: change the program."""
 
 
+class SerdeError(TidemillError):
+    """Bytes can't be read, or a value can't be written, by the serde that was given: correct the serde or the data."""
+
+
 class AssignmentError(TidemillError):
     """No assignment can be made (missing source topic, copartitioning violated ...): the operator must act."""
 

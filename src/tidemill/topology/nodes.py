@@ -30,7 +30,8 @@ class StoreKind(Enum):
 class Store:
     """A state store: its kind, how its rows are written and whether it has a changelog.
 
-    ``source_topic`` is the source topic that serves as changelog (``topology.optimization``), else None.
+    ``source_topic`` is the source topic that serves as changelog (``topology.optimization``), else None; where it is
+    set nothing is logged, and ``logged`` is False.
     """
 
     name: str
@@ -57,9 +58,10 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class MapValues:
-    """``function(value) -> value`` or ``function(key, value) -> value``."""
+    """``function(value) -> value``, or ``function(key, value) -> value`` where ``takes_key``."""
 
     function: UserFunction
+    takes_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,10 @@ class FlatMap:
 
 @dataclass(frozen=True, slots=True)
 class FlatMapValues:
-    """``function(value)`` or ``function(key, value) -> array of values``."""
+    """``function(value) -> array of values``, or ``function(key, value) -> array of values`` where ``takes_key``."""
 
     function: UserFunction
+    takes_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,20 @@ class Peek:
     """``function(key, value)`` for its side effect, in a Python worker, on decoded values; passes everything on."""
 
     function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Foreach:
+    """``function(key, value)`` for its side effect, as Peek; nothing is forwarded."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """Writes ``[label]: key, value`` to standard output for each record; nothing is forwarded."""
+
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +160,41 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """KTABLE-SOURCE: keeps the latest value of each key (null deletes); ``store`` None = not materialized."""
+    """KTABLE-SOURCE and KSTREAM-TOTABLE: keep the latest value of each key (null deletes), drop null keys.
+
+    ``store`` None = not materialized: records only pass.
+    """
 
     store: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class TableFilter:
+    """KTABLE-FILTER: what ``predicate(key, value)`` refuses goes on as a tombstone; null values stay null.
+
+    ``negate`` as in Filter. ``store`` None = not materialized.
+    """
+
+    predicate: UserFunction
+    negate: bool = False
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableMapValues:
+    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. ``store`` None = not materialized."""
+
+    function: UserFunction
+    takes_key: bool = False
+    store: str | None = None
+
+
 Operation = (
-    Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | PassThrough | NullKeyFilter | Branch
-    | Count | Reduce | Aggregate | TableSource
+    Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | Foreach | Print | PassThrough
+    | NullKeyFilter | Branch | Count | Reduce | Aggregate | TableSource | TableFilter | TableMapValues
 )
-STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource)
+STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)
+"""What may use a store; the last three do only where their ``store`` is not None."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
