@@ -26,6 +26,10 @@ class AssignmentError(TidemillError):
     """No assignment can be made (missing source topic, copartitioning violated ...): the operator must act."""
 
 
+class WireFormatError(AssignmentError):
+    """The payload of another member can't be read, or one can't be written: see which member runs another format."""
+
+
 class EnvironmentProblem(TidemillError):
     """Something outside the program is missing or in the way (Java, jars, a port, a folder): exit code 2 in the CLI."""
 
