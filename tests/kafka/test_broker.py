@@ -1,0 +1,162 @@
+"""The owned broker: it serves, comes back, explains itself and never outlives its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill.errors import EnvironmentProblem
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.broker_plan import PortTakenError
+
+pytestmark = pytest.mark.broker
+
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from tidemill.kafka.broker import EmbeddedBroker
+try:
+    with EmbeddedBroker(environ=os.environ) as broker:
+        print(broker.pid, broker.data, flush=True)
+        time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def _until(claim: Callable[[], bool], limit_s: float = 10) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not claim():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _create(broker: EmbeddedBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+
+
+def _produce(broker: EmbeddedBroker, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def _values(broker: EmbeddedBroker, topic: str, expected: int) -> list[bytes]:
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "readers", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    values: list[bytes] = []
+    _until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected, 20)
+    consumer.close()
+    return values
+
+
+def test_records_survive_a_stop_and_a_kill_on_the_same_port(private_broker: Callable[..., EmbeddedBroker]) -> None:
+    broker = private_broker()
+    port = broker.port
+    _create(broker, "kept")
+    _produce(broker, "kept", b"first")
+    first_pid = broker.pid
+    broker.stop()
+    assert not broker.is_running
+    assert not psutil.pid_exists(first_pid)
+    broker.start()
+    _produce(broker, "kept", b"second")
+    second_pid = broker.pid
+    broker.kill()
+    assert not psutil.pid_exists(second_pid)
+    broker.start()
+    assert broker.port == port
+    assert _values(broker, "kept", 2) == [b"first", b"second"]
+
+
+def test_it_listens_on_the_loopback_interface_only(broker: EmbeddedBroker) -> None:
+    listening = [c for c in psutil.Process(broker.pid).net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    assert len(listening) == 2
+    assert {c.laddr.ip.removeprefix("::ffff:") for c in listening} == {"127.0.0.1"}
+
+
+def test_a_port_in_use_is_told(private_broker: Callable[..., EmbeddedBroker]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTakenError, match=rf"port {port} on 127\.0\.0\.1 is in use"):
+            private_broker(port=port)
+
+
+def test_a_folder_that_can_not_be_made_is_told(private_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentProblem, match=r"can't keep the broker's data in .*file/data: Not a directory"):
+        private_broker(data=tmp_path / "file" / "data")
+
+
+def test_two_brokers_on_one_folder_are_refused(private_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+    private_broker(data=tmp_path)
+    with pytest.raises(EnvironmentProblem, match="another broker uses the folder"):
+        private_broker(data=tmp_path)
+
+
+def test_a_setting_that_kafka_refuses_is_told_with_the_broker_s_own_words(
+    private_broker: Callable[..., EmbeddedBroker],
+) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"num\.network\.threads"):
+        private_broker(settings={"num.network.threads": "none"})
+
+
+def test_data_in_a_named_folder_stays_and_temporary_data_goes(tmp_path: Path) -> None:
+    with EmbeddedBroker(environ=os.environ) as temporary:
+        assert temporary.data.exists()
+    assert not temporary.data.exists()
+    with EmbeddedBroker(environ=os.environ, data=tmp_path) as kept:
+        pass
+    assert (kept.data / "data" / "meta.properties").exists()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_no_broker_and_no_data_outlives_its_owner(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid, data = owner.stdout.readline().split()
+        assert psutil.pid_exists(int(pid))
+        owner.send_signal(number)
+        owner.wait(30)
+    assert _until(lambda: not psutil.pid_exists(int(pid)))
+    assert _until(lambda: not Path(data).exists())
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends the broker with its guard on Linux only")
+def test_no_broker_outlives_its_guard() -> None:
+    with EmbeddedBroker(environ=os.environ) as broker:
+        java = psutil.Process(broker.pid)
+        java.parent().kill()
+        assert _until(lambda: not psutil.pid_exists(java.pid))
+        assert not broker.is_running
+
+
+@pytest.mark.fault
+def test_a_broker_that_is_killed_from_outside_is_seen_and_comes_back(
+    private_broker: Callable[..., EmbeddedBroker],
+) -> None:
+    broker = private_broker()
+    os.kill(broker.pid, signal.SIGKILL)
+    assert _until(lambda: not broker.is_running)
+    broker.start()
+    _create(broker, "after")

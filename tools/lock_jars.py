@@ -1,0 +1,66 @@
+"""Writes src/tidemill/kafka/jars.lock: every jar of every bundle, with its checksum.
+
+Run it after changing a version in BUNDLES: ``.venv/bin/python tools/lock_jars.py``. It lets Ivy resolve what the named
+roots need and records exactly that; the program itself then fetches only what is recorded, and resolves nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tidemill.kafka.jars import LOCK_FILE, ivy_jar
+from tidemill.kafka.java import java_candidates
+
+LOG4J = "2.25.4"  # what Kafka 4.3 itself brings: one version for all of log4j's parts
+LOGGING = [
+    f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J}",
+    f"org.apache.logging.log4j:log4j-core:{LOG4J}",
+]
+BUNDLES = {
+    "broker": ["org.apache.kafka:kafka_2.13:4.3.0", f"org.apache.logging.log4j:log4j-1.2-api:{LOG4J}", *LOGGING],
+    "kafka-streams": ["org.apache.kafka:kafka-streams:4.3.1", *LOGGING],
+}
+HEADER = """\
+# The jars that Tidemill fetches: bundle, group:artifact:version, sha256. Written by tools/lock_jars.py.
+"""
+
+
+def resolved(bundle: str, roots: list[str], java: Path) -> list[str]:
+    """The lines of one bundle, sorted."""
+    dependencies = "".join(
+        '<dependency org="{}" name="{}" rev="{}" conf="default->default"/>'.format(*root.split(":")) for root in roots
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        descriptor = Path(folder, "ivy.xml")
+        descriptor.write_text(
+            f'<ivy-module version="2.0"><info organisation="tidemill" module="{bundle}"/>'
+            f'<configurations><conf name="default"/></configurations>'
+            f"<dependencies>{dependencies}</dependencies></ivy-module>"
+        )
+        subprocess.run(
+            [
+                *(str(java), f"-Divy.default.ivy.user.dir={folder}/home", "-jar", str(ivy_jar())),
+                *("-ivy", str(descriptor), "-cache", f"{folder}/cache", "-types", "jar", "bundle"),
+                *("-confs", "default", "-retrieve", f"{folder}/lib/[organisation]/[artifact]/[revision].jar"),
+            ],
+            check=True,
+        )
+        return sorted(
+            f"{bundle} {jar.parts[-3]}:{jar.parts[-2]}:{jar.stem} {hashlib.sha256(jar.read_bytes()).hexdigest()}"
+            for jar in Path(folder, "lib").glob("*/*/*.jar")
+        )
+
+
+def main() -> None:
+    java = next(iter(java_candidates(os.environ)))
+    lines = [line for bundle, roots in BUNDLES.items() for line in resolved(bundle, roots, java)]
+    LOCK_FILE.write_text(HEADER + "\n".join(lines) + "\n")
+    print(f"{LOCK_FILE}: {len(lines)} jars")
+
+
+if __name__ == "__main__":
+    main()
