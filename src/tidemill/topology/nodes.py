@@ -1,4 +1,4 @@
-"""The logical nodes of a topology: immutable values, made by the DSL, read by describe, the leader and the Spark compiler.
+"""The nodes of a topology: immutable values, made by the DSL, read by describe, the leader and the Spark compiler.
 
 Decides what a node says about itself. Leaves numbering into sub-topologies to ``graph``, names to ``naming``, text to
 ``describe`` and execution to ``tidemill.spark``. Functions held here are opaque: nothing in this package calls them.
@@ -15,10 +15,24 @@ UserFunction = Callable[..., Any]
 
 
 class Serde(Protocol):
-    """How keys and values are written as bytes; the rest of the protocol is ``tidemill.dsl.serdes``'."""
+    """How keys and values are written as bytes; ``tidemill.dsl.serdes`` has them.
+
+    ``None`` is Kafka's null: every serde writes it as None and reads None as it.
+    """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name for configuration and messages: ``string``, ``long`` ..."""
+
+    @property
+    def sql_type(self) -> str:
+        """The Spark type of the values, as DDL text."""
+
+    def serialize(self, value: Any) -> bytes | None:
+        """The bytes of a value; SerdeError where the value is not of the serde's type."""
+
+    def deserialize(self, data: bytes | None) -> Any:
+        """The value of the bytes; SerdeError where they can't be read."""
 
 
 class StoreKind(Enum):
@@ -127,7 +141,7 @@ class NullKeyFilter:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The i-th child gets the records whose first true predicate is the i-th; ``default`` takes the rest if not None."""
+    """The i-th child gets the records whose first true predicate is the i-th; ``default``, if not None, the rest."""
 
     predicates: tuple[UserFunction, ...]
     children: tuple[str, ...]

@@ -1,0 +1,26 @@
+"""Tidemill: Kafka Streams' programming and availability model for Python, with Apache Spark as the engine.
+
+``KafkaStreams`` needs Spark and is loaded on first use; everything else of the public interface does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidemill.dsl.builder import StreamsBuilder
+from tidemill.dsl.materialized import Materialized
+from tidemill.dsl.serdes import Serdes
+from tidemill.topology.nodes import Topology
+
+if TYPE_CHECKING:
+    from tidemill.runtime.application import KafkaStreams
+
+__all__ = ["KafkaStreams", "Materialized", "Serdes", "StreamsBuilder", "Topology"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "KafkaStreams":
+        from tidemill.runtime.application import KafkaStreams
+
+        return KafkaStreams
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,85 @@
+"""What the operators accept: functions by their arguments, serdes, topics. Each refusal names the operator.
+
+Looks at signatures only; no function of the user is called.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tidemill.errors import TopologyError
+from tidemill.topology.naming import legal_name
+from tidemill.topology.nodes import Serde, UserFunction
+
+
+def function_of(function: UserFunction, expected: tuple[str, ...], operator: str) -> UserFunction:
+    """``function`` if it can be called with these arguments, else TopologyError."""
+    if not _accepts(_signature(function, expected, operator), len(expected)):
+        raise _wrong_arguments(function, f"({', '.join(expected)})", operator)
+    return function
+
+
+def takes_key(function: UserFunction, operator: str) -> bool:
+    """Whether a function of values wants the key too: if it needs two arguments, or can't take only one."""
+    signature = _signature(function, ("value",), operator)
+    if _accepts(signature, 1):
+        return False
+    if not _accepts(signature, 2):
+        raise _wrong_arguments(function, "(value) or (key, value)", operator)
+    return True
+
+
+def serde_or_none(serde: Any, what: str) -> Serde | None:
+    """``serde`` if it is one or None, else TopologyError."""
+    if serde is None or all(hasattr(serde, part) for part in ("name", "sql_type", "serialize", "deserialize")):
+        found: Serde | None = serde
+        return found
+    raise TopologyError(f"{what}: {serde!r} is not a serde; give one of Serdes, such as Serdes.string()")
+
+
+def topic_names(topics: str | Iterable[str], operator: str) -> tuple[str, ...]:
+    """One topic or several, each once and legal; TopologyError if there are none."""
+    names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not names:
+        raise TopologyError(f"{operator}: no topic given; give at least one")
+    return tuple(legal_name(name, "a topic") for name in names)
+
+
+def pattern_text(pattern: re.Pattern[str]) -> str:
+    """The text of a pattern of topics; flags can't be sent to a broker and are refused."""
+    if not isinstance(pattern.pattern, str) or pattern.flags & ~re.UNICODE:
+        raise TopologyError(f"stream: the pattern {pattern.pattern!r} must be text without flags")
+    return pattern.pattern
+
+
+def _signature(function: Any, expected: tuple[str, ...], operator: str) -> inspect.Signature | None:
+    if not callable(function):
+        raise TopologyError(
+            f"{operator}: expected a function of ({', '.join(expected)}), got {function!r} of type"
+            f" {type(function).__name__}"
+        )
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # some callables written in C do not say
+        return None
+
+
+def _accepts(signature: inspect.Signature | None, count: int) -> bool:
+    if signature is None:
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def _wrong_arguments(function: UserFunction, expected: str, operator: str) -> TopologyError:
+    name = getattr(function, "__name__", repr(function))
+    return TopologyError(
+        f"{operator}: the function {name}{inspect.signature(function)} can't be called with {expected}; give it these"
+        " arguments"
+    )

@@ -1,0 +1,97 @@
+"""KGroupedStream: a stream whose records are grouped by key, to be counted, reduced or aggregated into a table.
+
+Decides the order in which names are taken (store, then operator, then repartition) and when a repartition is shared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidemill.dsl.arguments import function_of, serde_or_none
+from tidemill.dsl.materialized import Materialized, materialized, store_of
+from tidemill.dsl.recorder import Recorder
+from tidemill.dsl.repartition import repartition_node
+from tidemill.dsl.serdes import Serdes
+from tidemill.dsl.table import KTable
+from tidemill.topology.logical import LogicalNode, Process
+from tidemill.topology.nodes import Aggregate, Count, Operation, Reduce, Serde, Store, UserFunction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KGroupedStream:
+    """A grouped stream. ``group_name`` names the repartition topic, if one is needed."""
+
+    recorder: Recorder
+    node: int
+    group_name: str | None
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    repartition_required: bool = False
+    shared_repartition: list[int] = field(default_factory=list)
+    """The repartition of a named group, once it is made: all aggregations of the group share it."""
+
+    def count(self, *, store: str | Materialized | None = None, name: str | None = None) -> KTable:
+        """The number of records of each key, as a long. Records with a null key or a null value don't count."""
+        asked = materialized(store, "count")
+        if asked is not None and asked.name is None:
+            self.recorder.take_index()  # Kafka Streams takes two indexes for a store that is described but not named
+        kept = store_of(self.recorder, asked, "KSTREAM-AGGREGATE-", key=self.key_serde, value=Serdes.long())
+        return self._aggregated("KSTREAM-AGGREGATE-", Count(kept.name), kept, asked, name)
+
+    def reduce(
+        self, reducer: UserFunction, *, store: str | Materialized | None = None, name: str | None = None
+    ) -> KTable:
+        """``reducer(aggregate, value)`` over the values of each key; the first value is the first aggregate.
+
+        Called with Python values, unless it is a PySpark or pandas UDF. Null keys and values are dropped; a null
+        result deletes the key.
+        """
+        function_of(reducer, ("aggregate", "value"), "reduce")
+        asked = materialized(store, "reduce")
+        kept = store_of(self.recorder, asked, "KSTREAM-REDUCE-", key=self.key_serde, value=self.value_serde)
+        return self._aggregated("KSTREAM-REDUCE-", Reduce(kept.name, reducer), kept, asked, name)
+
+    def aggregate(
+        self,
+        initializer: UserFunction,
+        aggregator: UserFunction,
+        *,
+        store: str | Materialized | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """``aggregator(key, value, aggregate)`` over the values of each key, from ``initializer()``.
+
+        ``value`` is the serde of the aggregate. Called with Python values; nulls as in ``reduce``.
+        """
+        function_of(initializer, (), "aggregate: initializer")
+        function_of(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
+        asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
+        kept = store_of(self.recorder, asked, "KSTREAM-AGGREGATE-", key=self.key_serde)
+        operation = Aggregate(kept.name, initializer, aggregator)
+        return self._aggregated("KSTREAM-AGGREGATE-", operation, kept, asked, name)
+
+    def _aggregated(
+        self, prefix: str, operation: Operation, kept: Store, asked: Materialized | None, name: str | None
+    ) -> KTable:
+        made = self.recorder.node_name(prefix, name)
+        parent = self._repartitioned(kept) if self.repartition_required else self.node
+        effect = Process(operation=operation, store=kept, key_serde=kept.key_serde, value_serde=kept.value_serde)
+        node = self.recorder.add(LogicalNode(name=made, effect=effect), parent)
+        return KTable(
+            recorder=self.recorder, node=node, name=made, key_serde=kept.key_serde, value_serde=kept.value_serde,
+            store_name=kept.name if asked is not None and asked.name is not None else None,
+        )
+
+    def _repartitioned(self, kept: Store) -> int:
+        prefix = kept.name if self.group_name is None else self.group_name
+        through = repartition_node(
+            self.recorder, prefix, key=self.key_serde, value=self.value_serde, mergeable=True
+        )
+        if self.group_name is not None and self.shared_repartition:
+            self.recorder.add_again(self.shared_repartition[0])
+            return self.shared_repartition[0]
+        made = self.recorder.add(through, self.node)
+        if self.group_name is not None:
+            self.shared_repartition.append(made)
+        return made

@@ -1,0 +1,57 @@
+"""The recorder: the one thing of a builder that changes while a program is written.
+
+Decides names (the counter that every operator advances, named or not, as in Kafka Streams) and keeps the logical graph
+so far. Calls no function of the user. Leaves what the graph becomes to ``tidemill.topology``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidemill.topology.logical import LogicalGraph, LogicalNode, added, changed, moved_last
+from tidemill.topology.naming import legal_name, numbered
+
+
+class Recorder:
+    """The counter and the logical graph of one builder."""
+
+    __slots__ = ("_graph", "_index")
+
+    def __init__(self) -> None:
+        self._graph, self._index = LogicalGraph(), 0
+
+    @property
+    def graph(self) -> LogicalGraph:
+        """What was recorded so far; a value, it does not change later."""
+        return self._graph
+
+    def take_index(self, count: int = 1) -> int:
+        """The next index of the counter, which moves on by ``count``."""
+        index = self._index
+        self._index += count
+        return index
+
+    def node_name(self, prefix: str, given: str | None, *, suffix: str = "") -> str:
+        """The name of a node: the given one (with ``suffix``), or ``prefix`` and the next index.
+
+        The index is used up in either case, so that naming one operator does not rename the others.
+        """
+        index = self.take_index()
+        return numbered(prefix, index) if given is None else legal_name(given + suffix, "an operator")
+
+    def store_name(self, prefix: str) -> str:
+        """A generated store name: ``KSTREAM-AGGREGATE-STATE-STORE-0000000003``."""
+        return numbered(f"{prefix}STATE-STORE-", self.take_index())
+
+    def add(self, node: LogicalNode, *parents: int) -> int:
+        """Records an operator below its parents; its id."""
+        self._graph, made = added(self._graph, node, parents)
+        return made
+
+    def add_again(self, node: int) -> None:
+        """Records that an operator was linked once more: it is written later."""
+        self._graph = moved_last(self._graph, node)
+
+    def change(self, node: int, change: Callable[[LogicalNode], LogicalNode]) -> None:
+        """Replaces an operator by what ``change`` makes of it."""
+        self._graph = changed(self._graph, node, change)

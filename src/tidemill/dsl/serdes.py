@@ -1,0 +1,219 @@
+"""Serdes: how keys and values become bytes, and back, exactly as Kafka's own serializers do.
+
+Decides the bytes and the Spark type of each kind. Leaves where a serde applies to the DSL, and what happens to records
+that can't be read to the runtime. The Catalyst expressions of ``tidemill.spark`` must agree with what stands here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import struct
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tidemill.dsl.json_schema import JsonType, StructType, parse_schema, read_json, write_json
+from tidemill.errors import ConfigError, SerdeError
+from tidemill.topology.nodes import Serde
+
+
+@dataclass(frozen=True, slots=True)
+class StringSerde:
+    """UTF-8 text. Reading never fails: malformed bytes become U+FFFD, as in Java."""
+
+    name: ClassVar[str] = "string"
+    sql_type: ClassVar[str] = "string"
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise _wrong_type(self.name, value, "str")
+        return value.encode("utf-8", "replace")
+
+    def deserialize(self, data: bytes | None) -> str | None:
+        return None if data is None else bytes(data).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSerde:
+    """The bytes themselves."""
+
+    name: ClassVar[str] = "bytes"
+    sql_type: ClassVar[str] = "binary"
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise _wrong_type(self.name, value, "bytes")
+        return bytes(value)
+
+    def deserialize(self, data: bytes | None) -> bytes | None:
+        return None if data is None else bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumberSerde:
+    """A signed whole number of ``width`` bytes, big-endian."""
+
+    name: str
+    sql_type: str
+    width: int
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _wrong_type(self.name, value, "int")
+        try:
+            return value.to_bytes(self.width, "big", signed=True)
+        except OverflowError:
+            raise SerdeError(
+                f"{self.name}: {value} does not fit in {self.width} bytes; keep it within"
+                f" -2^{8 * self.width - 1} .. 2^{8 * self.width - 1} - 1"
+            ) from None
+
+    def deserialize(self, data: bytes | None) -> int | None:
+        if data is None:
+            return None
+        _check_length(self.name, data, self.width)
+        return int.from_bytes(data, "big", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleSerde:
+    """An IEEE 754 double of 8 bytes, big-endian; every NaN is written as Java's canonical one."""
+
+    name: ClassVar[str] = "double"
+    sql_type: ClassVar[str] = "double"
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise _wrong_type(self.name, value, "float")
+        try:
+            number = float(value)
+        except OverflowError:
+            raise SerdeError("double: the whole number is too large for a double") from None
+        return _CANONICAL_NAN if number != number else struct.pack(">d", number)
+
+    def deserialize(self, data: bytes | None) -> float | None:
+        if data is None:
+            return None
+        _check_length(self.name, data, 8)
+        number: float = struct.unpack(">d", data)[0]
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSerde:
+    """UTF-8 JSON text of one object, with the fields of a schema; values are dicts.
+
+    Missing fields are read as None and None is not written; fields outside the schema are ignored when read.
+    """
+
+    schema: str
+    name: ClassVar[str] = "json"
+    _type: StructType = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_type", parse_schema(self.schema))
+
+    @property
+    def sql_type(self) -> str:
+        return self._type.ddl
+
+    @property
+    def type(self) -> JsonType:
+        """The schema, parsed."""
+        return self._type
+
+    def serialize(self, value: Any) -> bytes | None:
+        return None if value is None else write_json(value, self._type)
+
+    def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
+        return None if data is None else read_json(bytes(data), self._type)
+
+
+_CANONICAL_NAN = bytes.fromhex("7ff8000000000000")
+_STRING, _BYTES, _DOUBLE = StringSerde(), BytesSerde(), DoubleSerde()
+_LONG, _INTEGER = WholeNumberSerde("long", "bigint", 8), WholeNumberSerde("integer", "int", 4)
+
+
+class Serdes:
+    """The serdes that there are, named as in ``org.apache.kafka.common.serialization.Serdes``."""
+
+    @staticmethod
+    def string() -> StringSerde:
+        """UTF-8 text."""
+        return _STRING
+
+    @staticmethod
+    def bytes() -> BytesSerde:
+        """Raw bytes."""
+        return _BYTES
+
+    @staticmethod
+    def long() -> WholeNumberSerde:
+        """Eight bytes, signed, big-endian."""
+        return _LONG
+
+    @staticmethod
+    def integer() -> WholeNumberSerde:
+        """Four bytes, signed, big-endian."""
+        return _INTEGER
+
+    @staticmethod
+    def double() -> DoubleSerde:
+        """An IEEE 754 double, big-endian."""
+        return _DOUBLE
+
+    @staticmethod
+    def json(schema_ddl: str) -> JsonSerde:
+        """JSON objects with these fields, given as Spark DDL: ``"user string, amount double, tags array<string>"``."""
+        return JsonSerde(schema_ddl)
+
+
+_BY_NAME: dict[str, Serde] = {
+    "string": _STRING, "bytes": _BYTES, "long": _LONG, "integer": _INTEGER, "double": _DOUBLE,
+}
+_JAVA_PREFIX = "org.apache.kafka.common.serialization.Serdes$"
+_BY_JAVA_CLASS: dict[str, Serde] = {
+    "StringSerde": _STRING, "BytesSerde": _BYTES, "ByteArraySerde": _BYTES, "LongSerde": _LONG,
+    "IntegerSerde": _INTEGER, "DoubleSerde": _DOUBLE,
+}
+
+
+def serde_by_name(text: str) -> Serde:
+    """The serde that a setting names (``default.key.serde``): ``string``, or Kafka's Java class.
+
+    ``json:<schema>`` gives a JSON serde. ConfigError for anything else.
+    """
+    name = text.strip()
+    if name.startswith("json:"):
+        return JsonSerde(name.removeprefix("json:"))
+    found = _BY_NAME.get(name.lower()) or _BY_JAVA_CLASS.get(name.removeprefix(_JAVA_PREFIX))
+    if found is not None:
+        return found
+    known = [*_BY_NAME, *(_JAVA_PREFIX + java for java in _BY_JAVA_CLASS)]
+    nearest = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise ConfigError(
+        f"unknown serde {text!r}: expected one of {', '.join(_BY_NAME)}, json:<schema>, or Kafka's class"
+        f" {_JAVA_PREFIX}StringSerde and the like{hint}"
+    )
+
+
+def _wrong_type(name: str, value: object, expected: str) -> SerdeError:
+    return SerdeError(
+        f"{name}: can't write a value of type {type(value).__name__}, expected {expected};"
+        " give the operator or the topic the serde of its values"
+    )
+
+
+def _check_length(name: str, data: bytes, expected: int) -> None:
+    if len(data) != expected:
+        raise SerdeError(
+            f"{name}: found {len(data)} bytes, expected {expected}; the topic holds other data than this serde's"
+        )

@@ -1,0 +1,258 @@
+"""KStream: a stream of records, each an event of its own.
+
+Decides the name, the serdes and the need to repartition of each operator's result, as Kafka Streams does. Functions
+get and return PySpark Columns unless an operator says otherwise; nothing here calls them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemill.dsl.arguments import function_of, serde_or_none, takes_key, topic_names
+from tidemill.dsl.branches import BranchedKStream
+from tidemill.dsl.grouped import KGroupedStream
+from tidemill.dsl.materialized import Materialized, materialized, store_of
+from tidemill.dsl.recorder import Recorder
+from tidemill.dsl.repartition import repartition_node
+from tidemill.dsl.table import KTable
+from tidemill.errors import TopologyError
+from tidemill.topology import nodes as op
+from tidemill.topology.logical import LogicalNode, Process, Sink
+from tidemill.topology.naming import legal_name
+from tidemill.topology.nodes import Serde, UserFunction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KStream:
+    """A stream: a place in the graph, and what is known of the records that pass there.
+
+    ``repartition_required``: the key was changed and records are not yet where their new keys belong.
+    """
+
+    recorder: Recorder
+    node: int
+    name: str
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    repartition_required: bool = False
+
+    # --- one record in, any number out ---
+
+    def map(self, function: UserFunction, *, name: str | None = None) -> KStream:
+        """Each record becomes ``function(key, value) -> (key, value)``."""
+        function_of(function, ("key", "value"), "map")
+        return self._rekeyed("KSTREAM-MAP-", op.Map(function), name)
+
+    def map_values(self, function: UserFunction, *, name: str | None = None) -> KStream:
+        """Each value becomes ``function(value)`` or ``function(key, value)``; keys stay."""
+        operation = op.MapValues(function, takes_key(function, "map_values"))
+        return self._revalued("KSTREAM-MAPVALUES-", operation, name)
+
+    def flat_map(self, function: UserFunction, *, name: str | None = None) -> KStream:
+        """Each record becomes the records of ``function(key, value) -> array of struct(key, value)``."""
+        function_of(function, ("key", "value"), "flat_map")
+        return self._rekeyed("KSTREAM-FLATMAP-", op.FlatMap(function), name)
+
+    def flat_map_values(self, function: UserFunction, *, name: str | None = None) -> KStream:
+        """Each value becomes the values of ``function(value)`` or ``function(key, value) -> array``; keys stay."""
+        operation = op.FlatMapValues(function, takes_key(function, "flat_map_values"))
+        return self._revalued("KSTREAM-FLATMAPVALUES-", operation, name)
+
+    def filter(self, predicate: UserFunction, *, name: str | None = None) -> KStream:
+        """Keeps the records for which ``predicate(key, value)`` is true."""
+        function_of(predicate, ("key", "value"), "filter")
+        return self._same("KSTREAM-FILTER-", op.Filter(predicate), name)
+
+    def filter_not(self, predicate: UserFunction, *, name: str | None = None) -> KStream:
+        """Drops the records for which ``predicate(key, value)`` is true."""
+        function_of(predicate, ("key", "value"), "filter_not")
+        return self._same("KSTREAM-FILTER-", op.Filter(predicate, negate=True), name)
+
+    def select_key(self, function: UserFunction, *, name: str | None = None) -> KStream:
+        """Each key becomes ``function(key, value)``; values stay."""
+        function_of(function, ("key", "value"), "select_key")
+        return self._rekeyed("KSTREAM-KEY-SELECT-", op.SelectKey(function), name, value=self.value_serde)
+
+    def peek(self, function: UserFunction, *, name: str | None = None) -> KStream:
+        """Calls ``function(key, value)`` with each record's Python values and passes the record on."""
+        function_of(function, ("key", "value"), "peek")
+        return self._same("KSTREAM-PEEK-", op.Peek(function), name)
+
+    # --- ends ---
+
+    def foreach(self, function: UserFunction, *, name: str | None = None) -> None:
+        """Calls ``function(key, value)`` with each record's Python values; the stream ends here."""
+        function_of(function, ("key", "value"), "foreach")
+        self._same("KSTREAM-FOREACH-", op.Foreach(function), name)
+
+    def print(self, *, label: str | None = None, name: str | None = None) -> None:
+        """Prints ``[label]: key, value`` for each record (label: the name of the node above); the stream ends here."""
+        self._same("KSTREAM-PRINTER-", op.Print(self.name if label is None else label), name)
+
+    def to(
+        self, topic: str, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> None:
+        """Writes a topic, with these serdes or else with what is known of the stream's."""
+        (target,) = topic_names(topic, "to") if isinstance(topic, str) else (legal_name(topic, "a topic"),)
+        key, value = serde_or_none(key, "to: key"), serde_or_none(value, "to: value")
+        made = self.recorder.node_name("KSTREAM-SINK-", name)
+        self.recorder.add(LogicalNode(name=made, effect=Sink(
+            topic=target, key_serde=key or self.key_serde, value_serde=value or self.value_serde
+        )), self.node)
+
+    # --- several streams ---
+
+    def merge(self, other: KStream, *, name: str | None = None) -> KStream:
+        """The records of both streams; between them there is no order. Serdes stay known where both have the same."""
+        if not isinstance(other, KStream):
+            raise TopologyError(f"merge: expected a stream, got {other!r}")
+        if other.recorder is not self.recorder:
+            raise TopologyError("merge: the other stream belongs to another StreamsBuilder; build both with one")
+        made = self.recorder.node_name("KSTREAM-MERGE-", name)
+        key = self.key_serde if self.key_serde == other.key_serde else None
+        value = self.value_serde if self.value_serde == other.value_serde else None
+        effect = Process(operation=op.PassThrough(), key_serde=key, value_serde=value)
+        node = self.recorder.add(LogicalNode(name=made, effect=effect, merges=True), self.node, other.node)
+        return KStream(
+            recorder=self.recorder, node=node, name=made, key_serde=key, value_serde=value,
+            repartition_required=self.repartition_required or other.repartition_required,
+        )
+
+    def split(self, *, name: str | None = None) -> BranchedKStream[KStream]:
+        """Sends each record to the first branch whose predicate it satisfies; go on with ``.branch(...)``."""
+        made = self.recorder.node_name("KSTREAM-BRANCH-", name)
+        effect = Process(operation=op.Branch((), ()), key_serde=self.key_serde, value_serde=self.value_serde)
+        node = self.recorder.add(LogicalNode(name=made, effect=effect), self.node)
+        return BranchedKStream(recorder=self.recorder, node=node, name=made, stream_at=self._at)
+
+    # --- through topics, into tables ---
+
+    def repartition(
+        self,
+        *,
+        name: str | None = None,
+        partitions: int | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+    ) -> KStream:
+        """Sends the stream through an internal topic, of ``partitions`` partitions or as many as its sources have.
+
+        Records with a null key are dropped.
+        """
+        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+            raise TopologyError(f"repartition: partitions must be a whole number from 1 on, got {partitions!r}")
+        key = serde_or_none(key, "repartition: key") or self.key_serde
+        value = serde_or_none(value, "repartition: value") or self.value_serde
+        if name is None:
+            prefix = self.recorder.node_name("KSTREAM-REPARTITION-", None)
+        else:
+            prefix = legal_name(name, "a repartition")
+        made = repartition_node(
+            self.recorder, prefix, key=key, value=value, partitions=partitions, mergeable=False
+        )
+        node = self.recorder.add(made, self.node)
+        return KStream(recorder=self.recorder, node=node, name=made.name, key_serde=key, value_serde=value)
+
+    def group_by(
+        self,
+        function: UserFunction,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KGroupedStream:
+        """Groups by ``function(key, value)``, as new keys; records with a null key are dropped on the way."""
+        function_of(function, ("key", "value"), "group_by")
+        rekeyed = self._rekeyed(
+            "KSTREAM-KEY-SELECT-", op.SelectKey(function), name,
+            key=serde_or_none(key, "group_by: key"),
+            value=serde_or_none(value, "group_by: value") or self.value_serde,
+        )
+        return rekeyed._grouped(name)
+
+    def group_by_key(
+        self, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> KGroupedStream:
+        """Groups by the keys as they are; goes through a repartition topic only if keys were changed before."""
+        known = self._at(
+            self.node, self.name,
+            key=serde_or_none(key, "group_by_key: key") or self.key_serde,
+            value=serde_or_none(value, "group_by_key: value") or self.value_serde,
+        )
+        return known._grouped(None if name is None else legal_name(name, "a group"))
+
+    def to_table(
+        self,
+        *,
+        store: str | Materialized | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Reads the stream as the changes of a table; a null value deletes. Null keys are dropped."""
+        asked = materialized(store, "to_table", key=key, value=value)
+        made = self.recorder.node_name("KSTREAM-TOTABLE-", name)
+        kept = store_of(self.recorder, asked, "KSTREAM-TOTABLE-", key=self.key_serde, value=self.value_serde)
+        parent = self.node
+        if self.repartition_required:
+            through = repartition_node(
+                self.recorder, made, key=kept.key_serde, value=kept.value_serde, mergeable=True
+            )
+            parent = self.recorder.add(through, self.node)
+        queryable = asked is not None and asked.name is not None
+        effect = Process(
+            operation=op.TableSource(kept.name if queryable else None), store=kept if queryable else None,
+            key_serde=kept.key_serde, value_serde=kept.value_serde,
+        )
+        node = self.recorder.add(LogicalNode(name=made, effect=effect), parent)
+        return KTable(
+            recorder=self.recorder, node=node, name=made, key_serde=kept.key_serde, value_serde=kept.value_serde,
+            store_name=kept.name if queryable else None,
+        )
+
+    # --- how results are made ---
+
+    def _at(
+        self, node: int, name: str, *, key: Serde | None = None, value: Serde | None = None
+    ) -> KStream:
+        """A stream at another place, that has to be repartitioned if this one has."""
+        return KStream(
+            recorder=self.recorder, node=node, name=name, key_serde=key, value_serde=value,
+            repartition_required=self.repartition_required,
+        )
+
+    def _same(self, prefix: str, operation: op.Operation, name: str | None) -> KStream:
+        made = self.recorder.node_name(prefix, name)
+        effect = Process(operation=operation, key_serde=self.key_serde, value_serde=self.value_serde)
+        node = self.recorder.add(LogicalNode(name=made, effect=effect), self.node)
+        return self._at(node, made, key=self.key_serde, value=self.value_serde)
+
+    def _revalued(self, prefix: str, operation: op.Operation, name: str | None) -> KStream:
+        made = self.recorder.node_name(prefix, name)
+        effect = Process(operation=operation, key_serde=self.key_serde)
+        node = self.recorder.add(LogicalNode(name=made, effect=effect, changes_value=True), self.node)
+        return self._at(node, made, key=self.key_serde)
+
+    def _rekeyed(
+        self,
+        prefix: str,
+        operation: op.Operation,
+        name: str | None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+    ) -> KStream:
+        made = self.recorder.node_name(prefix, name)
+        effect = Process(operation=operation, key_serde=key, value_serde=value)
+        node = self.recorder.add(LogicalNode(name=made, effect=effect, changes_key=True), self.node)
+        return KStream(
+            recorder=self.recorder, node=node, name=made, key_serde=key, value_serde=value, repartition_required=True
+        )
+
+    def _grouped(self, name: str | None) -> KGroupedStream:
+        return KGroupedStream(
+            recorder=self.recorder, node=self.node, group_name=name, key_serde=self.key_serde,
+            value_serde=self.value_serde, repartition_required=self.repartition_required,
+        )
+
+

@@ -1,0 +1,68 @@
+"""Names of nodes, stores and internal topics, as Kafka Streams gives them.
+
+Decides spelling and which names are legal; the counter is the DSL's. Source: the published describe() texts, and
+``Named`` and ``Topic`` of Kafka for what is legal.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tidemill.errors import TopologyError
+
+REPARTITION_SUFFIX = "-repartition"
+CHANGELOG_SUFFIX = "-changelog"
+MAX_NAME_LENGTH = 249
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+\Z")
+_GENERATED_STREAM_NAME = re.compile(r"KSTREAM.*-[0-9]{10}\Z")
+
+
+def numbered(prefix: str, index: int) -> str:
+    """``KSTREAM-MAP-`` and 3 -> ``KSTREAM-MAP-0000000003``."""
+    return f"{prefix}{index:010d}"
+
+
+def repartition_topic(prefix: str) -> str:
+    """The repartition topic of a store, group or repartition, without the application id."""
+    return prefix if prefix.endswith(REPARTITION_SUFFIX) else prefix + REPARTITION_SUFFIX
+
+
+def repartition_nodes(prefix: str, first_index: int) -> tuple[str, str, str]:
+    """The names of the sink, filter and source of a repartition; they use three indexes whatever they are called."""
+    if _GENERATED_STREAM_NAME.match(prefix):
+        return (
+            numbered("KSTREAM-SINK-", first_index),
+            numbered("KSTREAM-FILTER-", first_index + 1),
+            numbered("KSTREAM-SOURCE-", first_index + 2),
+        )
+    topic = repartition_topic(prefix)
+    return f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
+
+
+def internal_topic(application_id: str, topic: str) -> str:
+    """The broker's name of a repartition topic: ``<application.id>-<name>-repartition``."""
+    return f"{application_id}-{topic}"
+
+
+def changelog_topic(application_id: str, store: str) -> str:
+    """The broker's name of a store's changelog: ``<application.id>-<store>-changelog``."""
+    return f"{application_id}-{store}{CHANGELOG_SUFFIX}"
+
+
+def legal_name(name: str, what: str) -> str:
+    """``name`` if it may name a node, a store or a topic; else TopologyError. ``what`` says what it names."""
+    problem = None
+    if not isinstance(name, str):
+        problem = f"it is of type {type(name).__name__}, not text"
+    elif not name:
+        problem = "it is empty"
+    elif name in (".", ".."):
+        problem = "'.' and '..' are taken"
+    elif len(name) > MAX_NAME_LENGTH:
+        problem = f"it has {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
+    elif not _LEGAL.match(name):
+        problem = "only ASCII letters, digits, '.', '_' and '-' are allowed"
+    if problem is not None:
+        raise TopologyError(f"{name!r} can't be the name of {what}: {problem}; choose another name")
+    return name
