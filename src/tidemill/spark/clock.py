@@ -1,0 +1,53 @@
+"""The wall clock of a static plan: now-like functions as a column of the source rows.
+
+Spark computes ``current_timestamp()`` once per plan, and a plan here lives for weeks. So while a user's function builds its
+expressions, PySpark's now-like functions give the batch's wall clock instead; what still gets through (an expression in SQL
+text, a name imported earlier) is refused by ``plan_check``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+_LOCK = threading.RLock()
+
+
+def wall_clock() -> Column:
+    """The wall clock of the micro-batch as a timestamp."""
+    return F.timestamp_millis(F.col("wall"))
+
+
+def _wall_date() -> Column:
+    return F.to_date(wall_clock())
+
+
+def _wall_local() -> Column:
+    return wall_clock().cast("timestamp_ntz")
+
+
+_REPLACED: dict[str, Callable[[], Column]] = {
+    "current_timestamp": wall_clock,
+    "now": wall_clock,
+    "current_date": _wall_date,
+    "curdate": _wall_date,
+    "localtimestamp": _wall_local,
+}
+
+
+@contextlib.contextmanager
+def wall_clock_functions() -> Iterator[None]:
+    """Within it ``pyspark.sql.functions.current_timestamp`` and its kin are the batch's wall clock."""
+    with _LOCK:
+        originals = {name: getattr(F, name) for name in _REPLACED}
+        try:
+            for name, replacement in _REPLACED.items():
+                setattr(F, name, replacement)
+            yield
+        finally:
+            for name, original in originals.items():
+                setattr(F, name, original)

@@ -1,0 +1,99 @@
+"""How typed columns become the columns of ``rows`` and back, by serde.
+
+Decides which physical column carries a serde's values between a Python step and the JVM: integral serdes travel as bigint
+and floating ones as double (Catalyst has no function between such a number and its bytes), all others as their bytes.
+Python steps turn numbers into bytes and back (``physical`` tells them how). Leaves validity of the bytes to the source step
+(lengths) and to ``readable`` (JSON).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import TopologyError
+from tidemill.spark.codecs_wire import Physical, physical
+
+
+def is_json(serde: Any) -> bool:
+    return serde.name == "json"
+
+
+def decoded(serde: Any, side: str) -> Column:
+    """The typed column of ``side`` ("key" or "value") of a row whose bytes ``serde`` wrote."""
+    kind = physical(serde.sql_type)
+    column = F.col(side + kind.value)
+    if kind is Physical.NUMBER:
+        return column.cast(serde.sql_type)
+    if kind is Physical.DOUBLE or serde.sql_type == "binary":
+        return column
+    if is_json(serde):
+        return F.from_json(column.cast("string"), serde.sql_type, {"mode": "PERMISSIVE"})
+    return column.cast("string")
+
+
+def readable(serde: Any, side: str) -> Column | None:
+    """A condition that the bytes are what the serde expects; None where every bytes are (or the source step checks)."""
+    if not is_json(serde):
+        return None
+    raw = F.col(side).cast("string")
+    # from_json gives a struct of nulls for text that is no JSON at all, so ask the text itself.
+    return raw.isNull() | F.try_parse_json(raw).isNotNull()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """One side of a record as physical columns; the two others of the same side are null."""
+
+    kind: Physical
+    column: Column
+
+
+def encoded(serde: Any, column: Column, data_type: DataType, where: str) -> Encoded:
+    """``column`` as ``serde`` writes it.
+
+    Raises:
+        TopologyError: the column's type is not the serde's (a bigint serde takes an int too).
+    """
+    found, wanted = data_type.simpleString(), serde.sql_type
+    if found == "void":
+        return Encoded(kind=Physical.BYTES, column=F.lit(None).cast("binary"))
+    if is_json(serde):
+        if not isinstance(data_type, StructType):
+            raise TopologyError(f"{where}: the json serde writes a struct, but the column has type {found}: use F.struct")
+        return Encoded(kind=Physical.BYTES, column=F.to_json(column).cast("binary"))
+    if found != wanted and (found, wanted) not in (("int", "bigint"), ("float", "double"), ("smallint", "int")):
+        raise TopologyError(
+            f"{where}: the column has type {found}, but the serde {serde.name} writes {wanted}: "
+            f"convert the column (for example .cast({wanted!r})) or give a serde for {found}"
+        )
+    kind = physical(wanted)
+    if kind is Physical.NUMBER:
+        return Encoded(kind=kind, column=column.cast("bigint"))
+    if kind is Physical.DOUBLE:
+        return Encoded(kind=kind, column=column.cast("double"))
+    return Encoded(kind=kind, column=column.cast("binary"))
+
+
+def serde_for_type(data_type: DataType, where: str) -> Any:
+    """The serde for an edge that the program gives none: chosen by the column's type."""
+    by_type: dict[str, Callable[[], Any]] = {
+        "string": Serdes.string,
+        "binary": Serdes.bytes,
+        "bigint": Serdes.long,
+        "int": Serdes.integer,
+        "double": Serdes.double,
+        "void": Serdes.bytes,
+    }
+    found = data_type.simpleString()
+    if found in by_type:
+        return by_type[found]()
+    if isinstance(data_type, StructType):
+        return Serdes.json(", ".join(f"{f.name} {f.dataType.simpleString()}" for f in data_type.fields))
+    raise TopologyError(f"{where}: no serde for a column of type {found}: give one (key=, value=)")

@@ -1,0 +1,84 @@
+"""What a static plan must not hold (correctness.md, rules 18 and 19), found in Spark's own trees.
+
+Decides by the classes of nodes and expressions; the sentence says which one and what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tidemill.errors import TopologyError
+
+_FROZEN = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan", "Broadcast")
+"""Parts of names of physical nodes that compute once and replay the first batch's result for ever."""
+
+_ONCE_PER_PLAN = {
+    "CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentTimestampLike", "CurrentBatchTimestamp",
+}  # fmt: skip
+_RANDOM = {
+    "Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", "MonotonicallyIncreasingID", "SparkPartitionID",
+    "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
+}  # fmt: skip
+_SUBQUERIES = {"ScalarSubquery", "Exists", "InSubquery", "ListQuery"}
+
+
+def check_expressions(frame: DataFrame) -> None:
+    """Refuses expressions whose value would be computed once and kept, or differs when a batch is run again.
+
+    Raises:
+        TopologyError: names the function and what to use instead.
+    """
+    for plan in _tree(frame._jdf.queryExecution().analyzed()):
+        for expression in _sequence(plan.expressions()):
+            for part in _tree(expression):
+                _check_expression(part)
+
+
+def _check_expression(expression: Any) -> None:
+    name = expression.getClass().getSimpleName()
+    text = expression.prettyName()
+    if name in _ONCE_PER_PLAN:
+        raise TopologyError(
+            f"{text}() in an expression would be computed once and never again, because a stream thread's plan is built "
+            f"once: call pyspark.sql.functions.{text}() through the module (F.{text}()), which gives the batch's wall clock"
+        )
+    if name in _RANDOM:
+        raise TopologyError(
+            f"{text}() in an expression gives another value when a batch is run again after a failure: "
+            "derive the value from the record (for example F.xxhash64(key, value)) or from its key and timestamp"
+        )
+    if name in _SUBQUERIES:
+        raise TopologyError(f"a subquery ({text}) in an expression would be computed once and never again: use a table")
+
+
+def check_physical(frame: DataFrame, partitions: int = 1) -> None:
+    """Refuses a physical plan that would replay its first batch or that is cut into several tasks.
+
+    Raises:
+        TopologyError: names the node.
+    """
+    executed = frame._jdf.queryExecution().executedPlan()
+    for node in _tree(executed):
+        name = node.nodeName()
+        if any(part in name for part in _FROZEN):
+            raise TopologyError(
+                f"the plan holds a {name}, which would replay the first batch's result for ever: "
+                "express the operation without joining, sorting globally or collecting other data"
+            )
+    found = executed.execute().getNumPartitions()
+    if found != partitions:
+        raise TopologyError(f"the plan has {found} partitions, expected {partitions}")
+
+
+def _tree(node: Any) -> Iterator[Any]:
+    yield node
+    for child in _sequence(node.children()):
+        yield from _tree(child)
+
+
+def _sequence(items: Any) -> Iterator[Any]:
+    for index in range(items.size()):
+        yield items.apply(index)

@@ -1,0 +1,109 @@
+"""The rows that flow between a plan's steps: one fixed set of columns, each row tagged with the node it has reached.
+
+| column | type | what |
+|---|---|---|
+| node | int | tag: ``3 i`` = enters node i, ``3 i + 1`` = has left it, ``3 i + 2`` = waits for a Python step to run it (i counts nodes in insertion order); below 0: control |
+| part | int | partition, hence the task; -1 where rows of several tasks were summed |
+| off | bigint | offset of the source record |
+| seq | bigint | position among the rows that one source record became |
+| n | bigint | how many records the row stands for; null = one |
+| ts | bigint | timestamp, ms |
+| headers | array<struct<name: string, value: binary>> | null = none |
+| key, value | binary | bytes as on the wire |
+| key_num, value_num | bigint | keys and values of integral serdes |
+| key_dbl, value_dbl | double | keys and values of floating serdes |
+| wall | bigint | wall clock of the batch, ms |
+
+Rows that were summed in the JVM have no offset (``off`` is null).
+
+Decides names, types and tags; what a step does with a row is the step's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from tidemill.topology.nodes import Topology
+
+MARKER = -1
+"""The source's last row of a batch: ``value`` holds the marker's JSON."""
+CHUNK = -2
+"""The last row of each Arrow batch of the source: ``off`` = index of the chunk, ``ts`` = rows in it."""
+DROPPED = -3
+"""Filtered out; never reaches a Python step."""
+UNREADABLE = -4
+"""A record that a serde can't read: key and value as they came, ``seq`` = index of the source node."""
+CHANGELOG = -100
+"""A changelog record to restore: ``CHANGELOG - i`` for the i-th store."""
+
+SUMMED_HEADER = "tidemill.summed"
+"""Header of a pre-summed repartition record: its value is a long, how many records it stands for."""
+
+HEADERS_TYPE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+
+SCHEMA = pa.schema(
+    [
+        ("node", pa.int32()),
+        ("part", pa.int32()),
+        ("off", pa.int64()),
+        ("seq", pa.int64()),
+        ("n", pa.int64()),
+        ("ts", pa.int64()),
+        ("headers", HEADERS_TYPE),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("key_num", pa.int64()),
+        ("value_num", pa.int64()),
+        ("key_dbl", pa.float64()),
+        ("value_dbl", pa.float64()),
+        ("wall", pa.int64()),
+    ]
+)
+
+DDL: Mapping[str, str] = {
+    "node": "int",
+    "part": "int",
+    "off": "bigint",
+    "seq": "bigint",
+    "n": "bigint",
+    "ts": "bigint",
+    "headers": "array<struct<name:string,value:binary>>",
+    "key": "binary",
+    "value": "binary",
+    "key_num": "bigint",
+    "value_num": "bigint",
+    "key_dbl": "double",
+    "value_dbl": "double",
+    "wall": "bigint",
+}
+
+
+def ddl(columns: tuple[str, ...] = tuple(DDL)) -> str:
+    return ", ".join(f"{name} {DDL[name]}" for name in columns)
+
+
+class Tags:
+    """Node names to tags and back; the order is the topology's insertion order, the same in every process."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.names = tuple(topology.nodes)
+        self._index = {name: i for i, name in enumerate(self.names)}
+        self.stores = tuple(topology.stores)
+        self._store_index = {name: i for i, name in enumerate(self.stores)}
+
+    def entering(self, name: str) -> int:
+        return 3 * self._index[name]
+
+    def leaving(self, name: str) -> int:
+        return 3 * self._index[name] + 1
+
+    def arrived(self, name: str) -> int:
+        return 3 * self._index[name] + 2
+
+    def restoring(self, store: str) -> int:
+        return CHANGELOG - self._store_index[store]
+
+    def index(self, name: str) -> int:
+        return self._index[name]

@@ -1,0 +1,204 @@
+"""The Spark session of an application: starting the JVM, the settings that the data path rests on, and refusing others.
+
+Decides which settings are required (spark-notes in ``docs/spark.md`` say why) and leaves to the user all the rest. The JVM
+ends when its standard input closes, so that no JVM outlives its driver, however that one dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+from pyspark.java_gateway import launch_gateway
+from pyspark.serializers import UTF8Deserializer, read_int
+from pyspark.sql import SparkSession
+
+from tidemill.errors import ConfigError, EnvironmentProblem
+
+_ADD_OPENS = (
+    "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
+    "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
+)  # fmt: skip
+
+REQUIRED: Mapping[str, str] = {
+    # A retried source step has moved on: a lost batch starts again at the committed offsets instead (rule 4).
+    "spark.task.maxFailures": "1",
+    "spark.speculation": "false",
+    # The transactional producer, the consumers and open stores live in the workers from batch to batch.
+    "spark.python.worker.reuse": "true",
+    # Adaptive execution would put exchanges and re-planning into a plan that must stay as it is (rule 18).
+    "spark.sql.adaptive.enabled": "false",
+}
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # A filter inferred from explode() computes the exploded array a second time.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
+    # A driver that runs for weeks keeps nothing of past batches (rule 22).
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.cleaner.periodicGC.interval": "5min",
+    "spark.log.level": "ERROR",
+}
+
+
+@dataclass(slots=True)
+class SparkHandle:
+    """A session and, if we started it, its JVM. ``close()`` leaves a session that was handed in as it is."""
+
+    session: SparkSession
+    jvm: subprocess.Popen[bytes] | None
+    scratch: str | None
+
+    def jvm_is_alive(self) -> bool:
+        return self.jvm is None or self.jvm.poll() is None
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        if self.jvm is None:
+            return
+        with contextlib.suppress(Exception):
+            self.session.stop()
+        _end_jvm(self.jvm, timeout_s)
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def open_session(
+    *, java: Path, application_id: str, threads: int, settings: Mapping[str, str], heap: str, start_limit_s: float = 60.0
+) -> SparkHandle:
+    """Starts a JVM on ``java`` and a session in it with one slot per stream thread and one to spare.
+
+    ``settings`` are the user's ``spark.*`` settings; one that contradicts REQUIRED is a ConfigError.
+    """
+    check_settings(settings)
+    scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
+    conf = {"spark.local.dir": scratch, **_DEFAULTS, **REQUIRED, **settings}
+    conf.setdefault("spark.master", f"local[{threads + 1}]")
+    jvm = _start_jvm(java, heap, scratch, conf)
+    try:
+        with _gateway_environment(*_gateway_address(jvm, Path(scratch) / "gateway", start_limit_s)):
+            gateway = launch_gateway()
+            builder = SparkSession.builder.appName(application_id)
+            for name, value in conf.items():
+                builder = builder.config(name, value)
+            pyspark.SparkContext._ensure_initialized(gateway=gateway)
+            session = builder.getOrCreate()
+    except BaseException:
+        _end_jvm(jvm, 2.0)
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    session.sparkContext.pythonExec = sys.executable
+    session.sparkContext.setLogLevel(conf["spark.log.level"])
+    return SparkHandle(session=session, jvm=jvm, scratch=scratch)
+
+
+def adopt_session(session: SparkSession, threads: int) -> SparkHandle:
+    """Uses a session that was handed in, after checking that it can carry the data path."""
+    conf = session.sparkContext.getConf()
+    found = {name: conf.get(name, None) for name in REQUIRED}
+    check_settings({name: value for name, value in found.items() if value is not None})
+    if found["spark.sql.adaptive.enabled"] is None:
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+    slots = session.sparkContext.defaultParallelism
+    if slots < threads + 1:
+        raise ConfigError(
+            f"the Spark session has {slots} task slots, but {threads} stream threads need {threads} and one to spare: "
+            f"start it with master local[{threads + 1}] or set num.stream.threads to {max(slots - 1, 1)}"
+        )
+    return SparkHandle(session=session, jvm=None, scratch=None)
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    for name, needed in REQUIRED.items():
+        value = settings.get(name)
+        if value is not None and str(value).lower() != needed:
+            raise ConfigError(f"{name} is {value!r}, but exactly-once needs {needed!r}: remove the setting")
+
+
+def _start_jvm(java: Path, heap: str, scratch: str, conf: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    home = os.path.dirname(pyspark.__file__)
+    command = [
+        str(java),
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Dlog4j2.level=ERROR",
+        f"-Djava.io.tmpdir={scratch}",
+        "-cp",
+        os.path.join(home, "jars", "*"),
+        "org.apache.spark.deploy.SparkSubmit",
+        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
+        "pyspark-shell",
+    ]
+    environment = dict(
+        os.environ, SPARK_HOME=home, SPARK_CONNECT_MODE="0", _PYSPARK_DRIVER_CONN_INFO_PATH=f"{scratch}/gateway"
+    )
+    # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.
+    with open(os.path.join(scratch, "jvm.log"), "wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+
+
+def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -> tuple[int, str]:
+    deadline = time.monotonic() + limit_s
+    while not info.is_file():
+        if jvm.poll() is not None:
+            log = (info.parent / "jvm.log").read_text(errors="replace")[-2000:]
+            raise EnvironmentProblem(f"the Spark JVM ended with code {jvm.returncode} while starting; it said: {log}")
+        if time.monotonic() > deadline:
+            _end_jvm(jvm, 1.0)
+            raise EnvironmentProblem(f"waited {limit_s:.0f} s for the Spark JVM to open its gateway: it never did")
+        time.sleep(0.02)
+    with info.open("rb") as stream:
+        return read_int(stream), UTF8Deserializer().loads(stream)
+
+
+@contextlib.contextmanager
+def _gateway_environment(port: int, secret: str) -> Iterator[None]:
+    """PySpark takes the address of a running gateway from the environment only."""
+    names = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _end_jvm(jvm: subprocess.Popen[bytes], timeout_s: float) -> None:
+    if jvm.stdin:
+        with contextlib.suppress(OSError):
+            jvm.stdin.close()
+    try:
+        jvm.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait(5)

@@ -1,0 +1,161 @@
+"""The first step of a plan: what a reader has fetched becomes tagged rows, closed by the end-of-batch marker.
+
+Decides the rows and the marker; fetching, seeking and waiting are the reader's (``SourceReader``). Invariant: the marker is
+the last row of every batch, also of an empty one, and each Arrow batch closes with a control row that says how many rows it
+has, so that the last step can tell a whole batch from one that was cut short.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tidemill.ids import TopicPartition
+from tidemill.spark.codecs_wire import FixedWidth, fixed_width
+from tidemill.spark.rows import CHUNK, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE
+from tidemill.spark.step_spec import SourceSpec, SourceTopic
+from tidemill.task.batch import BatchRequest, Marker, marker_to_json
+
+_LONG = struct.Struct(">q")
+
+
+class SourceReader(Protocol):
+    """Consumers that hold partitions from batch to batch."""
+
+    def place(self, request: BatchRequest) -> None:
+        """Makes the next read start where the request says; cheap when it already does."""
+
+    def read(self, request: BatchRequest) -> Iterator[Sequence[Any]]:
+        """Chunks of messages (confluent-kafka's), downstream partitions first, up to the request's caps.
+
+        Waits up to ``wait_ms`` for the first one."""
+
+    def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        """(inputs, changelogs): where reading stands now."""
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]: ...
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
+
+
+def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -> Iterator[pa.RecordBatch]:
+    """One micro-batch."""
+    reader.place(request)
+    chunks = rows = 0
+    for messages in reader.read(request):
+        yield chunk_rows(messages, spec, request.now_ms, chunks)
+        chunks += 1
+        rows += len(messages)
+    inputs, changelogs = reader.ends()
+    marker = Marker(
+        batch_id=request.batch_id,
+        starts=request.inputs,
+        ends=inputs,
+        changelog_ends=changelogs,
+        chunks=chunks,
+        rows=rows,
+        out_of_range=reader.out_of_range(),
+        high_watermarks=reader.high_watermarks(),
+    )
+    yield marker_rows(marker)
+
+
+def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: int) -> pa.RecordBatch:
+    """The messages as rows in their order, and the chunk's control row."""
+    topics = [m.topic() for m in messages]
+    distinct = set(topics)
+    sources = spec.topics
+    if len(distinct) == 1:
+        topic = topics[0]
+        node = [sources[topic].tag if topic in sources else spec.changelogs[topic]] * len(messages)
+    else:
+        tags = {t: sources[t].tag if t in sources else spec.changelogs[t] for t in distinct}
+        node = [tags[t] for t in topics]
+    keys = [m.key() for m in messages]
+    values = [m.value() for m in messages]
+    headers: list[Any] = [m.headers() for m in messages]
+    columns: dict[str, list[Any] | None] = {"key_num": None, "value_num": None, "key_dbl": None, "value_dbl": None, "n": None}
+    seq: list[int] = [0] * len(messages)
+    if any(headers):
+        _take_sums(columns, values, headers, topics, sources)
+    for topic in distinct & sources.keys():
+        _convert_fixed(columns, node, seq, keys, values, topics, topic, sources[topic])
+    count = len(messages)
+    arrays = {
+        "node": pa.array([*node, CHUNK], pa.int32()),
+        "part": pa.array([*[m.partition() for m in messages], -1], pa.int32()),
+        "off": pa.array([*[m.offset() for m in messages], index], pa.int64()),
+        "seq": pa.array([*seq, 0], pa.int64()),
+        "ts": pa.array([*[m.timestamp()[1] for m in messages], count], pa.int64()),
+        "headers": _headers_array(headers),
+        "key": pa.array([*keys, None], pa.binary()),
+        "value": pa.array([*values, None], pa.binary()),
+        "wall": pa.array([now_ms] * (count + 1), pa.int64()),
+    }
+    for name, column in columns.items():
+        kind = SCHEMA.field(name).type
+        arrays[name] = pa.nulls(count + 1, kind) if column is None else pa.array([*column, None], kind)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def marker_rows(marker: Marker) -> pa.RecordBatch:
+    values: dict[str, Any] = dict.fromkeys(SCHEMA.names)
+    values.update(node=MARKER, part=-1, off=marker.batch_id, seq=0, ts=0, value=marker_to_json(marker).encode())
+    return pa.RecordBatch.from_pylist([values], schema=SCHEMA)
+
+
+def _headers_array(headers: list[Any]) -> pa.Array:
+    if not any(headers):
+        return pa.nulls(len(headers) + 1, SCHEMA.field("headers").type)
+    rows = [[{"name": name, "value": value} for name, value in row] if row else None for row in headers]
+    return pa.array([*rows, None], SCHEMA.field("headers").type)
+
+
+def _take_sums(
+    columns: dict[str, list[Any] | None],
+    values: list[Any],
+    headers: list[Any],
+    topics: list[str],
+    sources: Mapping[str, SourceTopic],
+) -> None:
+    """A pre-summed record has no value of its own: its bytes are how many records it stands for."""
+    sums: list[int | None] = [None] * len(values)
+    for at, row in enumerate(headers):
+        if row and topics[at] in sources and sources[topics[at]].summable and any(name == SUMMED_HEADER for name, _ in row):
+            sums[at] = _LONG.unpack(values[at])[0]
+            values[at] = headers[at] = None
+    columns["n"] = sums
+
+
+def _convert_fixed(
+    columns: dict[str, list[Any] | None],
+    node: list[int],
+    seq: list[int],
+    keys: list[Any],
+    values: list[Any],
+    topics: list[str],
+    topic: str,
+    source: SourceTopic,
+) -> None:
+    """Keys and values of fixed width become numbers; a record of another length is set aside, bytes untouched."""
+    sides = (("key", keys, fixed_width(source.key_type)), ("value", values, fixed_width(source.value_type)))
+    wanted: list[tuple[str, list[Any], FixedWidth]] = [(s, raw, fixed) for s, raw, fixed in sides if fixed is not None]
+    if not wanted:
+        return
+    for at, found in enumerate(topics):
+        if found != topic:
+            continue
+        if any(raw[at] is not None and len(raw[at]) != fixed.width for _, raw, fixed in wanted):
+            node[at], seq[at] = UNREADABLE, (source.tag - 1) // 3
+            continue
+        for side, raw, fixed in wanted:
+            name = f"{side}_dbl" if fixed.code == ">d" else f"{side}_num"
+            if raw[at] is not None:
+                column = columns[name]
+                if column is None:
+                    column = columns[name] = [None] * len(topics)
+                column[at] = fixed.decode(raw[at])
+                raw[at] = None

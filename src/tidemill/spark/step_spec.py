@@ -1,0 +1,86 @@
+"""What a Python step must know of the topology, as one value that travels to the worker once.
+
+Decides nothing: it is cut from the compiled plan. Topic names here are the real ones, with the application id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.topology.nodes import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """A topic that the source step reads: the tag its records get and the serdes of fixed width to check and convert."""
+
+    tag: int
+    node: str
+    key_type: str
+    value_type: str
+    summable: bool = False
+    """May hold pre-summed records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    topics: Mapping[str, SourceTopic]
+    changelogs: Mapping[str, int]
+    """Changelog topic -> tag of its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSpec:
+    """Where a sink writes and with which serdes; ``summed``: rows without offset are pre-summed records."""
+
+    name: str
+    topic: str
+    key_serde: Any
+    value_serde: Any
+    summed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """A node that runs in Python. ``inline``: who gets its records in this very step; ``tag``: set if they also travel on."""
+
+    name: str
+    subtopology: int
+    operation: Operation
+    key_serde: Any
+    value_serde: Any
+    out_key_serde: Any
+    out_value_serde: Any
+    inline: tuple[str, ...]
+    tag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpec:
+    """A store: its tag when restored, its changelog topic (None = not logged), whether values carry their timestamp."""
+
+    name: str
+    tag: int
+    subtopology: int
+    changelog: str | None
+    timestamped: bool
+    persistent: bool
+    logged: bool
+    key_serde: Any
+    value_serde: Any
+    source_topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpec:
+    """One Python step: its nodes by the tag that rows arrive with, parents before children."""
+
+    number: int
+    last: bool
+    nodes: Mapping[int, NodeSpec]
+    sinks: Mapping[int, SinkSpec]
+    stores: Mapping[str, StoreSpec]
+    sources: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """Index of a source node -> (name, serde names), for messages about unreadable records."""

@@ -1,0 +1,199 @@
+"""What the driver, the source step and the commit step of one stream thread tell each other about a micro-batch.
+
+Decides the values and their JSON (the control channel carries nothing else); who sends what when is the engine's and the
+steps'. Invariant: every value here is complete in itself, so that a replaced worker needs no memory of earlier batches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tidemill.ids import TaskId, TopicPartition
+
+Positions = Mapping[TopicPartition, int]
+
+
+class Outcome(Enum):
+    """How a batch ended. Only COMMITTED moves the input positions."""
+
+    COMMITTED = "committed"
+    LOST = "lost"
+    """Aborted or of unknown fate: read the committed offsets and start again there."""
+    FENCED = "fenced"
+    """The group or another producer has moved on: rejoin."""
+    STOPPED = "stopped"
+    """A record or a store makes going on impossible; the message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRun:
+    """A task in this batch: where its store is and who owns it."""
+
+    task: TaskId
+    directory: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRequest:
+    """One micro-batch as the driver wants it.
+
+    ``inputs`` and ``changelogs`` say where reading starts, per partition; a partition that is absent is not read.
+    ``internal`` names the inputs that are repartition topics, which are read first (correctness.md, rule 24).
+    """
+
+    batch_id: int
+    inputs: Positions
+    internal: frozenset[str] = frozenset()
+    changelogs: Positions = field(default_factory=dict)
+    tasks: tuple[TaskRun, ...] = ()
+    max_records: int = 100_000
+    max_restore_records: int = 100_000
+    wait_ms: int = 100
+    now_ms: int = 0
+    incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """The source's last row: proof that the batch is whole, and where it begins and ends (rules 1 and 3)."""
+
+    batch_id: int
+    starts: Positions
+    ends: Positions
+    changelog_ends: Positions
+    chunks: int
+    rows: int
+    out_of_range: tuple[TopicPartition, ...] = ()
+    high_watermarks: Positions = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What the last step says when it is done."""
+
+    batch_id: int
+    outcome: Outcome
+    message: str = ""
+    ends: Positions = field(default_factory=dict)
+    changelog_ends: Positions = field(default_factory=dict)
+    out_of_range: tuple[TopicPartition, ...] = ()
+    high_watermarks: Positions = field(default_factory=dict)
+    behind: tuple[TaskId, ...] = ()
+    """Tasks whose stores are not where the batch expected them: they restore before they run again."""
+    records_in: int = 0
+    records_restored: int = 0
+    records_out: int = 0
+    dropped: int = 0
+    skipped: int = 0
+    """Records that a serde could not read and that were passed over or put aside."""
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """The group's word on this thread, read just before offsets are sent (rule 5)."""
+
+    generation: int
+    member_id: str
+    instance_id: str | None
+    incarnation: int
+    may_commit: bool
+
+
+def positions_to_json(positions: Positions) -> list[list[Any]]:
+    return [[tp.topic, tp.partition, offset] for tp, offset in positions.items()]
+
+
+def positions_from_json(rows: list[list[Any]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, partition): offset for topic, partition, offset in rows}
+
+
+def _partitions_from_json(rows: list[list[Any]]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic, partition) for topic, partition in rows)
+
+
+def request_to_json(request: BatchRequest) -> str:
+    return json.dumps(
+        {
+            "batch_id": request.batch_id,
+            "inputs": positions_to_json(request.inputs),
+            "internal": sorted(request.internal),
+            "changelogs": positions_to_json(request.changelogs),
+            "tasks": [[str(run.task), run.directory, run.epoch] for run in request.tasks],
+            "max_records": request.max_records,
+            "max_restore_records": request.max_restore_records,
+            "wait_ms": request.wait_ms,
+            "now_ms": request.now_ms,
+            "incarnation": request.incarnation,
+        }
+    )
+
+
+def request_from_json(text: str | bytes) -> BatchRequest:
+    fields = json.loads(text)
+    fields["inputs"] = positions_from_json(fields["inputs"])
+    fields["internal"] = frozenset(fields["internal"])
+    fields["changelogs"] = positions_from_json(fields["changelogs"])
+    fields["tasks"] = tuple(
+        TaskRun(task=TaskId.parse(task), directory=directory, epoch=epoch) for task, directory, epoch in fields["tasks"]
+    )
+    return BatchRequest(**fields)
+
+
+def marker_to_json(marker: Marker) -> str:
+    return json.dumps(
+        {
+            "batch_id": marker.batch_id,
+            "starts": positions_to_json(marker.starts),
+            "ends": positions_to_json(marker.ends),
+            "changelog_ends": positions_to_json(marker.changelog_ends),
+            "chunks": marker.chunks,
+            "rows": marker.rows,
+            "out_of_range": [list(tp) for tp in marker.out_of_range],
+            "high_watermarks": positions_to_json(marker.high_watermarks),
+        }
+    )
+
+
+def marker_from_json(text: str | bytes) -> Marker:
+    fields = json.loads(text)
+    for name in ("starts", "ends", "changelog_ends", "high_watermarks"):
+        fields[name] = positions_from_json(fields[name])
+    fields["out_of_range"] = _partitions_from_json(fields["out_of_range"])
+    return Marker(**fields)
+
+
+def report_to_json(report: BatchReport) -> str:
+    return json.dumps(
+        {
+            "batch_id": report.batch_id,
+            "outcome": report.outcome.value,
+            "message": report.message,
+            "ends": positions_to_json(report.ends),
+            "changelog_ends": positions_to_json(report.changelog_ends),
+            "out_of_range": [list(tp) for tp in report.out_of_range],
+            "high_watermarks": positions_to_json(report.high_watermarks),
+            "behind": [str(task) for task in report.behind],
+            "records_in": report.records_in,
+            "records_restored": report.records_restored,
+            "records_out": report.records_out,
+            "dropped": report.dropped,
+            "skipped": report.skipped,
+            "timings_ms": dict(report.timings_ms),
+        }
+    )
+
+
+def report_from_json(text: str | bytes) -> BatchReport:
+    fields = json.loads(text)
+    fields["outcome"] = Outcome(fields["outcome"])
+    for name in ("ends", "changelog_ends", "high_watermarks"):
+        fields[name] = positions_from_json(fields[name])
+    fields["out_of_range"] = _partitions_from_json(fields["out_of_range"])
+    fields["behind"] = tuple(TaskId.parse(task) for task in fields["behind"])
+    return BatchReport(**fields)
