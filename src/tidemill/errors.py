@@ -5,6 +5,8 @@ A message says what was found, what was expected and what to do; ids are fields 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class TidemillError(Exception):
     """Root of all errors of this library."""
@@ -38,8 +40,16 @@ class RetriableError(TidemillError):
     """The same call may work later; nothing was changed."""
 
 
+class RejoinError(RetriableError):
+    """The group is in the middle of a rebalance: call again when the next assignment has arrived."""
+
+
 class BatchLostError(TidemillError):
     """A micro-batch did not happen as far as is known: go back to the committed offsets and run it again."""
+
+
+class CommitRefusedError(BatchLostError):
+    """The group refuses a commit: the member's generation is stale, or its membership is lost. Counted, never fatal."""
 
 
 class FencedError(TidemillError):
@@ -60,3 +70,56 @@ class RecordError(StopError):
 
 class StateError(TidemillError):
     """A store can't be opened or is not at the position that was expected."""
+
+
+class StateBehindError(StateError):
+    """The store is not where the batch was computed from: nothing was applied; catch up from the changelog first."""
+
+    def __init__(
+        self,
+        where: str,
+        *,
+        expected_epoch: str,
+        found_epoch: str,
+        expected_offsets: Mapping[str, int],
+        found_offsets: Mapping[str, int],
+    ) -> None:
+        super().__init__(
+            f"{where}: the store is at epoch {found_epoch!r}, changelog offsets {dict(found_offsets)}; the batch was computed "
+            f"from epoch {expected_epoch!r}, offsets {dict(expected_offsets)}: nothing was applied. "
+            + (
+                "Another owner has claimed the task: drop it."
+                if found_epoch != expected_epoch
+                else "Read the changelog up to the committed offsets before the next batch."
+            )
+        )
+        self.expected_epoch, self.found_epoch = expected_epoch, found_epoch
+        self.expected_offsets, self.found_offsets = dict(expected_offsets), dict(found_offsets)
+
+    @property
+    def claimed_by_another(self) -> bool:
+        """Whether another owner has the task, and not only another position."""
+        return self.found_epoch != self.expected_epoch
+
+
+class CorruptStateError(StateError):
+    """Files of a task's state can't be what was written: wipe them and restore from the changelog."""
+
+    def __init__(self, path: str, *, found: str, expected: str) -> None:
+        super().__init__(
+            f"{path} is corrupt: found {found}, expected {expected}. "
+            "Wipe the task's state; it is restored from the changelog."
+        )
+        self.path, self.found, self.expected = path, found, expected
+
+
+class StateDirectoryInUseError(EnvironmentProblem):
+    """Another instance, or a worker that it left behind, holds the state directory."""
+
+    def __init__(self, path: str, *, holder_pid: int | None, detail: str) -> None:
+        who = "a process that left no name" if holder_pid is None else f"process {holder_pid}"
+        super().__init__(
+            f"the state directory {path} is in use by {who} ({detail}). "
+            "Stop it first, or give this instance a state.dir of its own."
+        )
+        self.path, self.holder_pid = path, holder_pid
