@@ -143,10 +143,8 @@ class KStream:
             raise TopologyError(f"repartition: partitions must be a whole number from 1 on, got {partitions!r}")
         key = serde_or_none(key, "repartition: key") or self.key_serde
         value = serde_or_none(value, "repartition: value") or self.value_serde
-        if name is None:
-            prefix = self.recorder.node_name("KSTREAM-REPARTITION-", None)
-        else:
-            prefix = legal_name(name, "a repartition")
+        given = None if name is None else legal_name(name, "a repartition")
+        prefix = given or self.recorder.node_name("KSTREAM-REPARTITION-", None)
         made = repartition_node(
             self.recorder, prefix, key=key, value=value, partitions=partitions, mergeable=False
         )

@@ -266,7 +266,14 @@ class Topology:
     stores: Mapping[str, Store]
     repartition_topics: Mapping[str, RepartitionTopic]
     copartition_groups: tuple[frozenset[str], ...] = ()
+    """Source topics, as the nodes name them, that need equally many partitions."""
 
     def children(self, name: str) -> tuple[str, ...]:
         """The nodes that ``name`` forwards to, in insertion order."""
         return tuple(n for n, above in self.parents.items() if name in above)
+
+    def describe(self) -> str:
+        """The text of Kafka's ``Topology.describe()``, to the character."""
+        from tidemill.topology.describe import describe  # reads this module
+
+        return describe(self)

@@ -1,0 +1,178 @@
+"""Sub-topologies: how a topology falls into parts that run on their own, and which topics each part needs.
+
+Decides the numbers of sub-topologies (by their first node in insertion order), the names that topics have on the broker
+(internal ones begin with the application id), the settings of internal topics, and which topics need equally many
+partitions. Leaves partition counts and the making of topics to the leader. Source: Kafka Streams 4.3
+(``InternalTopologyBuilder``, ``RepartitionTopicConfig`` and the changelog configs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tidemill.topology import naming
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+
+
+class InternalTopicKind(Enum):
+    """What an internal topic is for; the values are the names of Kafka Streams' classes."""
+
+    REPARTITION = "RepartitionTopicConfig"
+    CHANGELOG = "UnwindowedUnversionedChangelogTopicConfig"
+
+
+_DEFAULTS: Mapping[InternalTopicKind, Mapping[str, str]] = {
+    InternalTopicKind.REPARTITION: {
+        "cleanup.policy": "delete",
+        "message.timestamp.type": "CreateTime",
+        "retention.ms": "-1",
+        "segment.bytes": "52428800",
+    },
+    InternalTopicKind.CHANGELOG: {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalTopic:
+    """An internal topic under its name on the broker. ``partitions`` None: the leader decides."""
+
+    name: str
+    kind: InternalTopicKind
+    partitions: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """What the program sets for this topic."""
+
+    @property
+    def has_enforced_partitions(self) -> bool:
+        """The program set the number of partitions: nothing may change it."""
+        return self.partitions is not None
+
+    def properties(self, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The topic's settings: the library's, over which stand ``defaults`` (``topic.*``), then the program's."""
+        return {**_DEFAULTS[self.kind], **(defaults or {}), **self.configs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subtopology:
+    """A part of a topology that runs as tasks of its own. Topics stand under their names on the broker, sorted."""
+
+    id: int
+    nodes: tuple[str, ...]
+    """In insertion order, which is an order of parents before children."""
+    source_topics: tuple[str, ...]
+    source_patterns: tuple[str, ...]
+    sink_topics: tuple[str, ...]
+    repartition_source_topics: tuple[str, ...]
+    state_stores: tuple[str, ...]
+    changelog_topics: tuple[str, ...]
+    """Of all stores, source topics that serve as changelogs included."""
+
+    @property
+    def source_topic_changelogs(self) -> tuple[str, ...]:
+        """The source topics that serve as changelogs."""
+        return tuple(topic for topic in self.changelog_topics if topic in self.source_topics)
+
+    @property
+    def is_stateful(self) -> bool:
+        """Its tasks are placed by the lag of their state."""
+        return bool(self.changelog_topics)
+
+
+def broker_topic(topology: Topology, application_id: str, topic: str) -> str:
+    """The name on the broker of a topic as a node names it."""
+    return naming.internal_topic(application_id, topic) if topic in topology.repartition_topics else topic
+
+
+def changelog_of(topology: Topology, application_id: str, store: str) -> str | None:
+    """The topic from which a store is restored: its changelog, or the source topic that serves as it; None if none."""
+    kept = topology.stores[store]
+    if kept.source_topic is not None:
+        return broker_topic(topology, application_id, kept.source_topic)
+    return naming.changelog_topic(application_id, store) if kept.logged else None
+
+
+def node_groups(topology: Topology) -> tuple[tuple[str, ...], ...]:
+    """The nodes of each sub-topology, in the order of their numbers: nodes that feed each other or share a store."""
+    root_of = {name: name for name in topology.nodes}
+
+    def root(name: str) -> str:
+        while root_of[name] != name:
+            root_of[name] = root_of[root_of[name]]
+            name = root_of[name]
+        return name
+
+    user_of: dict[str, str] = {}
+    for name, node in topology.nodes.items():
+        for parent in topology.parents[name]:
+            root_of[root(name)] = root(parent)
+        for store in node.stores if isinstance(node, ProcessorNode) else ():
+            root_of[root(name)] = root(user_of.setdefault(store, name))
+    groups: dict[str, list[str]] = {}
+    for name in topology.nodes:
+        groups.setdefault(root(name), []).append(name)
+    return tuple(tuple(group) for group in groups.values())
+
+
+def subtopologies(topology: Topology, application_id: str) -> tuple[Subtopology, ...]:
+    """The sub-topologies by number."""
+    return tuple(
+        _subtopology(topology, application_id, number, names) for number, names in enumerate(node_groups(topology))
+    )
+
+
+def _subtopology(topology: Topology, application_id: str, number: int, names: tuple[str, ...]) -> Subtopology:
+    nodes = [topology.nodes[name] for name in names]
+    sources = [node for node in nodes if isinstance(node, SourceNode)]
+    read = {topic for node in sources for topic in node.topics}
+    stores = {store for node in nodes if isinstance(node, ProcessorNode) for store in node.stores}
+    changelogs = (changelog_of(topology, application_id, store) for store in stores)
+
+    def on_broker(topics: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted({broker_topic(topology, application_id, topic) for topic in topics}))
+
+    return Subtopology(
+        id=number,
+        nodes=names,
+        source_topics=on_broker(read),
+        source_patterns=tuple(sorted(node.topic_pattern for node in sources if node.topic_pattern is not None)),
+        sink_topics=on_broker(node.topic for node in nodes if isinstance(node, SinkNode)),
+        repartition_source_topics=on_broker(read & topology.repartition_topics.keys()),
+        state_stores=tuple(sorted(stores)),
+        changelog_topics=tuple(sorted(topic for topic in changelogs if topic is not None)),
+    )
+
+
+def internal_topics(topology: Topology, application_id: str) -> dict[str, InternalTopic]:
+    """All topics that the leader makes, by name on the broker: repartition topics and changelogs."""
+    made = [
+        InternalTopic(
+            name=naming.internal_topic(application_id, topic.name),
+            kind=InternalTopicKind.REPARTITION,
+            partitions=topic.partitions,
+        )
+        for topic in topology.repartition_topics.values()
+    ]
+    made += [
+        InternalTopic(
+            name=naming.changelog_topic(application_id, store.name),
+            kind=InternalTopicKind.CHANGELOG,
+            configs=dict(store.changelog_config),
+        )
+        for store in topology.stores.values()
+        if store.logged and store.source_topic is None
+    ]
+    return {topic.name: topic for topic in sorted(made, key=lambda topic: topic.name)}
+
+
+def copartition_groups(topology: Topology, application_id: str) -> tuple[tuple[str, ...], ...]:
+    """Topics on the broker that need equally many partitions; groups that share a topic are one."""
+    groups: list[set[str]] = []
+    for asked in topology.copartition_groups:
+        group = {broker_topic(topology, application_id, topic) for topic in asked}
+        for other in [other for other in groups if other & group]:
+            groups.remove(other)
+            group |= other
+        groups.append(group)
+    return tuple(sorted(tuple(sorted(group)) for group in groups))
