@@ -1,0 +1,211 @@
+"""What a group member and its application tell each other, and the bytes in which members tell it through the broker.
+
+Decides the shapes of questions (GroupProtocol), answers (GroupAssignment) and events, the consumer protocol's bytes
+(subscription v0-v3, assignment), and the one rule that every cooperative assignment must keep: no partition is handed
+to a new owner while its old one still claims it. What is assigned to whom is the application's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from tidemill.errors import StopError, TidemillError
+from tidemill.ids import TopicPartition
+
+_SUBSCRIPTION_VERSION = 3
+_ASSIGNMENT_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSubscription:
+    """What one member said when it joined. ``generation`` is the one in which it got ``owned_partitions``."""
+
+    member_id: str
+    topics: tuple[str, ...]
+    user_data: bytes = b""
+    owned_partitions: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    instance_id: str | None = None
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberAssignment:
+    """What one member is given."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    user_data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAssignment:
+    """The leader's answer. It names every member, also one that gets nothing.
+
+    ``partition_counts`` says on which numbers of partitions it rests: those that were given, and those of the topics
+    that were created on the way. When the brokers say otherwise later, the member asks for a rebalance.
+    """
+
+    members: Mapping[str, MemberAssignment]
+    partition_counts: Mapping[str, int]
+
+
+class GroupProtocol(Protocol):
+    """The application's side of a group member. Every method is called on the member's own thread, never on the one
+    that sends heartbeats, so each may take its time."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics to subscribe to, at each JoinGroup."""
+
+    def user_data(self) -> bytes:
+        """The member's user data, at each JoinGroup."""
+
+    def owned_partitions(self) -> Sequence[TopicPartition]:
+        """Every partition that is worked on, those of tasks in a running batch included, at each JoinGroup.
+
+        Not asked after a loss of membership: what was owned before may have a new owner by now.
+        """
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    ) -> GroupAssignment:
+        """Called for the leader only; a topic that doesn't exist is missing from ``partition_counts``.
+
+        A RetriableError leads to another rebalance after a pause; any other error is fatal for this member.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A rebalance has ended: this is all that the member may own, whatever it owned before."""
+
+    generation: int
+    member_id: str
+    incarnation: int
+    partitions: tuple[TopicPartition, ...] = ()
+    user_data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The membership is gone, and with it everything that was owned; ``incarnation`` is the new one.
+
+    The member joins again by itself, unless a fatal Failed follows.
+    """
+
+    reason: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeAll:
+    """Eager members only: finish, commit and give up everything, then call ``revoked_all()``; the join waits for it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """Something is wrong that a person should know; unless it is ``fatal`` the member goes on trying."""
+
+    error: TidemillError
+    fatal: bool
+
+
+GroupEvent = Assigned | Lost | RevokeAll | Failed
+
+
+def encode_subscription(subscription: MemberSubscription) -> bytes:
+    """The bytes of a subscription, in the order of Kafka's own client: topics sorted, partitions sorted."""
+    encoded: bytes = ConsumerProtocolSubscription(
+        version=_SUBSCRIPTION_VERSION,
+        topics=sorted(subscription.topics),
+        user_data=subscription.user_data,
+        owned_partitions=_by_topic(subscription.owned_partitions),
+        generation_id=subscription.generation,
+        rack_id=subscription.rack,
+    ).encode()
+    return encoded
+
+
+def decode_subscription(member_id: str, instance_id: str | None, data: bytes) -> MemberSubscription:
+    """Reads versions 0 to 3, and a later one as far as version 3 goes.
+
+    Raises StopError if these are not the bytes of a subscription at all.
+    """
+    try:
+        message = ConsumerProtocolSubscription.decode(data)
+        return MemberSubscription(
+            member_id=member_id,
+            topics=tuple(message.topics),
+            user_data=bytes(message.user_data or b""),
+            owned_partitions=_partitions(message.owned_partitions or ()),
+            generation=message.generation_id,
+            instance_id=instance_id,
+            rack=message.rack_id,
+        )
+    except Exception as error:
+        raise StopError(
+            f"The subscription of group member {member_id} can't be read ({type(error).__name__}: {error}); expected "
+            f"Kafka's consumer protocol. Does a foreign application use the same application.id?"
+        ) from error
+
+
+def encode_assignment(assignment: MemberAssignment) -> bytes:
+    encoded: bytes = ConsumerProtocolAssignment(
+        version=_ASSIGNMENT_VERSION,
+        assigned_partitions=[
+            ConsumerProtocolAssignment.TopicPartition(topic=entry.topic, partitions=entry.partitions)
+            for entry in _by_topic(assignment.partitions)
+        ],
+        user_data=assignment.user_data,
+    ).encode()
+    return encoded
+
+
+def decode_assignment(data: bytes) -> MemberAssignment:
+    """Reads what the leader sent; nothing at all (a leader may leave a member out) is an empty assignment."""
+    if not data:
+        return MemberAssignment()
+    try:
+        message = ConsumerProtocolAssignment.decode(data)
+        return MemberAssignment(
+            partitions=_partitions(message.assigned_partitions), user_data=bytes(message.user_data or b"")
+        )
+    except Exception as error:
+        raise StopError(
+            f"The assignment of the group's leader can't be read ({type(error).__name__}: {error}); expected Kafka's "
+            f"consumer protocol. Does a foreign application use the same application.id?"
+        ) from error
+
+
+def handed_over_too_early(
+    members: Mapping[str, MemberSubscription], assignment: Mapping[str, MemberAssignment]
+) -> tuple[TopicPartition, ...]:
+    """The partitions, sorted, that one member gains in this assignment while another, which claims them, loses them."""
+    gained: set[TopicPartition] = set()
+    lost: set[TopicPartition] = set()
+    for member_id, member in members.items():
+        owned = set(member.owned_partitions)
+        given = set(assignment[member_id].partitions)
+        gained |= given - owned
+        lost |= owned - given
+    return tuple(sorted(gained & lost))
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[ConsumerProtocolSubscription.TopicPartition]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(set(partitions)):
+        topics.setdefault(topic, []).append(partition)
+    return [
+        ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=numbers)
+        for topic, numbers in topics.items()
+    ]
+
+
+def _partitions(entries: Iterable[ConsumerProtocolSubscription.TopicPartition]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(entry.topic, partition) for entry in entries for partition in entry.partitions)
