@@ -6,7 +6,7 @@ applies: equal sources always, the others on request. Source: Kafka Streams' res
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tidemill.errors import ConfigError, TopologyError
@@ -14,12 +14,15 @@ from tidemill.topology.logical import (
     KTableSource,
     LogicalGraph,
     LogicalNode,
+    Repartition,
     StreamSource,
+    added,
     changed,
     linked,
     removed,
     unlinked,
 )
+from tidemill.topology.naming import repartition_nodes
 
 REUSE_KTABLE_SOURCE_TOPICS = "reuse.ktable.source.topics"
 MERGE_REPARTITION_TOPICS = "merge.repartition.topics"
@@ -49,6 +52,8 @@ def optimized(graph: LogicalGraph, wanted: frozenset[str]) -> LogicalGraph:
     graph = merge_equal_sources(graph)
     if REUSE_KTABLE_SOURCE_TOPICS in wanted:
         graph = reuse_table_source_topics(graph)
+    if MERGE_REPARTITION_TOPICS in wanted:
+        graph = merge_repartition_topics(graph)
     return graph
 
 
@@ -99,3 +104,106 @@ def reuse_table_source_topics(graph: LogicalGraph) -> LogicalGraph:
 def _reusing(node: LogicalNode) -> LogicalNode:
     assert isinstance(node.effect, KTableSource)
     return replace(node, effect=replace(node.effect, reuses_topic=True))
+
+def merge_repartition_topics(graph: LogicalGraph) -> LogicalGraph:
+    """Repartitions below one change of keys become one, right below it; the first one's topic is kept.
+
+    What stands between the change and a repartition moves below the new one. Repartitions that a program asks for
+    (``repartition``) stay as they are.
+    """
+    for changer, repartitions in _repartitions_by_changer(graph).items():
+        if repartitions:
+            graph = _with_one_repartition(graph, changer, repartitions)
+    return graph
+
+
+def _with_one_repartition(graph: LogicalGraph, changer: int, repartitions: list[int]) -> LogicalGraph:
+    graph, shared = added(graph, _one_of(graph, repartitions), ())
+    # it takes the place of its parent in the build order, so as to come before everything below
+    graph = replace(graph, priorities={**graph.priorities, shared: graph.priorities[changer]})
+    for repartition in repartitions:
+        top = _child_towards(graph, changer, repartition)
+        assert top is not None  # that is how the repartition came to be in the list
+        graph = linked(unlinked(graph, changer, top), shared, top)
+        for child in graph.children(repartition):
+            for parent in graph.parents[repartition]:
+                graph = linked(graph, parent, child)
+        graph = removed(graph, repartition)
+    return linked(graph, changer, shared)
+
+
+def _one_of(graph: LogicalGraph, repartitions: list[int]) -> LogicalNode:
+    """The repartition that replaces several: the topic of the first, the first known serdes, names from the topic."""
+    effects = [graph.nodes[node].effect for node in repartitions]
+    merged = [effect for effect in effects if isinstance(effect, Repartition)]
+    sink, null_filter, source = repartition_nodes(merged[0].topic, 0)
+    return LogicalNode(name=source, effect=Repartition(
+        topic=merged[0].topic, filter_name=null_filter, sink_name=sink,
+        key_serde=next((effect.key_serde for effect in merged if effect.key_serde is not None), None),
+        value_serde=next((effect.value_serde for effect in merged if effect.value_serde is not None), None),
+        mergeable=True,
+    ))
+
+
+def _repartitions_by_changer(graph: LogicalGraph) -> dict[int, list[int]]:
+    """For each operator that changes keys the repartitions that can be merged below it.
+
+    One counts only if no operator that changes values stands between: the merged topic would hold other values. Where
+    streams with changed keys are merged first, the merge takes their place.
+    """
+    found: dict[int, list[int]] = {}
+    for node in sorted(graph.nodes):
+        made = graph.nodes[node]
+        if made.changes_key:
+            found[node] = []
+        elif isinstance(made.effect, Repartition) and made.effect.mergeable:
+            changer = _nearest(graph, node, lambda g, n: g.nodes[n].changes_key)
+            if changer is not None and changer == _nearest(graph, node, _changes_records):
+                found[changer].append(node)
+    merges = [node for node in sorted(graph.nodes) if graph.nodes[node].merges]
+    taken = {merge: _changers_above(graph, merge, found) for merge in merges}
+    below = {
+        merge: list(dict.fromkeys(node for changer in changers for node in found[changer]))
+        for merge, changers in taken.items()
+    }
+    for merge in merges:  # of merges above each other the last has all that passes the repartition
+        later = {node for other in merges if other > merge for node in below[other]}
+        found[merge] = [node for node in below[merge] if node not in later]
+    replaced = {changer for changers in taken.values() for changer in changers}
+    return {changer: repartitions for changer, repartitions in found.items() if changer not in replaced}
+
+
+def _changers_above(graph: LogicalGraph, merge: int, found: dict[int, list[int]]) -> list[int]:
+    """The operators that change keys above a merge and have all their repartitions, if any, below it."""
+
+    return [
+        changer
+        for changer, repartitions in found.items()
+        if all(_child_towards(graph, merge, node) is not None for node in repartitions)
+        and _child_towards(graph, changer, merge) is not None
+    ]
+
+
+def _child_towards(graph: LogicalGraph, above: int, node: int) -> int | None:
+    """``node`` or the operator over it that hangs on ``above``; None if ``above`` does not feed it."""
+    return _nearest(graph, node, lambda g, n: above in g.parents[n])
+
+
+def _changes_records(graph: LogicalGraph, node: int) -> bool:
+    return graph.nodes[node].changes_key or graph.nodes[node].changes_value
+
+
+def _nearest(graph: LogicalGraph, node: int, wanted: Callable[[LogicalGraph, int], bool]) -> int | None:
+    """``node`` or the operator above it that is wanted.
+
+    Where an operator has several parents, a parent that is wanted comes first, else what is found above the *last* of
+    them counts alone, found or not: Kafka Streams looks no further, and topic names depend on it.
+    """
+    if wanted(graph, node):
+        return node
+    found = None
+    for parent in graph.parents[node]:
+        if wanted(graph, parent):
+            return parent
+        found = _nearest(graph, parent, wanted)
+    return found
