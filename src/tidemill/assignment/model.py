@@ -90,22 +90,43 @@ class ApplicationState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAssignment:
-    """``standby`` includes warm-ups, as on the wire; ``warmup`` names which of them are (a subset)."""
+    """``standby`` includes warm-ups, as on the wire; ``warmup`` names which of them are (a subset).
+
+    ``followup_deadline_ms`` asks this client for another rebalance at that time (KIP-924; 0 = at once).
+    """
 
     active: frozenset[TaskId] = frozenset()
     standby: frozenset[TaskId] = frozenset()
     warmup: frozenset[TaskId] = frozenset()
+    followup_deadline_ms: int | None = None
+
+
+class Role(Enum):
+    """What a copy of a task is on its client."""
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+    WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Why one task is where it is; ``source`` names the KIP's or the class's rule."""
+    """Why one copy of one task is where it is, or why a copy that the target wants is not there yet.
+
+    ``source`` names the KIP's or the class's rule; ``reason`` is in full sentences.
+    """
 
     task: TaskId
+    role: Role
     rule: str
     candidates: tuple[tuple[ProcessId, int, int], ...]
-    """(client, lag, rank) in rank order."""
+    """(client, lag, rank) in rank order; none for a stateless task, which any client can run."""
     chosen: ProcessId | None
+    """None = no client got this copy."""
+    target: ProcessId | None
+    """Where the balanced target wants this copy."""
+    rebalances_to_go: int | None
+    """After how many further rebalances the task is expected to be active on ``target``; None = no movement."""
     reason: str
     source: str
 
