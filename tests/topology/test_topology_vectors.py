@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tidemill import Materialized, Serdes, StreamsBuilder
 from tidemill.dsl.stream import KStream
 from tidemill.topology.describe import to_json, to_mermaid

@@ -1,0 +1,108 @@
+"""Application files: ordinary Python files that define ``builder`` or ``topology``, and ``config`` if they like.
+
+Decides how a file is run and what its names mean; every failure says which file and which line. Leaves the meaning of
+settings to ``tidemill.config``. The file runs under a module name of its own, not as ``__main__``, so that a file can
+also be a script; the module is not kept in ``sys.modules``, so that its functions travel to Spark's workers by value.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tidemill.dsl.builder import StreamsBuilder
+from tidemill.errors import ConfigError, TopologyError
+from tidemill.topology.nodes import Topology
+
+MODULE_NAME = "tidemill_application"
+OPTIMIZATION_SETTING = "topology.optimization"
+
+
+def load_application(path: str | Path, overrides: Mapping[str, str]) -> tuple[Topology, dict[str, Any]]:
+    """The topology and the settings of an application file; ``overrides`` win over the file's ``config``.
+
+    A builder is built as ``topology.optimization`` says; a topology is taken as it is. ConfigError or TopologyError
+    if the file is missing, fails, or does not define what it should.
+    """
+    file = Path(path)
+    names = _run(file)
+    config = {**_config(file, names), **overrides}
+    if "topology" in names:
+        if OPTIMIZATION_SETTING in overrides:
+            raise ConfigError(
+                f"{file} defines its topology ready-made, so {OPTIMIZATION_SETTING} can't be set from outside: define"
+                " the builder alone, or build the topology with the optimization that you want"
+            )
+        return _of_type(file, names, "topology", Topology), config
+    if "builder" not in names:
+        raise ConfigError(f"{file} defines neither builder nor topology: {_hint(names)}")
+    builder = _of_type(file, names, "builder", StreamsBuilder)
+    try:
+        return builder.build(optimization=config.get(OPTIMIZATION_SETTING, "none")), config
+    except TopologyError as error:
+        raise TopologyError(f"{file}: {error}") from error
+
+
+def _run(file: Path) -> dict[str, Any]:
+    """What the file defines. Its folder comes first on the import path, as for a script."""
+    try:
+        source = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no application file {file} (looked in {Path.cwd()}); check the path") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read the application file {file}: {error}") from None
+    module = ModuleType(MODULE_NAME)
+    module.__file__ = str(file)
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[MODULE_NAME] = module  # dataclasses look their own module up while they are defined
+    try:
+        exec(compile(source, str(file), "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise ConfigError(f"{error.filename or file}, line {error.lineno}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        raise _failed(file, error) from error
+    finally:
+        del sys.modules[MODULE_NAME]
+    return module.__dict__
+
+
+def _failed(file: Path, error: BaseException) -> Exception:
+    """The error for an application file that raised one: where in the file, what, and the line's text."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    line = lines[-1] if lines else None
+    if isinstance(error, (ConfigError, TopologyError)):
+        return type(error)(f"{file}, line {line}: {error}")
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = linecache.getline(str(file), line or 0).strip()
+    return ConfigError(f"{file}, line {line}: {what}" + (f" (in: {text})" if text else ""))
+
+
+def _config(file: Path, names: Mapping[str, Any]) -> dict[str, Any]:
+    config = names.get("config", {})
+    if not isinstance(config, Mapping) or not all(isinstance(name, str) for name in config):
+        raise ConfigError(
+            f'{file}: config must be a mapping of settings, such as {{"application.id": "my-app"}}; found'
+            f" {type(config).__name__}"
+        )
+    return dict(config)
+
+
+def _of_type(file: Path, names: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    if not isinstance(names[name], kind):
+        raise ConfigError(f"{file}: {name} must be a {kind.__name__}, found a {type(names[name]).__name__}")
+    return names[name]
+
+
+def _hint(names: Mapping[str, Any]) -> str:
+    for name, value in names.items():
+        for kind, expected in ((StreamsBuilder, "builder"), (Topology, "topology")):
+            if isinstance(value, kind):
+                return f"it calls its {kind.__name__} {name!r}; name it {expected}"
+    return "add `builder = StreamsBuilder()` and build on it"
