@@ -2,7 +2,8 @@
 
 | column | type | what |
 |---|---|---|
-| node | int | tag: ``3 i`` = enters node i, ``3 i + 1`` = has left it, ``3 i + 2`` = waits for a Python step to run it (i counts nodes in insertion order); below 0: control |
+| node | int | tag: ``2 i`` = has left node i, ``2 i + 1`` = waits for a Python step to run node i (i counts nodes in
+  insertion order), ``FRESH`` and above: on the way within a layer; below 0: control |
 | part | int | partition, hence the task; -1 where rows of several tasks were summed |
 | off | bigint | offset of the source record |
 | seq | bigint | position among the rows that one source record became |
@@ -34,9 +35,16 @@ CHUNK = -2
 DROPPED = -3
 """Filtered out; never reaches a Python step."""
 UNREADABLE = -4
-"""A record that a serde can't read: key and value as they came, ``seq`` = index of the source node."""
+"""A record that a serde can't read: key and value as they came, ``n`` = index of the source node, ``seq`` = which of its
+topics."""
 CHANGELOG = -100
 """A changelog record to restore: ``CHANGELOG - i`` for the i-th store."""
+
+FRESH = 1_000_000
+DROPPED_COUNT = -5
+"""``n`` records were dropped by an earlier Python step."""
+WRITE = -10_000
+"""A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 
 SUMMED_HEADER = "tidemill.summed"
 """Header of a pre-summed repartition record: its value is a long, how many records it stands for."""
@@ -93,14 +101,11 @@ class Tags:
         self.stores = tuple(topology.stores)
         self._store_index = {name: i for i, name in enumerate(self.stores)}
 
-    def entering(self, name: str) -> int:
-        return 3 * self._index[name]
-
     def leaving(self, name: str) -> int:
-        return 3 * self._index[name] + 1
+        return 2 * self._index[name]
 
     def arrived(self, name: str) -> int:
-        return 3 * self._index[name] + 2
+        return 2 * self._index[name] + 1
 
     def restoring(self, store: str) -> int:
         return CHANGELOG - self._store_index[store]

@@ -28,10 +28,10 @@ class SourceReader(Protocol):
     def place(self, request: BatchRequest) -> None:
         """Makes the next read start where the request says; cheap when it already does."""
 
-    def read(self, request: BatchRequest) -> Iterator[Sequence[Any]]:
-        """Chunks of messages (confluent-kafka's), downstream partitions first, up to the request's caps.
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        """Chunks of messages (confluent-kafka's) and whether they are changelog records to restore.
 
-        Waits up to ``wait_ms`` for the first one."""
+        Downstream partitions first, up to the request's caps; waits up to ``wait_ms`` for the first one."""
 
     def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         """(inputs, changelogs): where reading stands now."""
@@ -45,8 +45,11 @@ def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -
     """One micro-batch."""
     reader.place(request)
     chunks = rows = 0
-    for messages in reader.read(request):
-        yield chunk_rows(messages, spec, request.now_ms, chunks)
+    for restoring, messages in reader.read(request):
+        if restoring:
+            yield restored_rows(messages, spec, chunks)
+        else:
+            yield chunk_rows(messages, spec, request.now_ms, chunks)
         chunks += 1
         rows += len(messages)
     inputs, changelogs = reader.ends()
@@ -69,20 +72,40 @@ def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: in
     distinct = set(topics)
     sources = spec.topics
     if len(distinct) == 1:
-        topic = topics[0]
-        node = [sources[topic].tag if topic in sources else spec.changelogs[topic]] * len(messages)
+        node = [sources[topics[0]].tag] * len(messages)
+        seq = [sources[topics[0]].index] * len(messages)
     else:
-        tags = {t: sources[t].tag if t in sources else spec.changelogs[t] for t in distinct}
-        node = [tags[t] for t in topics]
+        node = [sources[t].tag for t in topics]
+        seq = [sources[t].index for t in topics]
     keys = [m.key() for m in messages]
     values = [m.value() for m in messages]
     headers: list[Any] = [m.headers() for m in messages]
     columns: dict[str, list[Any] | None] = {"key_num": None, "value_num": None, "key_dbl": None, "value_dbl": None, "n": None}
-    seq: list[int] = [0] * len(messages)
     if any(headers):
         _take_sums(columns, values, headers, topics, sources)
-    for topic in distinct & sources.keys():
-        _convert_fixed(columns, node, seq, keys, values, topics, topic, sources[topic])
+    for topic in distinct:
+        _convert_fixed(columns, node, keys, values, topics, topic, sources[topic])
+    columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}
+    return _batch(messages, node, seq, _headers_array(headers), columns, index)
+
+
+def restored_rows(messages: Sequence[Any], spec: SourceSpec, index: int) -> pa.RecordBatch:
+    """Changelog records: bytes as they are."""
+    node = [spec.changelogs[m.topic()] for m in messages]
+    columns: dict[str, list[Any] | None] = {"key": [m.key() for m in messages], "value": [m.value() for m in messages]}
+    headers = pa.nulls(len(messages) + 1, SCHEMA.field("headers").type)
+    return _batch(messages, node, [0] * len(messages), headers, columns, index)
+
+
+def _batch(
+    messages: Sequence[Any],
+    node: list[int],
+    seq: list[int],
+    headers: pa.Array,
+    columns: Mapping[str, list[Any] | None],
+    index: int,
+) -> pa.RecordBatch:
+    """The columns and the chunk's control row."""
     count = len(messages)
     arrays = {
         "node": pa.array([*node, CHUNK], pa.int32()),
@@ -90,14 +113,12 @@ def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: in
         "off": pa.array([*[m.offset() for m in messages], index], pa.int64()),
         "seq": pa.array([*seq, 0], pa.int64()),
         "ts": pa.array([*[m.timestamp()[1] for m in messages], count], pa.int64()),
-        "headers": _headers_array(headers),
-        "key": pa.array([*keys, None], pa.binary()),
-        "value": pa.array([*values, None], pa.binary()),
-        "wall": pa.array([now_ms] * (count + 1), pa.int64()),
+        "headers": headers,
     }
-    for name, column in columns.items():
-        kind = SCHEMA.field(name).type
-        arrays[name] = pa.nulls(count + 1, kind) if column is None else pa.array([*column, None], kind)
+    for name in SCHEMA.names:
+        if name not in arrays:
+            column, kind = columns.get(name), SCHEMA.field(name).type
+            arrays[name] = pa.nulls(count + 1, kind) if column is None else pa.array([*column, None], kind)
     return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
@@ -133,7 +154,6 @@ def _take_sums(
 def _convert_fixed(
     columns: dict[str, list[Any] | None],
     node: list[int],
-    seq: list[int],
     keys: list[Any],
     values: list[Any],
     topics: list[str],
@@ -149,7 +169,11 @@ def _convert_fixed(
         if found != topic:
             continue
         if any(raw[at] is not None and len(raw[at]) != fixed.width for _, raw, fixed in wanted):
-            node[at], seq[at] = UNREADABLE, (source.tag - 1) // 3
+            node[at] = UNREADABLE
+            which = columns["n"]
+            if which is None:
+                which = columns["n"] = [None] * len(topics)
+            which[at] = source.tag // 2
             continue
         for side, raw, fixed in wanted:
             name = f"{side}_dbl" if fixed.code == ">d" else f"{side}_num"

@@ -18,6 +18,8 @@ class SourceTopic:
 
     tag: int
     node: str
+    index: int
+    """Which of its source node's topics it is."""
     key_type: str
     value_type: str
     summable: bool = False
@@ -82,5 +84,5 @@ class StepSpec:
     nodes: Mapping[int, NodeSpec]
     sinks: Mapping[int, SinkSpec]
     stores: Mapping[str, StoreSpec]
-    sources: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    """Index of a source node -> (name, serde names), for messages about unreadable records."""
+    sources: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Index of a source node -> its topics, for messages about unreadable records."""

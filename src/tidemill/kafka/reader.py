@@ -1,0 +1,191 @@
+"""The consumers of a stream thread: what the source step reads from, kept from batch to batch.
+
+Decides how much is read of what and in which order: repartition topics before sources, changelogs within their own bounded
+share (correctness.md, rule 24). Start positions come with every request and are only acted on where they differ from where
+reading stands, so that prefetched records are not thrown away; an offset that is out of range is reported, never mended here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from tidemill.errors import BatchLostError, StopError
+from tidemill.ids import TopicPartition
+from tidemill.task.batch import BatchRequest
+
+CHUNK_RECORDS = 10_000
+READ_LIMIT_S = 1.0
+"""A batch closes after this long even while more is arriving."""
+_WAIT_SLICE_S = 0.005
+_WATERMARK_INTERVAL_S = 1.0
+
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_FATAL = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+
+
+class PartitionConsumer:
+    """One librdkafka consumer that holds partitions at positions, without a group."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._consumer = Consumer(
+            {
+                **settings,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": False,
+                "fetch.wait.max.ms": 50,
+                "fetch.queue.backoff.ms": 2,
+                "queued.min.messages": 200_000,
+                "queued.max.messages.kbytes": 65_536,
+                "fetch.message.max.bytes": 4_194_304,
+            }
+        )
+        self._placed: dict[TopicPartition, int] = {}
+        self.out_of_range: set[TopicPartition] = set()
+
+    def place(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Holds exactly these partitions, the next read of each starting at its position."""
+        self.out_of_range.clear()
+        now = self.ends()
+        stale = [tp for tp in self._placed if positions.get(tp) != now[tp]]
+        if stale:
+            self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
+            for tp in stale:
+                del self._placed[tp]
+        new = {tp: offset for tp, offset in positions.items() if tp not in self._placed}
+        if new:
+            self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in new.items()])
+            self._placed.update(new)
+
+    def read(self, most: int, timeout_s: float) -> list[Any]:
+        """Up to ``most`` messages; waits for the first one only."""
+        if not self._placed or most <= 0:
+            return []
+        messages = self._consumer.consume(most, 0) if timeout_s <= 0 else self._consumer.consume(1, timeout_s)
+        if messages and timeout_s > 0 and most > 1:
+            messages += self._consumer.consume(most - 1, 0)
+        if any(m.error() is not None for m in messages):
+            messages = [m for m in messages if m.error() is None or self._error(m)]
+        return messages
+
+    def _error(self, message: Any) -> bool:
+        error = message.error()
+        if error.code() in _OUT_OF_RANGE:
+            self.out_of_range.add(TopicPartition(message.topic(), message.partition()))
+        elif error.code() in _FATAL:
+            raise StopError(f"reading {message.topic()}: {error.str()}: give the application the right to read it")
+        elif error.fatal():
+            raise BatchLostError(f"the consumer failed: {error.str()}")
+        return False
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where reading stands, transaction markers passed over included (rule 3)."""
+        if not self._placed:
+            return {}
+        held = self._consumer.position([ClientPartition(tp.topic, tp.partition) for tp in self._placed])
+        ends = {}
+        for found in held:
+            tp = TopicPartition(found.topic, found.partition)
+            ends[tp] = self._placed[tp] if found.offset == OFFSET_INVALID or found.offset < 0 else found.offset
+        return ends
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The partitions' ends as the last fetch told them; those not known yet are missing."""
+        found = {}
+        for tp in self._placed:
+            try:
+                _, high = self._consumer.get_watermark_offsets(ClientPartition(tp.topic, tp.partition), cached=True)
+            except KafkaException:
+                continue
+            if high >= 0:
+                found[tp] = high
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class ThreadReader:
+    """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._consumers: dict[str, PartitionConsumer] = {}
+        self._watermarks_at = 0.0
+
+    def place(self, request: BatchRequest) -> None:
+        wanted: dict[str, dict[TopicPartition, int]] = {"internal": {}, "source": {}, "changelog": dict(request.changelogs)}
+        for tp, position in request.inputs.items():
+            wanted["internal" if tp.topic in request.internal else "source"][tp] = position
+        for kind, positions in wanted.items():
+            if positions and kind not in self._consumers:
+                self._consumers[kind] = PartitionConsumer(self._settings)
+            if kind in self._consumers:
+                self._consumers[kind].place(positions)
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        kinds = [kind for kind in ("changelog", "internal", "source") if kind in self._consumers]
+        left = {"changelog": request.max_restore_records, "internal": request.max_records, "source": request.max_records}
+        deadline = time.monotonic() + READ_LIMIT_S
+        idle_until = time.monotonic() + request.wait_ms / 1e3
+        found = False
+        while kinds and time.monotonic() < deadline:
+            got = 0
+            for kind in kinds:
+                messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), 0)
+                if messages:
+                    yield kind == "changelog", messages
+                    left[kind] -= len(messages)
+                    got += len(messages)
+            found = found or bool(got)
+            if got and min(left[kind] for kind in kinds) > 0:
+                continue
+            if found or time.monotonic() >= idle_until:
+                return
+            found = yield from self._wait(kinds, left)
+
+    def _wait(
+        self, kinds: Sequence[str], left: dict[str, int]
+    ) -> Generator[tuple[bool, Sequence[Any]], None, bool]:
+        """One short wait on each consumer in turn; gives whether something came."""
+        for kind in kinds:
+            messages = self._consumers[kind].read(CHUNK_RECORDS, _WAIT_SLICE_S)
+            if messages:
+                yield kind == "changelog", messages
+                left[kind] -= len(messages)
+                return True
+        return False
+
+    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        inputs: dict[TopicPartition, int] = {}
+        changelogs: dict[TopicPartition, int] = {}
+        for kind, consumer in self._consumers.items():
+            (changelogs if kind == "changelog" else inputs).update(consumer.ends())
+        return inputs, changelogs
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]:
+        return tuple(sorted(tp for consumer in self._consumers.values() for tp in consumer.out_of_range))
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Once a second; in between nothing."""
+        now = time.monotonic()
+        if now - self._watermarks_at < _WATERMARK_INTERVAL_S:
+            return {}
+        self._watermarks_at = now
+        return {tp: high for consumer in self._consumers.values() for tp, high in consumer.high_watermarks().items()}
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()

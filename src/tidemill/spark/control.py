@@ -1,0 +1,175 @@
+"""The control channel between a driver and its Python workers: a Unix socket, one JSON object each way.
+
+Decides who may ask what; the answers are the stream thread's (``ControlDesk``). A worker asks, the driver answers: at the
+start of a batch what to do, before a commit who it is. The same socket carries the state directory's lock to the workers, so
+that a restart waits for the last of them, and it is their leash: a worker whose driver is gone ends at once and commits
+nothing any more (correctness.md, rule 9). No pickle passes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any, Protocol
+
+from tidemill.errors import BatchLostError
+from tidemill.ids import TopicPartition
+from tidemill.task.batch import (
+    BatchRequest,
+    Membership,
+    Positions,
+    positions_from_json,
+    positions_to_json,
+    request_from_json,
+    request_to_json,
+)
+
+log = logging.getLogger("tidemill.control")
+
+
+class ControlDesk(Protocol):
+    """A stream thread's side: what its workers may ask. Called on the channel's threads."""
+
+    def current_request(self) -> BatchRequest: ...
+
+    def membership(self) -> Membership: ...
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions: ...
+
+    def worker_joined(self, step: str, pid: int) -> None: ...
+
+
+class ControlServer:
+    """The driver's end, for all its stream threads."""
+
+    def __init__(self, lock_fileno: int | None = None) -> None:
+        self._folder = tempfile.mkdtemp(prefix="tidemill-")
+        self.address = os.path.join(self._folder, "control")
+        self.key = secrets.token_bytes(32)
+        self._lock_fileno = lock_fileno
+        self._desks: dict[str, ControlDesk] = {}
+        self._listener = Listener(self.address, "AF_UNIX", backlog=64, authkey=self.key)
+        self._open = True
+        self._connections: set[Connection] = set()
+        threading.Thread(target=self._accept, name="tidemill-control", daemon=True).start()
+
+    def register(self, thread: str, desk: ControlDesk) -> None:
+        self._desks[thread] = desk
+
+    def close(self) -> None:
+        self._open = False
+        with contextlib.suppress(OSError):
+            self._listener.close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while self._open:
+            try:
+                connection = self._listener.accept()
+            except OSError:
+                return
+            except Exception as problem:  # a stranger without the key: refused, the channel goes on
+                log.warning("event=control-refused problem=%r", problem)
+                continue
+            self._connections.add(connection)
+            threading.Thread(target=self._serve, args=(connection,), name="tidemill-control-worker", daemon=True).start()
+
+    def _serve(self, connection: Connection) -> None:
+        desk: ControlDesk | None = None
+        try:
+            while True:
+                question = json.loads(connection.recv_bytes())
+                if question["op"] == "hello":
+                    desk = self._desks[question["thread"]]
+                    desk.worker_joined(question["step"], question["pid"])
+                    connection.send_bytes(json.dumps({"lock": self._lock_fileno is not None}).encode())
+                    if self._lock_fileno is not None:
+                        send_handle(connection, self._lock_fileno, question["pid"])
+                    continue
+                if desk is None:
+                    return
+                connection.send_bytes(_answer(desk, question))
+        except (EOFError, OSError):
+            pass
+        finally:
+            self._connections.discard(connection)
+            connection.close()
+
+
+def _answer(desk: ControlDesk, question: Mapping[str, Any]) -> bytes:
+    try:
+        return _QUESTIONS[question["op"]](desk, question).encode()
+    except Exception as problem:  # told to the worker, which gives up the batch
+        return json.dumps({"error": f"{type(problem).__name__}: {problem}"}).encode()
+
+
+def _membership_answer(desk: ControlDesk, _question: Mapping[str, Any]) -> str:
+    membership = desk.membership()
+    return json.dumps({name: getattr(membership, name) for name in Membership.__slots__})
+
+
+def _committed_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
+    partitions = [TopicPartition(topic, partition) for topic, partition in question["partitions"]]
+    return json.dumps({"positions": positions_to_json(desk.committed(partitions))})
+
+
+_QUESTIONS: Mapping[str, Callable[[ControlDesk, Mapping[str, Any]], str]] = {
+    "request": lambda desk, _: request_to_json(desk.current_request()),
+    "membership": _membership_answer,
+    "committed": _committed_answer,
+}
+
+
+class ControlClient:
+    """A worker's end."""
+
+    def __init__(self, address: str, key: bytes, thread: str, step: str) -> None:
+        self._connection = Client(address, "AF_UNIX", authkey=key)
+        self._send({"op": "hello", "thread": thread, "step": step, "pid": os.getpid()})
+        self._lock: int | None = None
+        if json.loads(self._connection.recv_bytes())["lock"]:
+            # The descriptor is never used, only kept: as long as it is open here, the state directory is held.
+            self._lock = recv_handle(self._connection)
+        leash = Client(address, "AF_UNIX", authkey=key)
+        threading.Thread(target=_hold, args=(leash,), name="tidemill-leash", daemon=True).start()
+
+    def request(self) -> BatchRequest:
+        return request_from_json(json.dumps(self._ask({"op": "request"})))
+
+    def membership(self) -> Membership:
+        return Membership(**self._ask({"op": "membership"}))
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        answer = self._ask({"op": "committed", "partitions": [list(tp) for tp in partitions]})
+        return positions_from_json(answer["positions"])
+
+    def _send(self, question: Mapping[str, Any]) -> None:
+        self._connection.send_bytes(json.dumps(question).encode())
+
+    def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            self._send(question)
+            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(1)  # the driver is gone, and with it the right to commit
+        if "error" in answer:
+            raise BatchLostError(f"the driver could not answer {question['op']}: {answer['error']}")
+        return answer
+
+
+def _hold(leash: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        leash.recv_bytes()
+    os._exit(1)

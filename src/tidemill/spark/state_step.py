@@ -1,0 +1,263 @@
+"""What the nodes of a Python step do to records: read the store, compute, remember what to write, forward.
+
+Decides the semantics of each stateful operator (Kafka Streams' null rules, result timestamps); the stores are read through
+``StoreReader`` and written by nobody here: writes are collected and applied after the Kafka commit. Vectorised where the
+operator allows (count), record by record in offset order where order matters.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidemill.errors import RecordError, SerdeError
+from tidemill.ids import TaskId
+from tidemill.spark.records import Headers, Records
+from tidemill.spark.step_spec import NodeSpec, StoreSpec
+from tidemill.topology.nodes import (
+    Aggregate,
+    Count,
+    Foreach,
+    Peek,
+    Print,
+    Reduce,
+    TableFilter,
+    TableMapValues,
+    TableSource,
+)
+
+_LONG = struct.Struct(">q")
+_pack, _unpack = _LONG.pack, _LONG.unpack_from
+
+
+class StoreReader(Protocol):
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+
+@dataclass(slots=True)
+class Written:
+    """What a batch writes to one store of one task: the last value of each key (None deletes), as stored."""
+
+    rows: dict[bytes, bytes | None] = field(default_factory=dict)
+    timestamps: dict[bytes, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StepState:
+    """The stores of a batch: what they hold and what the batch has written so far (its overlay)."""
+
+    readers: Mapping[TaskId, StoreReader]
+    stores: Mapping[str, StoreSpec]
+    written: dict[tuple[TaskId, str], Written] = field(default_factory=dict)
+    dropped: int = 0
+
+    def get_many(self, task: TaskId, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values as stored, this batch's own writes included."""
+        overlay = self.written.get((task, store))
+        if overlay is None:
+            return self.readers[task].get_many(store, keys)
+        rows = overlay.rows
+        missing = [key for key in keys if key not in rows]
+        found = dict(zip(missing, self.readers[task].get_many(store, missing), strict=True)) if missing else {}
+        return [rows[key] if key in rows else found[key] for key in keys]
+
+    def put_many(
+        self, task: TaskId, store: str, keys: Sequence[bytes], rows: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        written = self.written.setdefault((task, store), Written())
+        written.rows.update(zip(keys, rows, strict=True))
+        written.timestamps.update(zip(keys, timestamps, strict=True))
+
+
+def run_node(node: NodeSpec, records: Records, state: StepState) -> Records:
+    """The records that ``node`` forwards for ``records``."""
+    operation = node.operation
+    if isinstance(operation, Count):
+        return _count(node, operation, records, state)
+    if isinstance(operation, Reduce):
+        return _fold(node, operation.store, records, state, _reducer(node, operation, state.stores[operation.store]))
+    if isinstance(operation, Aggregate):
+        return _fold(node, operation.store, records, state, _aggregator(node, operation, state.stores[operation.store]))
+    if isinstance(operation, (TableSource, TableFilter, TableMapValues)):
+        assert operation.store is not None
+        return _keep_latest(node, operation.store, records, state)
+    if isinstance(operation, (Peek, Foreach, Print)):
+        return _look(node, operation, records)
+    raise TypeError(f"{node.name}: {type(operation).__name__} does not run in Python")
+
+
+def _by_task(node: NodeSpec, parts: Sequence[int]) -> dict[TaskId, list[int]]:
+    groups: dict[int, list[int]] = {}
+    for at, part in enumerate(parts):
+        groups.setdefault(part, []).append(at)
+    return {TaskId(node.subtopology, part): groups[part] for part in sorted(groups)}
+
+
+def _count(node: NodeSpec, operation: Count, records: Records, state: StepState) -> Records:
+    """Adds how many records each key got; null keys (and what had a null value) are dropped and counted."""
+    out = Records([], [], [], [], [], None if records.headers is None else [])
+    for task, indexes in _by_task(node, records.parts).items():
+        sums: dict[bytes, int] = {}
+        latest: dict[bytes, int] = {}
+        last: dict[bytes, int] = {}
+        counts = records.counts
+        for at in indexes:
+            key = records.keys[at]
+            n = 1 if counts is None else counts[at]
+            if key is None:
+                state.dropped += n
+                continue
+            timestamp = records.timestamps[at]
+            if key in sums:
+                sums[key] += n
+                if timestamp > latest[key]:
+                    latest[key] = timestamp
+            else:
+                sums[key] = n
+                latest[key] = timestamp
+            last[key] = at
+        keys = sorted(sums)
+        rows: list[bytes | None] = []
+        values: list[bytes | None] = []
+        timestamps: list[int] = []
+        for key, old in zip(keys, state.get_many(task, operation.store, keys), strict=True):
+            timestamp, total = latest[key], sums[key]
+            if old is not None:
+                timestamp = max(timestamp, _unpack(old)[0])
+                total += _unpack(old, 8)[0]
+            value = _pack(total)
+            rows.append(_pack(timestamp) + value)
+            values.append(value)
+            timestamps.append(timestamp)
+        state.put_many(task, operation.store, keys, rows, timestamps)
+        out.parts.extend([task.partition] * len(keys))
+        out.keys.extend(keys)
+        out.values.extend(values)
+        out.timestamps.extend(timestamps)
+        out.offsets.extend(records.offsets[last[key]] for key in keys)
+        if out.headers is not None:
+            out.headers.extend(records.header(last[key]) for key in keys)
+    return out
+
+
+class _Fold(Protocol):
+    def __call__(self, key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None: ...
+
+
+def _reducer(node: NodeSpec, operation: Reduce, store: StoreSpec) -> _Fold:
+    value_serde, stored = node.value_serde, store.value_serde
+
+    def fold(_key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None:
+        new = value_serde.deserialize(value)
+        if aggregate is not None:
+            new = operation.reducer(stored.deserialize(aggregate), new)
+        result: bytes | None = stored.serialize(new)
+        return result
+
+    return fold
+
+
+def _aggregator(node: NodeSpec, operation: Aggregate, store: StoreSpec) -> _Fold:
+    key_serde, value_serde, stored = node.key_serde, node.value_serde, store.value_serde
+
+    def fold(key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None:
+        before = operation.initializer() if aggregate is None else stored.deserialize(aggregate)
+        after = operation.aggregator(key_serde.deserialize(key), value_serde.deserialize(value), before)
+        result: bytes | None = stored.serialize(after)
+        return result
+
+    return fold
+
+
+def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: _Fold) -> Records:
+    """Record by record in offset order; forwards each key's last aggregate, as a record cache does."""
+    out = Records([], [], [], [], [], [])
+    for task, indexes in _by_task(node, records.parts).items():
+        usable = [at for at in indexes if records.keys[at] is not None and records.values[at] is not None]
+        state.dropped += len(indexes) - len(usable)
+        distinct = sorted({key for at in usable if (key := records.keys[at]) is not None})
+        held = dict(zip(distinct, state.get_many(task, store, distinct), strict=True))
+        last: dict[bytes, int] = {}
+        times: dict[bytes, int] = {}
+        for at in usable:
+            key, value = records.keys[at], records.values[at]
+            assert key is not None
+            assert value is not None
+            old = held[key]
+            try:
+                after = fold(key, value, None if old is None else old[8:])
+            except Exception as problem:
+                raise _user_error(node, task, records, at, problem) from problem
+            timestamp = records.timestamps[at]
+            if old is not None:
+                timestamp = max(timestamp, _unpack(old)[0])
+            held[key] = None if after is None else _pack(timestamp) + after
+            times[key] = timestamp
+            last.pop(key, None)
+            last[key] = at
+        keys = list(last)
+        state.put_many(task, store, keys, [held[key] for key in keys], [times[key] for key in keys])
+        for key in keys:
+            stored = held[key]
+            _forward(out, task, key, None if stored is None else stored[8:], times[key], records, last[key])
+    return out
+
+
+def _keep_latest(node: NodeSpec, store: str, records: Records, state: StepState) -> Records:
+    """Every update is forwarded; the store keeps the last one; null keys are dropped."""
+    out = Records([], [], [], [], [], [])
+    for task, indexes in _by_task(node, records.parts).items():
+        rows: dict[bytes, bytes | None] = {}
+        times: dict[bytes, int] = {}
+        for at in indexes:
+            key, value = records.keys[at], records.values[at]
+            if key is None:
+                state.dropped += 1
+                continue
+            timestamp = records.timestamps[at]
+            rows[key] = None if value is None else _pack(timestamp) + value
+            times[key] = timestamp
+            _forward(out, task, key, value, timestamp, records, at)
+        state.put_many(task, store, list(rows), list(rows.values()), list(times.values()))
+    return out
+
+
+def _look(node: NodeSpec, operation: Peek | Foreach | Print, records: Records) -> Records:
+    for at in range(len(records)):
+        key = node.key_serde.deserialize(records.keys[at])
+        value = node.value_serde.deserialize(records.values[at])
+        if isinstance(operation, Print):
+            print(f"[{operation.label}]: {key}, {value}", flush=True)
+            continue
+        try:
+            operation.function(key, value)
+        except Exception as problem:
+            raise _user_error(node, TaskId(node.subtopology, records.parts[at]), records, at, problem) from problem
+    return records
+
+
+def _forward(
+    out: Records, task: TaskId, key: bytes, value: bytes | None, timestamp: int, records: Records, at: int
+) -> None:
+    out.parts.append(task.partition)
+    out.keys.append(key)
+    out.values.append(value)
+    out.timestamps.append(timestamp)
+    out.offsets.append(records.offsets[at])
+    headers: Headers | None = records.header(at)
+    assert out.headers is not None
+    out.headers.append(headers)
+
+
+def _user_error(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exception) -> RecordError:
+    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+    offset = records.offsets[at]
+    return RecordError(
+        f"the function of {node.name} failed: {what}",
+        task=str(task),
+        topic=node.name,
+        partition=task.partition,
+        offset=-1 if offset is None else offset,
+    )
