@@ -30,7 +30,7 @@ HEADER = """\
 
 
 def resolved(bundle: str, roots: list[str], java: Path) -> list[str]:
-    """The lines of one bundle, sorted."""
+    """The lines of one bundle: the roots as given (an error names the first), then what they need, sorted."""
     dependencies = "".join(
         '<dependency org="{}" name="{}" rev="{}" conf="default->default"/>'.format(*root.split(":")) for root in roots
     )
@@ -49,10 +49,12 @@ def resolved(bundle: str, roots: list[str], java: Path) -> list[str]:
             ],
             check=True,
         )
-        return sorted(
-            f"{bundle} {jar.parts[-3]}:{jar.parts[-2]}:{jar.stem} {hashlib.sha256(jar.read_bytes()).hexdigest()}"
+        checksums = {
+            f"{jar.parts[-3]}:{jar.parts[-2]}:{jar.stem}": hashlib.sha256(jar.read_bytes()).hexdigest()
             for jar in Path(folder, "lib").glob("*/*/*.jar")
-        )
+        }
+        names = [*roots, *sorted(checksums.keys() - set(roots))]
+        return [f"{bundle} {name} {checksums[name]}" for name in names]
 
 
 def main() -> None:

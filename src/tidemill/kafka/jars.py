@@ -90,7 +90,7 @@ def fetch_bundle(
     `progress` gets a line of text now and then. Two processes that fetch at once wait for each other.
     """
     jars = locked_jars(name, lock_file.read_text())
-    digest = hashlib.sha256("".join(jar.coordinates + jar.sha256 for jar in jars).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("".join(sorted(jar.coordinates + jar.sha256 for jar in jars)).encode()).hexdigest()[:12]
     root = cache_folder(environ) / "jars"
     folder = root / f"{name}-{digest}"
     if not _faults(folder, jars):
@@ -193,8 +193,8 @@ def _run_ivy(command: list[str], name: str, total: int, progress: Progress) -> s
             raise
     if ivy.returncode == 0:
         return None
-    told = [line for line in errors if "Exception" in line or "Server access error" in line]
-    return (told or errors or [f"Ivy ended with {ivy.returncode}"])[0]
+    causes = [match[1] for match in (re.search(r"Server access error at url \S+ \((.*)\)", line) for line in errors) if match]
+    return (causes or errors or [f"Ivy ended with {ivy.returncode}"])[0]
 
 
 def _faults(folder: Path, jars: tuple[Jar, ...]) -> list[str]:

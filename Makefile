@@ -1,0 +1,54 @@
+# What a developer or newcomer runs. Everything rests on `make install`: an environment in .venv with the locked
+# packages and this package in it; a second run does nothing until requirements.lock or pyproject.toml changes.
+
+PYTHON ?= python3
+INSTANCES ?= 1
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: install demo test check lint vectors clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Tidemill needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: install
+	@$(BIN)/tidemill demo --instances $(INSTANCES)
+
+# Everything that has to hold before a change goes in, the broker's and Spark's tests and the faults included.
+test: install lint
+	$(BIN)/pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The pure tests only: under a minute.
+check: install
+	$(BIN)/pytest -m "not broker and not spark"
+
+# The pure tests against every line of the vector files instead of a sample.
+vectors: install
+	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -m "not broker and not spark"
+
+ifneq ($(wildcard benchmarks/wordcount.py),)
+.PHONY: bench
+bench: install
+	$(BIN)/python benchmarks/wordcount.py --peers
+endif
+
+ifneq ($(wildcard benchmarks/soak.py),)
+.PHONY: soak
+soak: install
+	$(BIN)/python benchmarks/soak.py
+endif
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

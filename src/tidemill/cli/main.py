@@ -1,0 +1,53 @@
+"""The command `tidemill`: which commands there are, and how an error becomes one sentence and an exit code.
+
+Each command group is a module of its own and is imported only when it is asked for, or for the list of all. Those modules
+import what is heavy (pyspark, Kafka's clients) inside their functions, so that the list and `describe` come at once.
+
+Exit codes: 0; 1 a run that went wrong; 2 wrong usage, settings or surroundings; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import typer
+
+from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
+
+# Command -> the module that has it and its name there: a typer.Typer for a group, a function for a single command.
+COMMANDS = {
+    "broker": ("tidemill.cli.broker", "app"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point; ends the process with the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _app(given)(args=given, prog_name="tidemill")
+    except TidemillError as error:
+        sys.stderr.write(f"tidemill: {error}\n")
+        sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem)) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _app(given: Sequence[str]) -> typer.Typer:
+    app = typer.Typer(
+        help="Kafka Streams' programming and availability model for Python, on Apache Spark.",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(lambda: None)  # with a callback it stays a group, however few commands are added
+    asked = given[0] if given and given[0] in COMMANDS else None
+    for name in COMMANDS if asked is None else [asked]:
+        module, attribute = COMMANDS[name]
+        command = getattr(import_module(module), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
