@@ -1,0 +1,183 @@
+"""Movements: how an assignment gets from where state is to where the balanced target wants it, KIP-441's core.
+
+Decides which copies of the target stand on clients that are not caught up while better ones exist, in which order
+these movements are served, which client keeps the task meanwhile, and which target gets a warm-up from the budget of
+``max.warmup.replicas``. Invariants: an active task ends on a most caught-up client; warm-ups never exceed the budget;
+swapping with a standby costs none of it. Where the target comes from is left to the assignors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from tidemill.assignment.java_queue import JavaPriorityQueue
+from tidemill.assignment.lag import Lags
+from tidemill.assignment.placement import Placement
+
+
+class Kept(Enum):
+    """Which client has the task until its target is caught up."""
+
+    STANDBY_OF_CAUGHT_UP = "a caught-up client that had a standby: it swaps with the target"
+    CAUGHT_UP = "a caught-up client"
+    MOST_CAUGHT_UP_STANDBY = "the most caught-up client, which had a standby: it swaps with the target"
+    MOST_CAUGHT_UP = "the most caught-up client"
+    NOT_MOVABLE = "no better client is without a copy"
+
+
+SWAPS = (Kept.STANDBY_OF_CAUGHT_UP, Kept.MOST_CAUGHT_UP_STANDBY)
+
+
+class Movement(NamedTuple):
+    """One planned movement as it was served, tasks and clients by position."""
+
+    task: int
+    target: int
+    keeper: int
+    """The client that has the copy meanwhile; the target itself if nothing could be done."""
+    kept: Kept
+    warms_up: bool
+    """Whether the target holds an extra copy that was paid from the budget."""
+    budget_before: int
+
+    @property
+    def is_swap(self) -> bool:
+        return self.kept in SWAPS
+
+    @property
+    def target_has_copy(self) -> bool:
+        """Whether the target has a copy that can catch up; if not, it waits for a warm-up."""
+        return self.warms_up or self.is_swap or self.kept is Kept.NOT_MOVABLE
+
+
+class Wanted(NamedTuple):
+    task: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovementForm:
+    """What differs between versions of Kafka."""
+
+    is_wanted: Callable[[Lags, int, int], bool]
+    """Whether a copy of this task on this client must wait for a better client's."""
+    in_order: Callable[[JavaPriorityQueue[Wanted]], Iterable[Wanted]]
+    order: str
+    """That order in words."""
+    falls_back_on_most_caught_up: bool
+    """Whether, when nobody is caught up, the least lagging client takes the task."""
+
+
+def is_better_elsewhere(lags: Lags, task: int, client: int) -> bool:
+    """Not caught up, and some client lags less (so also when nobody is caught up)."""
+    return not lags.is_caught_up(task, client) and lags.least(task) < lags.lag(task, client)
+
+
+def is_caught_up_elsewhere(lags: Lags, task: int, client: int) -> bool:
+    """Not caught up, and some client is."""
+    return not lags.is_caught_up(task, client) and lags.caught_up_count(task) > 0
+
+
+FEWEST_CAUGHT_UP_FIRST = MovementForm(
+    is_wanted=is_better_elsewhere,
+    in_order=JavaPriorityQueue.drain,
+    order="tasks with the fewest caught-up clients first, then in task order",
+    falls_back_on_most_caught_up=True,
+)
+"""Since 3.3: tasks of fewest caught-up clients first, then in task order."""
+
+HEAP_ARRAY_ORDER = MovementForm(
+    is_wanted=is_caught_up_elsewhere,
+    in_order=list,
+    order="2.7's order: the array of a heap filled client by client",
+    falls_back_on_most_caught_up=False,
+)
+"""Until 3.2: the same queue, but walked in the order of its heap array."""
+
+
+def move_actives(placement: Placement, lags: Lags, form: MovementForm, budget: int) -> list[Movement]:
+    """Give each active task whose target must wait to a better client; the target warms up while budget is left."""
+    queue: JavaPriorityQueue[Wanted] = JavaPriorityQueue()
+    for target, tasks in enumerate(placement.active_tasks()):
+        for task in tasks:
+            if form.is_wanted(lags, task, target):
+                queue.add((lags.caught_up_count(task), task), Wanted(task, target))
+    served = []
+    for task, target in form.in_order(queue):
+        keeper, kept = _active_keeper(placement, lags, task, target, form)
+        warms_up = False
+        if kept in SWAPS:
+            placement.swap_active_and_standby(task, keeper)
+        else:
+            placement.set_active(task, keeper)
+            warms_up = budget > 0
+            if warms_up:
+                placement.add_standby(task, target)
+        served.append(Movement(task, target, keeper, kept, warms_up, budget))
+        budget -= warms_up
+    return served
+
+
+def move_standbys(
+    placement: Placement, lags: Lags, form: MovementForm, budget: int, active_movements: Sequence[Movement]
+) -> list[Movement]:
+    """Give each standby whose target must wait to a better client without a copy; the target's becomes a warm-up.
+
+    Warm-ups of actives stay where they are. Without budget the target loses its copy; a standby for which no better
+    client is free stays (``Kept.NOT_MOVABLE``).
+    """
+    warmups = {(movement.task, movement.target) for movement in active_movements if movement.warms_up}
+    queue: JavaPriorityQueue[Wanted] = JavaPriorityQueue()
+    for target, tasks in enumerate(placement.standby_tasks()):
+        for task in tasks:
+            if (task, target) not in warmups and form.is_wanted(lags, task, target):
+                queue.add((lags.caught_up_count(task), task), Wanted(task, target))
+    served = []
+    for task, target in form.in_order(queue):
+        keeper, kept = _standby_keeper(placement, lags, task, target, form)
+        warms_up = False
+        if kept is not Kept.NOT_MOVABLE:
+            placement.add_standby(task, keeper)
+            warms_up = budget > 0
+            if not warms_up:
+                placement.drop_standby(task, target)
+        served.append(Movement(task, target, keeper, kept, warms_up, budget))
+        budget -= warms_up
+    return served
+
+
+def _active_keeper(
+    placement: Placement, lags: Lags, task: int, target: int, form: MovementForm
+) -> tuple[int, Kept]:
+    standbys = placement.standbys[task]
+    keeper = _least_loaded(placement, [client for client in standbys if lags.is_caught_up(task, client)])
+    if keeper is not None:
+        return keeper, Kept.STANDBY_OF_CAUGHT_UP
+    keeper = _least_loaded(placement, lags.caught_up_clients(task))
+    if keeper is not None:
+        return keeper, Kept.CAUGHT_UP
+    if not form.falls_back_on_most_caught_up:
+        raise AssertionError("a movement is planned only if some client is caught up")
+    keeper = next(lags.most_caught_up_before(task, target))
+    return keeper, Kept.MOST_CAUGHT_UP_STANDBY if keeper in standbys else Kept.MOST_CAUGHT_UP
+
+
+def _standby_keeper(
+    placement: Placement, lags: Lags, task: int, target: int, form: MovementForm
+) -> tuple[int, Kept]:
+    free = [client for client in lags.caught_up_clients(task) if not placement.holds(task, client)]
+    keeper = _least_loaded(placement, free)
+    if keeper is not None:
+        return keeper, Kept.CAUGHT_UP
+    if form.falls_back_on_most_caught_up:
+        for client in lags.most_caught_up_before(task, target):
+            if not placement.holds(task, client):
+                return client, Kept.MOST_CAUGHT_UP
+    return target, Kept.NOT_MOVABLE
+
+
+def _least_loaded(placement: Placement, clients: Sequence[int]) -> int | None:
+    return min(clients, key=lambda client: (placement.load(client), client), default=None)

@@ -1,0 +1,75 @@
+"""The facts that an assignor records while it runs: targets by stage, movements as served, shortfalls.
+
+Decides nothing; it is what decisions are told from. Tasks and clients are positions, as in the placement. What can be
+read off the facts without applying a rule again (who waits for a warm-up, which stage placed a copy) is read off here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tidemill.assignment.lag import Lags
+from tidemill.assignment.model import ApplicationState
+from tidemill.assignment.movements import Kept, Movement, MovementForm
+from tidemill.assignment.placement import Placement
+from tidemill.assignment.rules import Rule
+from tidemill.assignment.standby import Shortfall
+from tidemill.ids import ProcessId, TaskId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One run of an assignor; ``active_stages`` and ``standby_stages`` hold the target after each stage."""
+
+    state: ApplicationState
+    placement: Placement
+    lags: Lags
+    form: MovementForm
+    active_stages: Sequence[tuple[Rule, Sequence[int]]]
+    standby_stages: Sequence[tuple[Rule, Sequence[Sequence[int]]]]
+    shortfalls: Sequence[Shortfall]
+    active_movements: Sequence[Movement]
+    standby_movements: Sequence[Movement]
+    stateless: Mapping[TaskId, int]
+    stateless_rule: Rule = Rule.LEAST_ACTIVE
+
+    @cached_property
+    def planned(self) -> list[Movement]:
+        """All movements that could be made or begun, in the order in which they were served."""
+        movable = (movement for movement in self.standby_movements if movement.kept is not Kept.NOT_MOVABLE)
+        return [*self.active_movements, *movable]
+
+    @cached_property
+    def waiting(self) -> list[Movement]:
+        """Movements whose target got no copy, because no warm-up was left."""
+        return [movement for movement in self.planned if not movement.target_has_copy]
+
+    def process_id(self, client: int) -> ProcessId:
+        return self.placement.clients[client].process_id
+
+    def rule_of_active(self, task: int) -> Rule:
+        """The stage that last changed where the target has the active copy."""
+        rule, before = self.active_stages[0][0], self.active_stages[0][1][task]
+        for later, clients in self.active_stages[1:]:
+            if clients[task] != before:
+                rule, before = later, clients[task]
+        return rule
+
+    def rule_of_standby(self, task: int, client: int) -> Rule:
+        """The stage that put a standby copy on this client last."""
+        rule, was_there = self.standby_stages[0][0], False
+        for stage, standbys in self.standby_stages:
+            is_there = client in standbys[task]
+            if is_there and not was_there:
+                rule = stage
+            was_there = is_there
+        return rule
+
+    def rebalances_to_go(self, movement: Movement) -> int | None:
+        """How many further rebalances it takes, if each round's warm-ups catch up before the next; None = never."""
+        if movement.target_has_copy:
+            return 1
+        budget = self.state.config.max_warmup_replicas
+        return None if budget < 1 else 2 + self.waiting.index(movement) // budget
