@@ -1,0 +1,114 @@
+"""Where the state of an application lies on a machine, and the small text files in it.
+
+    <state.dir>/<application.id>/kafka-streams-process-metadata    {"processId": "<uuid>"}, kept over restarts
+                                .lock                              who has the directory (``lock``)
+                                <task id>/                         one directory per task (``lmdb``), with a `.checkpoint`
+
+Names and formats are Kafka Streams', so its tools and people find their way. Decides what a task directory is and how one goes
+away; who may use the directory is ``lock``'s matter, what is in a task directory ``lmdb``'s.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.errors import CorruptStateError, EnvironmentProblem, StateError
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.state import checkpoint
+from tidemill.state.durability import replace_file, sync_directory
+from tidemill.state.lock import StateDirectoryLock
+
+CHECKPOINT_FILE = ".checkpoint"
+PROCESS_FILE = "kafka-streams-process-metadata"
+_REMOVED = ".removed-"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptProcessId:
+    """The process id of a state directory; ``problem`` says why a kept one could not be used, None if it could."""
+
+    process_id: ProcessId
+    problem: str | None
+
+
+class StateDirectory:
+    """The directory of one application under one ``state.dir``."""
+
+    def __init__(self, state_dir: Path, application_id: str) -> None:
+        self.path = state_dir / application_id
+
+    def create(self) -> None:
+        """Make the directory. Raises EnvironmentProblem if that is not allowed, or a file is in the way."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"can't make the state directory {self.path}: {error.strerror}. Give a folder that may be written as state.dir"
+            ) from error
+
+    def process_id(self) -> KeptProcessId:
+        """The id kept here; if there is none, or what is there can't be read, a new one that is kept from now on."""
+        path = self.path / PROCESS_FILE
+        try:
+            return KeptProcessId(ProcessId.parse(json.loads(path.read_text(encoding="utf-8"))["processId"]), None)
+        except FileNotFoundError:
+            problem = f"there is no {path}"
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            problem = f"{path} holds no process id ({error!r})"
+        fresh = uuid.uuid4()
+        replace_file(path, json.dumps({"processId": str(fresh)}))
+        return KeptProcessId(ProcessId.of(fresh), problem)
+
+    def task_path(self, task: TaskId) -> Path:
+        """Where the state of `task` lies, or will."""
+        return self.path / str(task)
+
+    def tasks(self) -> list[TaskId]:
+        """The tasks that have a directory here, sorted."""
+        found = []
+        for entry in self.path.iterdir() if self.path.is_dir() else ():
+            try:
+                task = TaskId.parse(entry.name)
+            except ValueError:
+                continue
+            if entry.is_dir() and str(task) == entry.name:
+                found.append(task)
+        return sorted(found)
+
+    def remove(self, task: TaskId, lock: StateDirectoryLock) -> None:
+        """Remove the directory of a task that nobody has open, if there is one; `lock` must hold this directory.
+
+        It is renamed first, so that no half of it is ever taken for a state.
+        """
+        if lock.directory != self.path.resolve() or not lock.is_held:
+            raise StateError(f"{self.path} is not held by the lock that was given: task {task} stays")
+        path = self.task_path(task)
+        if path.exists():
+            path.rename(path.with_name(f"{_REMOVED}{task}-{uuid.uuid4()}"))
+            sync_directory(self.path)
+        # Also what a removal that died half way has left.
+        for removed in self.path.glob(f"{_REMOVED}*"):
+            shutil.rmtree(removed)
+
+
+def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
+    """Offsets of the last applied records; empty if there is no file. Raises CorruptStateError."""
+    try:
+        return checkpoint.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as fault:
+        raise CorruptStateError(str(path), found=str(fault), expected="Kafka's checkpoint format, version 0") from None
+
+
+def write_checkpoint(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace the file, whole or not at all; without offsets there is none."""
+    if offsets:
+        replace_file(path, checkpoint.render(offsets))
+    else:
+        path.unlink(missing_ok=True)

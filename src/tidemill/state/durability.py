@@ -1,0 +1,88 @@
+"""Whether a task's files can be believed after the machine went down, and how files are replaced so that they always can.
+
+LMDB runs without sync: the kernel keeps what a dead process wrote, but a power cut may take any part of it. So a task directory
+holds a file `dirty`, with the id of the machine's boot, from before the first write until a clean close has synced everything.
+A dirty directory of *this* boot lost nothing (at most its process died); of another boot it can't be believed. The `dirty` file
+itself and every other small file is replaced through sync and rename, so none is ever seen half written.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+DIRTY_FILE = "dirty"
+_LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_TIME_GRAIN_S = 10
+
+
+class Shutdown(Enum):
+    """How the last owner of a directory left it."""
+
+    CLEAN = "clean"
+    CRASHED = "crashed"
+    """Its process died, or lives: what the kernel holds is whole."""
+    LOST_POWER = "lost power"
+    """The machine went down with unsynced writes: not to be believed."""
+
+
+@cache
+def current_boot_id() -> str:
+    """An id of this boot of the machine, another one after each restart.
+
+    A wrong difference costs a restore, a wrong equality would cost data. Where the system has no id, the boot time stands in.
+    """
+    if _LINUX_BOOT_ID.exists():
+        return _LINUX_BOOT_ID.read_text().strip()
+    if sys.platform == "darwin":
+        answer = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False)
+        if answer.returncode == 0 and answer.stdout.strip():
+            return answer.stdout.strip()
+    return f"boot-time-{int(psutil.boot_time()) // _BOOT_TIME_GRAIN_S}"
+
+
+def last_shutdown(directory: Path, boot_id: str) -> Shutdown:
+    """How `directory` was left, seen from the boot `boot_id`."""
+    try:
+        written_by = (directory / DIRTY_FILE).read_text()
+    except FileNotFoundError:
+        return Shutdown.CLEAN
+    return Shutdown.CRASHED if written_by.strip() == boot_id else Shutdown.LOST_POWER
+
+
+def mark_dirty(directory: Path, boot_id: str) -> None:
+    """Say, safely on the disk, that unsynced writes of this boot may follow."""
+    replace_file(directory / DIRTY_FILE, f"{boot_id}\n")
+
+
+def mark_clean(directory: Path) -> None:
+    """Say, safely on the disk, that everything in `directory` is synced: the caller has done so."""
+    (directory / DIRTY_FILE).unlink(missing_ok=True)
+    sync_directory(directory)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Put `text` at `path`: after any crash or power cut there is the old file or the whole new one."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in `directory` safe on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

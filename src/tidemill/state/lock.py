@@ -1,0 +1,134 @@
+"""Who has a state directory: one instance, that is its driver and the workers to which it gave the lock.
+
+The lock is flock's on `.lock`, so the kernel frees it when the last process that holds the descriptor has died, however it
+died. The driver sends ``fileno()`` to its workers over a Unix socket (or they inherit it): they then hold the *same* lock.
+`.lock` also says which process took it, so that a second instance is refused with a name, while a restart, whose
+predecessor's driver is dead but whose workers are still dying, waits for them.
+
+Decides only this; that a worker writes nothing after its driver's end is the worker's matter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
+
+LOCK_FILE = ".lock"
+_POLL_S = 0.05
+_START_TOLERANCE_S = 2.0  # Start times are computed from the clock, which may be set between two looks.
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Who took a lock, as written in its file."""
+
+    pid: int
+    started_s: float
+
+    @classmethod
+    def of_this_process(cls) -> _Holder:
+        return cls(os.getpid(), psutil.Process().create_time())
+
+    @classmethod
+    def read(cls, descriptor: int) -> _Holder | None:
+        """What the file says; None if it was given back, or is being written."""
+        try:
+            fields = json.loads(os.pread(descriptor, 1000, 0))
+            return cls(int(fields["pid"]), float(fields["started_s"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, descriptor: int) -> None:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps({"pid": self.pid, "started_s": self.started_s}).encode(), 0)
+
+    def is_alive(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            return bool(
+                process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - self.started_s) <= _START_TOLERANCE_S
+            )
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return True
+
+
+class StateDirectoryLock:
+    """The lock of a state directory, held until ``release`` here and in every process that was given ``fileno()``."""
+
+    def __init__(self, directory: Path, descriptor: int) -> None:
+        self.directory = directory
+        self._descriptor = descriptor
+
+    @classmethod
+    def acquire(cls, directory: Path, *, timeout_s: float) -> StateDirectoryLock:
+        """Take the lock of `directory`, waiting up to `timeout_s` for the workers of a dead or closed instance.
+
+        Raises StateDirectoryInUseError, at once if a live instance has it, else when the time is over.
+        """
+        directory = directory.resolve()
+        path = directory / LOCK_FILE
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"can't open {path}: {error.strerror}. state.dir must be a folder that this user may write"
+            ) from error
+        try:
+            cls._wait(directory, descriptor, time.monotonic() + timeout_s)
+            _Holder.of_this_process().write(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(directory, descriptor)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object still holds the lock."""
+        return self._descriptor >= 0
+
+    def fileno(self) -> int:
+        """The descriptor, to be sent to the processes that shall hold the lock too."""
+        return self._descriptor
+
+    def release(self) -> None:
+        """Give the lock up in this process. Workers that were given it hold it on, and a next instance waits for them."""
+        if self.is_held:
+            # Without a name the next one waits, although this process may live on. No LOCK_UN: it would unlock the workers too.
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> StateDirectoryLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+    @staticmethod
+    def _wait(directory: Path, descriptor: int, deadline: float) -> None:
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _Holder.read(descriptor)
+            if holder is not None and holder.is_alive():
+                where = "this process itself" if holder.pid == os.getpid() else "which is running"
+                raise StateDirectoryInUseError(str(directory), holder_pid=holder.pid, detail=where)
+            if time.monotonic() >= deadline:
+                raise StateDirectoryInUseError(
+                    str(directory),
+                    holder_pid=None if holder is None else holder.pid,
+                    detail="its workers still hold the lock" if holder else "closed, but its workers still hold the lock",
+                )
+            time.sleep(_POLL_S)

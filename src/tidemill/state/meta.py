@@ -1,0 +1,104 @@
+"""What a task's meta database says, as bytes: format version, owner's epoch, positions, changelog partitions.
+
+    version                            1
+    epoch                              text
+    position/<store>                   next changelog offset, 8 bytes
+    changelog/<store>                  partition, 4 bytes | topic
+    input/<partition, 4 bytes><topic>  next input offset, 8 bytes
+
+Numbers are big endian. Only what changed is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import lmdb
+
+from tidemill.errors import CorruptStateError
+from tidemill.ids import TopicPartition
+from tidemill.state.store import Positions
+
+VERSION = b"1"
+_VERSION, _EPOCH = b"version", b"epoch"
+_POSITION, _CHANGELOG, _INPUT = b"position/", b"changelog/", b"input/"
+
+
+def require_version(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, path: Path) -> None:
+    """Raises CorruptStateError unless the stores were written in this format."""
+    found = transaction.get(_VERSION, db=meta_db)
+    if found != VERSION:
+        raise CorruptStateError(
+            str(path),
+            found=f"store format {found.decode(errors='replace')!r}" if found else "no store format",
+            expected=f"{VERSION.decode()!r}",
+        )
+
+
+def is_empty(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> bool:
+    """Whether nothing was written yet: the state is new, or its first owner died while making it."""
+    return transaction.stat(meta_db)["entries"] == 0
+
+
+def write_version(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> None:
+    """Stamp a new state with the format."""
+    transaction.put(_VERSION, VERSION, db=meta_db)
+
+
+def read_positions(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> Positions:
+    return Positions(
+        changelog={name.decode(): int.from_bytes(value, "big") for name, value in _entries(transaction, meta_db, _POSITION)},
+        inputs={
+            TopicPartition(name[4:].decode(), int.from_bytes(name[:4], "big")): int.from_bytes(value, "big")
+            for name, value in _entries(transaction, meta_db, _INPUT)
+        },
+        epoch=(transaction.get(_EPOCH, db=meta_db) or b"").decode(),
+    )
+
+
+def write_positions(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, found: Positions, new: Positions) -> None:
+    """Turn the positions `found` in this transaction into `new`; the epoch stays."""
+    before, after = _encoded(found), _encoded(new)
+    for key in before.keys() - after.keys():
+        transaction.delete(key, db=meta_db)
+    for key, value in after.items():
+        if before.get(key) != value:
+            transaction.put(key, value, db=meta_db)
+
+
+def write_epoch(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, epoch: str) -> None:
+    transaction.put(_EPOCH, epoch.encode(), db=meta_db)
+
+
+def read_changelogs(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> dict[str, TopicPartition]:
+    return {
+        name.decode(): TopicPartition(value[4:].decode(), int.from_bytes(value[:4], "big"))
+        for name, value in _entries(transaction, meta_db, _CHANGELOG)
+    }
+
+
+def write_changelogs(
+    transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, changelogs: Mapping[str, TopicPartition]
+) -> None:
+    """Keep exactly these."""
+    for store in read_changelogs(transaction, meta_db).keys() - changelogs.keys():
+        transaction.delete(_CHANGELOG + store.encode(), db=meta_db)
+    for store, (topic, partition) in changelogs.items():
+        transaction.put(_CHANGELOG + store.encode(), partition.to_bytes(4, "big") + topic.encode(), db=meta_db)
+
+
+def _encoded(positions: Positions) -> dict[bytes, bytes]:
+    logged = {_POSITION + store.encode(): offset for store, offset in positions.changelog.items()}
+    read = {_INPUT + at.partition.to_bytes(4, "big") + at.topic.encode(): o for at, o in positions.inputs.items()}
+    return {key: offset.to_bytes(8, "big") for key, offset in {**logged, **read}.items()}
+
+
+def _entries(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, kind: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """(rest of the key, value) of the entries of one kind."""
+    cursor = transaction.cursor(meta_db)
+    if cursor.set_range(kind):
+        for key, value in cursor:
+            if not key.startswith(kind):
+                return
+            yield key[len(kind) :], value
