@@ -307,16 +307,18 @@ class GroupMember:
         return self._state.assigned(membership, assignment)
 
     def _subscription(self, reason: str) -> MemberSubscription:
-        is_assigned = self._state.assigned_in != NO_GENERATION
-        owned = self._protocol.owned_partitions() if is_assigned else ()
+        owned: set[TopicPartition] = set()
+        if self._state.assigned_in != NO_GENERATION:
+            # What was assigned is claimed even if the application has yet to read of it: it will take it up.
+            owned = {*self._protocol.owned_partitions(), *self._state.assigned_partitions}
         if owned and self._config.eager:
             self._state.wait_until_revoked(reason)
-            owned = ()
+            owned = set()
         return MemberSubscription(
             member_id=self._state.membership.member_id,
             topics=tuple(self._protocol.topics),
             user_data=self._protocol.user_data(),
-            owned_partitions=tuple(owned),
+            owned_partitions=tuple(sorted(owned)),
             generation=self._state.assigned_in,
             instance_id=self._config.instance_id,
             rack=self._config.rack,

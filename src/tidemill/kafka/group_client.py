@@ -15,9 +15,10 @@ known about the request: wait a little and ask again. ``ClientClosedError`` mean
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -36,8 +37,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "request_timeout_ms": 30_000,
     "slow_task_threshold_secs": 1.0,  # of its event loop; below that it complains of a busy machine
 }
-_BOOTSTRAP_TIMEOUT_MS = 5_000
+_BOOTSTRAP_WAIT_MS = 1_000
 _FIND_COORDINATOR_TIMEOUT_MS = 10_000
+_PROBE_TIMEOUT_S = 2
 _REFUSALS = (
     kafka_errors.AuthorizationError,
     kafka_errors.SaslAuthenticationFailedError,
@@ -68,42 +70,41 @@ class Outage:
     """Since when the group can't be reached; tells ``report`` once for each outage that lasts too long."""
 
     def __init__(
-        self, *, servers: object, group_id: str, report_after_ms: int, report: Callable[[TidemillError], None]
+        self, *, servers: Sequence[str], group_id: str, report_after_ms: int, report: Callable[[TidemillError], None]
     ) -> None:
         self._servers, self._group_id, self._report = servers, group_id, report
         self._report_after_s = report_after_ms / 1000
         self._lock = threading.Lock()
         self._began: float | None = None
         self._is_reported = False
-        self._broker_answered = False
 
     def ended(self) -> None:
         with self._lock:
             self._began = None
             self._is_reported = False
 
-    def goes_on(self, error: Exception, *, broker_answered: bool) -> None:
-        now = time.monotonic()
+    def goes_on(self, error: Exception, *, tried_at: float, broker_answered: bool) -> None:
+        """An attempt that began at ``tried_at`` (time.monotonic) has failed."""
         with self._lock:
             if self._began is None:
-                self._began = now
-            self._broker_answered = broker_answered
-            lasted_s = now - self._began
+                self._began = tried_at
+            lasted_s = time.monotonic() - self._began
             if lasted_s < self._report_after_s or self._is_reported:
                 return
             self._is_reported = True
-        self._report(EnvironmentProblem(self._sentence(error, lasted_s)))
+        self._report(EnvironmentProblem(self._sentence(error, lasted_s, broker_answered=broker_answered)))
 
-    def _sentence(self, error: Exception, lasted_s: float) -> str:
-        if self._broker_answered:
+    def _sentence(self, error: Exception, lasted_s: float, *, broker_answered: bool) -> str:
+        if broker_answered:
             return (
                 f"No broker has acted as coordinator of group {self._group_id} for {lasted_s:.0f} s ({error}). Brokers "
-                f"do answer at {self._servers}: check that the topic __consumer_offsets is available and that the "
-                f"brokers' advertised.listeners can be reached from here. Still trying."
+                f"do answer at {', '.join(self._servers)}: check that the topic __consumer_offsets is available and "
+                f"that the brokers' advertised.listeners can be reached from here. Still trying."
             )
+        found = "; ".join(f"{server}: {_found_at(server)}" for server in self._servers)
         return (
-            f"No Kafka broker has answered at {self._servers} for {lasted_s:.0f} s ({error}). Check bootstrap.servers, "
-            f"security.protocol and that a broker is running there. Still trying."
+            f"No Kafka broker has answered for {lasted_s:.0f} s ({found}). Check bootstrap.servers, security.protocol "
+            f"and that a broker is running there. Still trying."
         )
 
 
@@ -122,7 +123,7 @@ class GroupClient:
         self._settings = {**_DEFAULTS, **_checked(settings), "client_id": client_id}
         self._group_id = group_id
         self.outage = Outage(
-            servers=self._settings.get("bootstrap_servers"),
+            servers=_servers(self._settings),
             group_id=group_id,
             report_after_ms=report_unreachable_after_ms,
             report=report,
@@ -132,6 +133,7 @@ class GroupClient:
         self._lookup_lock = threading.Lock()
         self._coordinator: int | None = None
         self._must_bootstrap = True
+        self._bootstrap: Any = None
         self._closed = False
 
     def open(self) -> None:
@@ -203,6 +205,7 @@ class GroupClient:
         """Runs a step on the network thread and translates whatever goes wrong."""
         if self._closed:
             raise ClientClosedError
+        tried_at = time.monotonic()
         try:
             return self._net.run(step)
         except Exception as error:
@@ -215,20 +218,22 @@ class GroupClient:
                 ) from error
             if isinstance(error, kafka_errors.UnsupportedVersionError):
                 raise EnvironmentProblem(
-                    f"The brokers at {self._settings['bootstrap_servers']} are too old: {error}. Expected Kafka 2.5 or "
-                    f"later, and a broker's port, not a controller's."
+                    f"The brokers at {', '.join(_servers(self._settings))} don't serve consumer groups: {error}. "
+                    f"Expected Kafka 2.5 or later, and a broker's port, not a controller's."
                 ) from error
             if not isinstance(error, kafka_errors.KafkaError):
                 raise
             answered = isinstance(error, _COORDINATOR_MISSING)
-            self.outage.goes_on(error, broker_answered=answered or not self._must_bootstrap)
+            self.outage.goes_on(error, tried_at=tried_at, broker_answered=answered or not self._must_bootstrap)
             self._must_bootstrap = not answered
             self.forget_coordinator(str(error))
             raise UnreachableError(str(error)) from error
 
     async def _find_coordinator(self) -> int:
         if self._must_bootstrap:
-            await self._manager.bootstrap_async(timeout_ms=_BOOTSTRAP_TIMEOUT_MS)
+            if self._bootstrap is None or self._bootstrap.is_done:
+                self._bootstrap = self._manager.bootstrap_async()
+            await self._manager.wait_for(self._bootstrap, _BOOTSTRAP_WAIT_MS)  # it goes on after that
             self._must_bootstrap = False
         request = FindCoordinatorRequest(key=self._group_id, key_type=0, coordinator_keys=[self._group_id])
         response = await self._manager.send(request, request_timeout_ms=_FIND_COORDINATOR_TIMEOUT_MS)
@@ -245,6 +250,21 @@ def _checked(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if unknown:
         raise ConfigError(f"The group client has no setting {', '.join(unknown)}; it has {', '.join(sorted(known))}.")
     return settings
+
+
+def _servers(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    servers = settings.get("bootstrap_servers", KafkaConnectionManager.DEFAULT_CONFIG["bootstrap_servers"])
+    return tuple(part.strip() for part in servers.split(",")) if isinstance(servers, str) else tuple(servers)
+
+
+def _found_at(server: str) -> str:
+    """What a plain connection meets there: the network layer tells only that it has failed."""
+    host, _, port = server.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S):
+            return "something listens, but gives no answer that this client understands"
+    except (OSError, ValueError) as error:
+        return str(error)
 
 
 def _without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -289,7 +289,7 @@ class GroupCoordinator:
         if issubclass(error, _TRY_AGAIN):
             if error in _COORDINATOR_MOVED:
                 self._client.forget_coordinator(said)
-            self._client.outage.goes_on(error(said), broker_answered=True)
+            self._client.outage.goes_on(error(said), tried_at=time.monotonic(), broker_answered=True)
             raise UnreachableError(said)
         raise self._final(error, said)
 

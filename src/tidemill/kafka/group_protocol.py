@@ -67,7 +67,8 @@ class GroupProtocol(Protocol):
     def owned_partitions(self) -> Sequence[TopicPartition]:
         """Every partition that is worked on, those of tasks in a running batch included, at each JoinGroup.
 
-        Not asked after a loss of membership: what was owned before may have a new owner by now.
+        The partitions of the last assignment are claimed beside them. Not asked after a loss of membership: what was
+        owned before may have a new owner by now.
         """
 
     def assign(

@@ -27,6 +27,7 @@ from dataclasses import replace
 from enum import Enum
 
 from tidemill.errors import TidemillError
+from tidemill.ids import TopicPartition
 from tidemill.kafka.group_metadata import NO_GENERATION, NO_MEMBER_ID, Membership
 from tidemill.kafka.group_protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
 
@@ -60,6 +61,7 @@ class MemberState:
         self._membership = Membership(group_instance_id=group_instance_id)
         self._phase = Phase.OUT
         self._assigned_in = NO_GENERATION
+        self._assigned_partitions: tuple[TopicPartition, ...] = ()
         self._rejoin: str | None = "first join"
         self._joining_for: str | None = None
         self._revocation_awaited = False
@@ -76,6 +78,11 @@ class MemberState:
     def assigned_in(self) -> int:
         """The generation of the last assignment that still holds, -1 if there is none."""
         return self._assigned_in
+
+    @property
+    def assigned_partitions(self) -> tuple[TopicPartition, ...]:
+        """What that assignment allows to be owned, whether or not the application has read the event yet."""
+        return self._assigned_partitions
 
     # Waiting
 
@@ -110,7 +117,10 @@ class MemberState:
             self._events.put(RevokeAll(reason=reason))
             self._changed.wait_for(lambda: not self._revocation_awaited or self._membership is not before)
             self._revocation_awaited = False
-            return self._membership is before
+            if self._membership is not before:
+                return False
+            self._assigned_partitions = ()
+            return True
 
     # News from the membership thread
 
@@ -155,6 +165,7 @@ class MemberState:
                 return False
             self._membership = replace(membership, is_stable=True)
             self._assigned_in = membership.generation
+            self._assigned_partitions = assignment.partitions
             self._joining_for = None
             self._enter(Phase.STABLE)
             self._events.put(
@@ -251,6 +262,7 @@ class MemberState:
             is_stable=False,
         )
         self._assigned_in = NO_GENERATION
+        self._assigned_partitions = ()
         if had_generation and reason is not None:
             self._events.put(Lost(reason=reason, incarnation=self._membership.incarnation))
 
