@@ -1,0 +1,59 @@
+"""The leader's answer as a value: what each member is told, or why no one is given anything.
+
+Decides the shapes, and how an answer becomes bytes: the hosts, which are the same for all members, are encoded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidemill.assignment.model import ApplicationState, Assignment
+from tidemill.ids import TopicPartition
+from tidemill.membership.assignor_error import AssignorError
+from tidemill.membership.leader_log import LogLevel, LogLine
+from tidemill.membership.wire import AssignmentInfo, encode_assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberAssignment:
+    """One member's part: ``user_data`` is ``info`` as bytes, ``partitions`` runs parallel to its active tasks."""
+
+    partitions: tuple[TopicPartition, ...]
+    info: AssignmentInfo
+    user_data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why the group gets nothing. ``is_thrown_by_kafka``: Kafka's leader throws here and dies, one after the other;
+    this one answers all members with ``code`` instead, so that each stops with a reason."""
+
+    code: AssignorError
+    reason: str
+    is_thrown_by_kafka: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAssignment:
+    """``is_stable``: no follow-up or probing rebalance is wanted. ``state`` and ``assignment`` (with its decisions) are
+    what the task assignor was asked and answered; None for a refusal."""
+
+    members: Mapping[str, MemberAssignment]
+    is_stable: bool
+    log: tuple[LogLine, ...] = ()
+    refusal: Refusal | None = None
+    state: ApplicationState | None = field(default=None, repr=False)
+    assignment: Assignment | None = field(default=None, repr=False)
+
+
+def refused(members: Iterable[str], refusal: Refusal) -> GroupAssignment:
+    """Every member is told the error code, in the latest version as Kafka does, and nothing else."""
+    info = AssignmentInfo(error_code=refusal.code)
+    told = MemberAssignment(partitions=(), info=info, user_data=encode_assignment(info))
+    return GroupAssignment(
+        members=dict.fromkeys(members, told),
+        is_stable=False,
+        log=(LogLine(f"{refusal.code.name}: {refusal.reason}", LogLevel.ERROR),),
+        refusal=refusal,
+    )

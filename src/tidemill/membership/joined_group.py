@@ -1,0 +1,199 @@
+"""The group as its members described it when they joined: subscriptions decoded and gathered by process.
+
+Decides which members form a client, who owns which partition, and which versions and requests the group has. Two rules
+guard against stale claims: a partition that members of different generations claim belongs to the latest of them, and
+members of an unknown future version form one client of their own, of which only owned partitions are known. What is
+assigned is decided by ``tidemill.membership.leader``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidemill.assignment.java_hash import hash_order, string_hash, string_order
+from tidemill.errors import WireFormatError
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership.assignor_error import AssignorError
+from tidemill.membership.wire import (
+    LATEST_SUPPORTED_VERSION,
+    FutureSubscription,
+    HostInfo,
+    SubscriptionInfo,
+    decode_subscription,
+)
+
+FUTURE_PROCESS = ProcessId(0, 0)
+"""Stands for the process of members whose version can't be read (Kafka draws a random one)."""
+
+_ENDPOINT = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?\[?([0-9A-Za-z\-._%:]+?)\]?:([0-9]+)\Z", re.ASCII)
+
+
+class MemberSaid(Protocol):
+    """What the leader reads of a member's part in JoinGroup; a group client's own value will do."""
+
+    @property
+    def user_data(self) -> bytes: ...
+    @property
+    def owned_partitions(self) -> Sequence[TopicPartition]: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def rack(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A member's subscription as a plain value. ``generation``: the one in which it got ``owned_partitions``."""
+
+    user_data: bytes
+    owned_partitions: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedClient:
+    """One process: its members in order, what they own and what state they have.
+
+    ``endpoint`` None: it answers no queries. ``rack`` None: unknown, or its members disagree.
+    """
+
+    process_id: ProcessId
+    members: tuple[str, ...]
+    owner_of: Mapping[TopicPartition, str]
+    offset_sums_of: Mapping[str, Mapping[TaskId, int]]
+    endpoint: HostInfo | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    rack: str | None = None
+
+    @property
+    def offset_sums(self) -> dict[TaskId, int]:
+        """Over all members; where two name a task (they never should), the later member counts."""
+        return {task: total for member in self.members for task, total in self.offset_sums_of[member].items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedGroup:
+    """Clients in the order in which Kafka's leader meets them (it decides ties of the sticky assignors).
+
+    ``remarks`` tell what was odd, for the leader's log.
+    """
+
+    clients: tuple[JoinedClient, ...]
+    owned_partitions: frozenset[TopicPartition]
+    used_version: int
+    supported_version: int
+    future_version: int | None
+    is_shutdown_requested: bool
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> Iterable[str]:
+        return (member for client in self.clients for member in client.members)
+
+
+def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTURE_PROCESS) -> JoinedGroup:
+    """Decode and gather; WireFormatError, naming the member, if its user data can't be read."""
+    members = sorted(said, key=string_order)
+    infos = {member: _decoded(member, said[member].user_data) for member in members}
+    known = [info for info in infos.values() if isinstance(info, SubscriptionInfo)]
+    remarks: list[str] = []
+    owned = _owned_partitions(said, members, remarks)
+    by_process: dict[ProcessId, list[str]] = {}
+    for member in hash_order(members, string_hash):
+        info = infos[member]
+        process_id = info.process_id if isinstance(info, SubscriptionInfo) else future_process
+        by_process.setdefault(process_id, []).append(member)
+    clients = tuple(
+        _client(process_id, tuple(sorted(own, key=string_order)), said, infos, owned, remarks)
+        for process_id, own in by_process.items()
+    )
+    future = [info.version for info in infos.values() if isinstance(info, FutureSubscription)]
+    return JoinedGroup(
+        clients=clients,
+        owned_partitions=frozenset(partition for claims in owned.values() for partition in claims),
+        used_version=min([LATEST_SUPPORTED_VERSION, *(info.version for info in known)]),
+        supported_version=min([LATEST_SUPPORTED_VERSION, *(info.latest_supported_version for info in infos.values())]),
+        future_version=max(future) if future else None,
+        is_shutdown_requested=any(info.error_code == AssignorError.SHUTDOWN_REQUESTED for info in known),
+        remarks=tuple(remarks),
+    )
+
+
+def host_of(endpoint: str) -> HostInfo | None:
+    """The host and port of ``application.server``; None if it is not of that form. An IPv6 host loses its brackets."""
+    match = _ENDPOINT.match(endpoint)
+    return HostInfo(match[1], int(match[2])) if match and int(match[2]) < 65_536 else None
+
+
+def _decoded(member: str, user_data: bytes) -> SubscriptionInfo | FutureSubscription:
+    try:
+        return decode_subscription(user_data)
+    except WireFormatError as error:
+        raise WireFormatError(f"the subscription of member {member}: {error}") from error
+
+
+def _owned_partitions(
+    said: Mapping[str, MemberSaid], members: Iterable[str], remarks: list[str]
+) -> dict[str, tuple[TopicPartition, ...]]:
+    """Each member's claims without those that a member of a later generation contests."""
+    latest: dict[TopicPartition, int] = {}
+    contested: set[TopicPartition] = set()
+    for member in members:
+        generation = said[member].generation
+        for partition in said[member].owned_partitions:
+            if partition in latest:
+                contested.add(partition)
+            latest[partition] = max(generation, latest.get(partition, generation))
+    if contested:
+        remarks.append(
+            "More than one member claims to own "
+            + ", ".join(map(str, sorted(contested)))
+            + "; the claim of the latest generation counts."
+        )
+    return {
+        member: tuple(
+            partition
+            for partition in said[member].owned_partitions
+            if said[member].generation == latest[partition]
+        )
+        for member in members
+    }
+
+
+def _client(
+    process_id: ProcessId,
+    members: tuple[str, ...],
+    said: Mapping[str, MemberSaid],
+    infos: Mapping[str, SubscriptionInfo | FutureSubscription],
+    owned: Mapping[str, tuple[TopicPartition, ...]],
+    remarks: list[str],
+) -> JoinedClient:
+    info = infos[members[0]]
+    first = info if isinstance(info, SubscriptionInfo) else None
+    endpoint = host_of(first.user_endpoint) if first and first.user_endpoint else None
+    if first and first.user_endpoint and endpoint is None:
+        remarks.append(
+            f"application.server of process {process_id} is {first.user_endpoint!r}, expected host:port; "
+            "it is left out of the hosts for queries."
+        )
+    racks = {said[member].rack for member in members}
+    return JoinedClient(
+        process_id=process_id,
+        members=members,
+        owner_of={partition: member for member in members for partition in owned[member]},
+        offset_sums_of={member: _plain_sums(infos[member]) for member in members},
+        endpoint=endpoint,
+        tags=first.client_tags if first else {},
+        rack=racks.pop() if len(racks) == 1 else None,
+    )
+
+
+def _plain_sums(info: SubscriptionInfo | FutureSubscription) -> dict[TaskId, int]:
+    """Without tasks of named topologies, which no leader of an unnamed one can have."""
+    if isinstance(info, FutureSubscription):
+        return {}
+    return {task: total for task, total in info.task_offset_sums.items() if isinstance(task, TaskId)}

@@ -1,0 +1,283 @@
+"""The leader's part of a rebalance: subscriptions in, every member's assignment out (StreamsPartitionAssignor).
+
+Decides in two steps with I/O by the caller in between, so that it stays pure:
+
+    prepare    decode, check versions and source topics, number the internal topics' partitions, find the tasks
+    (caller)   makes the internal topics; fetches end offsets of changelogs, committed ones of source topics that serve
+               as changelogs
+    complete   lags, task assignor, tasks to threads, withheld tasks, next rebalances, bytes
+
+Whatever the operator must act upon is answered to all members as an error code (``GroupAssignment.refusal``); nothing
+is raised. Which client gets which task is left to the task assignor, which thread to ``assignment.threads``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+
+from tidemill.assignment.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.model import (
+    LONG_MAX,
+    ApplicationState,
+    Assignment,
+    AssignmentConfig,
+    Assignor,
+    Client,
+    ClientAssignment,
+    RackStrategy,
+)
+from tidemill.assignment.threads import ThreadAssignment, assign_to_threads
+from tidemill.assignment.validation import first_fault
+from tidemill.errors import AssignmentError
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership import leader_log
+from tidemill.membership.assignor_error import AssignorError
+from tidemill.membership.client_states import FetchedOffsets, application_state
+from tidemill.membership.cooperative import MemberTasks, Ownership, member_tasks
+from tidemill.membership.group_assignment import GroupAssignment, MemberAssignment, Refusal, refused
+from tidemill.membership.joined_group import FUTURE_PROCESS, JoinedClient, JoinedGroup, MemberSaid, join_group
+from tidemill.membership.leader_log import LogLevel, LogLine
+from tidemill.membership.topic_plan import (
+    ClusterMetadata,
+    CopartitionCheck,
+    CopartitionError,
+    MissingSourceTopicError,
+    TopicPlan,
+    TopicToEnsure,
+    plan_topics,
+)
+from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.membership.wire import (
+    LATEST_SUPPORTED_VERSION,
+    AssignmentInfo,
+    HostInfo,
+    PartitionsByHost,
+    encode_assignment,
+    encode_hosts,
+)
+
+EARLIEST_PROBEABLE_VERSION = 3
+AT_ONCE_MS = 0
+"""Next rebalance: as soon as the assignment has been taken."""
+
+ToThreads = Callable[[Client, ClientAssignment, Set[TaskId], Mapping[TaskId, int]], ThreadAssignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderConfig:
+    """``leader_process_id``: the process whose first member is to start a probing rebalance.
+
+    ``fallback`` assigns where no lags could be had, unless the assignor does without them (the sticky one), and where
+    the assignor's answer is invalid.
+    """
+
+    leader_process_id: ProcessId
+    assignor: Assignor
+    settings: AssignmentConfig = field(default_factory=AssignmentConfig)
+    fallback: Assignor = field(default_factory=FallbackPriorTaskAssignor)
+    assignor_needs_lags: bool = True
+    to_threads: ToThreads = assign_to_threads
+    copartition_check: CopartitionCheck = CopartitionCheck.ALWAYS
+    future_process_id: ProcessId = FUTURE_PROCESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRebalance:
+    """What is known before the offsets are: hand it to ``complete``."""
+
+    group: JoinedGroup
+    plan: TopicPlan
+    metadata: ClusterMetadata
+    config: LeaderConfig
+    log: tuple[LogLine, ...]
+
+    @property
+    def internal_topics(self) -> tuple[TopicToEnsure, ...]:
+        """To be made, or found with just these numbers of partitions, before ``complete``."""
+        return self.plan.internal_topics
+
+    @property
+    def partition_counts(self) -> dict[str, int]:
+        """Of all topics that the assignment rests on, internal ones included."""
+        return {**self.metadata.partition_counts, **{topic.name: topic.partitions for topic in self.internal_topics}}
+
+    @property
+    def needs_racks(self) -> bool:
+        return self.config.settings.rack_aware_assignment_strategy is not RackStrategy.NONE
+
+    def changelog_partitions(self, created_topics: Set[str] = frozenset()) -> tuple[TopicPartition, ...]:
+        """Whose end offsets to fetch."""
+        return self._changelogs(lambda topic: topic not in self.plan.source_topic_changelogs, created_topics)
+
+    def source_changelog_partitions(self, created_topics: Set[str] = frozenset()) -> tuple[TopicPartition, ...]:
+        """Whose committed offsets to fetch."""
+        return self._changelogs(lambda topic: topic in self.plan.source_topic_changelogs, created_topics)
+
+    def _changelogs(self, is_wanted: Callable[[str], bool], created: Set[str]) -> tuple[TopicPartition, ...]:
+        return tuple(
+            sorted(
+                partition
+                for partitions in self.plan.changelogs.values()
+                for partition in partitions
+                if is_wanted(partition.topic) and partition.topic not in created
+            )
+        )
+
+
+def prepare(
+    subscriptions: Mapping[str, MemberSaid], metadata: ClusterMetadata, topology: TopologyFacts, config: LeaderConfig
+) -> PreparedRebalance | GroupAssignment:
+    """The first step; a GroupAssignment if the answer is an error, to be sent as it is."""
+    try:
+        group = join_group(subscriptions, config.future_process_id)
+        if group.is_shutdown_requested:
+            reason = "a member asked the whole application to shut down"
+            return refused(subscriptions, Refusal(code=AssignorError.SHUTDOWN_REQUESTED, reason=reason))
+        plan = plan_topics(topology, metadata, config.copartition_check)
+        log = (*(LogLine(remark, LogLevel.WARNING) for remark in group.remarks), *_version_log(group))
+    except MissingSourceTopicError as error:
+        code = AssignorError.INCOMPLETE_SOURCE_TOPIC_METADATA
+        return refused(subscriptions, Refusal(code=code, reason=str(error)))
+    except AssignmentError as error:
+        is_thrown = isinstance(error, CopartitionError)
+        code = AssignorError.ASSIGNMENT_ERROR
+        return refused(subscriptions, Refusal(code=code, reason=str(error), is_thrown_by_kafka=is_thrown))
+    return PreparedRebalance(group=group, plan=plan, metadata=metadata, config=config, log=log)
+
+
+def complete(prepared: PreparedRebalance, offsets: FetchedOffsets | None, now_ms: int) -> GroupAssignment:
+    """The second step; ``offsets`` None: they could not be fetched, so the previous assignment is returned."""
+    try:
+        settings = prepared.config.settings
+        state = application_state(prepared.group, prepared.plan, prepared.metadata, settings, offsets)
+        assignment, remarks = _assigned(prepared.config, state, has_lags=offsets is not None)
+        log = (*prepared.log, *remarks, leader_log.assigned(state, assignment))
+        return _encoded(prepared, state, assignment, now_ms, log)
+    except AssignmentError as error:
+        refusal = Refusal(code=AssignorError.ASSIGNMENT_ERROR, reason=str(error))
+        return refused(prepared.group.members, refusal)
+
+
+def _version_log(group: JoinedGroup) -> tuple[LogLine, ...]:
+    """AssignmentError where a future member meets one too old to be asked to wait (before Kafka 2.0)."""
+    lines = []
+    if group.future_version is not None:
+        if group.used_version < EARLIEST_PROBEABLE_VERSION:
+            raise AssignmentError(
+                f"The group has a member with a subscription of the future version {group.future_version} and one with "
+                f"version {group.used_version}, from before Kafka 2.0; expected at least version "
+                f"{EARLIEST_PROBEABLE_VERSION}: upgrade the old members first."
+            )
+        lines.append(leader_log.version_probing(group.future_version, group.supported_version))
+    if group.used_version < LATEST_SUPPORTED_VERSION:
+        lines.append(leader_log.downgraded("metadata", group.used_version, LATEST_SUPPORTED_VERSION))
+    if group.supported_version < LATEST_SUPPORTED_VERSION:
+        lines.append(
+            leader_log.downgraded("latest supported metadata", group.supported_version, LATEST_SUPPORTED_VERSION)
+        )
+    return tuple(lines)
+
+
+def _assigned(
+    config: LeaderConfig, state: ApplicationState, *, has_lags: bool
+) -> tuple[Assignment, tuple[LogLine, ...]]:
+    """The assignor's answer; without lags, or where the answer can't be carried out, the previous assignment."""
+    if config.assignor_needs_lags and not has_lags:
+        return config.fallback.assign(state), (leader_log.NO_LAGS,)
+    try:
+        assignment = config.assignor.assign(state)
+        fault = first_fault(state, assignment)
+        wrong = None if fault is None else f"{fault.kind.value}: {fault.message}"
+    except Exception as error:  # a user's class: whatever it raises must not take the group down
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong is None:
+        return assignment, ()
+    return config.fallback.assign(state), (leader_log.invalid_answer(type(config.assignor).__name__, wrong),)
+
+
+def _encoded(
+    prepared: PreparedRebalance,
+    state: ApplicationState,
+    assignment: Assignment,
+    now_ms: int,
+    log: tuple[LogLine, ...],
+) -> GroupAssignment:
+    group, config = prepared.group, prepared.config
+    active_hosts, standby_hosts = _hosts(prepared, assignment)
+    hosts = encode_hosts(group.used_version, active_hosts, standby_hosts)
+    probing_ms = now_ms + config.settings.probing_rebalance_interval_ms if assignment.followup_needed else LONG_MAX
+    members: dict[str, MemberAssignment] = {}
+    is_stable = group.future_version is None
+    lines = list(log)
+    for joined, client in zip(group.clients, state.clients, strict=True):
+        next_ms = probing_ms if joined.process_id == config.leader_process_id else LONG_MAX
+        is_stable = is_stable and next_ms == LONG_MAX
+        for member, tasks in _tasks_of_members(prepared, state, assignment, joined, client):
+            lines += _withheld_log(member, tasks)
+            if tasks.withheld:
+                is_stable = False
+            elif next_ms != LONG_MAX:
+                lines.append(leader_log.probing_followup(member, next_ms))
+            info = AssignmentInfo(
+                version=group.used_version,
+                commonly_supported_version=group.supported_version,
+                active_tasks=tasks.active,
+                standby_tasks=tasks.standby,
+                partitions_by_host=active_hosts,
+                standby_partitions_by_host=standby_hosts,
+                next_rebalance_ms=AT_ONCE_MS if tasks.withheld else next_ms,
+            )
+            members[member] = MemberAssignment(
+                partitions=tasks.partitions, info=info, user_data=encode_assignment(info, hosts)
+            )
+            next_ms = LONG_MAX
+    lines.append(leader_log.STABLE if is_stable else leader_log.UNSTABLE)
+    return GroupAssignment(
+        members=members, is_stable=is_stable, log=tuple(lines), state=state, assignment=assignment
+    )
+
+
+def _tasks_of_members(
+    prepared: PreparedRebalance, state: ApplicationState, assignment: Assignment, joined: JoinedClient, client: Client
+) -> list[tuple[str, MemberTasks]]:
+    """The client's members in order, each with what it may have now."""
+    assigned = assignment.clients.get(client.process_id, ClientAssignment())
+    threads = prepared.config.to_threads(client, assigned, state.stateful_tasks, state.end_offset_sums)
+    ownership = Ownership(owner_of=joined.owner_of, owned_in_group=prepared.group.owned_partitions)
+    kept_standbys = client.previous_standby & state.stateful_tasks
+    return [
+        (
+            member,
+            member_tasks(
+                member,
+                threads.active[member],
+                threads.standby[member],
+                ownership=ownership,
+                partitions_of=prepared.plan.tasks,
+                kept_standbys=kept_standbys,
+            ),
+        )
+        for member in joined.members
+    ]
+
+
+def _withheld_log(member: str, tasks: MemberTasks) -> list[LogLine]:
+    lines = [leader_log.withheld(task, member) for task in tasks.withheld]
+    lines += [leader_log.withheld_as_standby(task, member) for task in tasks.withheld_as_standby]
+    if tasks.withheld:
+        lines.append(leader_log.immediate_followup(member))
+    return lines
+
+
+def _hosts(prepared: PreparedRebalance, assignment: Assignment) -> tuple[PartitionsByHost, PartitionsByHost]:
+    """Partitions of the active and of the standby tasks of every client that answers queries, withheld ones included."""
+    active: dict[HostInfo, tuple[TopicPartition, ...]] = {}
+    standby: dict[HostInfo, tuple[TopicPartition, ...]] = {}
+    partitions_of = prepared.plan.tasks
+    for client in prepared.group.clients:
+        if client.endpoint is not None:
+            tasks = assignment.clients.get(client.process_id, ClientAssignment())
+            for section, of_client in ((active, tasks.active), (standby, tasks.standby)):
+                section[client.endpoint] = tuple(sorted(p for task in of_client for p in partitions_of[task]))
+    return active, standby

@@ -1,0 +1,116 @@
+"""What the leader makes of the subscriptions."""
+
+import struct
+
+import pytest
+
+from tidemill.errors import WireFormatError
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership.joined_group import FUTURE_PROCESS, Subscription, host_of, join_group
+from tidemill.membership.wire import HostInfo, NamedTaskId, SubscriptionInfo, encode_subscription
+
+P1, P2 = ProcessId(1, 1), ProcessId(-5, 2)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def said(process, *, owned=(), generation=-1, rack=None, **info):
+    data = encode_subscription(SubscriptionInfo(process_id=process, **info))
+    return Subscription(user_data=data, owned_partitions=tuple(owned), generation=generation, rack=rack)
+
+
+def by_process(group):
+    return {client.process_id: client for client in group.clients}
+
+
+def test_members_of_one_process_are_one_client():
+    group = join_group(
+        {
+            "b": said(P1, owned=[T1], task_offset_sums={TaskId(0, 1): -2}, user_endpoint="h:9"),
+            "a": said(P1, owned=[T0], task_offset_sums={TaskId(0, 0): 7}, user_endpoint="h:9"),
+            "c": said(P2, client_tags={"zone": "x"}),
+        }
+    )
+    assert sorted(group.members) == ["a", "b", "c"]
+    first, second = by_process(group)[P1], by_process(group)[P2]
+    assert first.members == ("a", "b")
+    assert first.owner_of == {T0: "a", T1: "b"}
+    assert first.offset_sums == {TaskId(0, 0): 7, TaskId(0, 1): -2}
+    assert first.endpoint == HostInfo("h", 9)
+    assert second.tags == {"zone": "x"}
+    assert second.endpoint is None
+    assert group.owned_partitions == {T0, T1}
+
+
+def test_the_order_in_which_members_are_handed_in_changes_nothing():
+    members = {name: said(P1 if name < "m" else P2, task_offset_sums={TaskId(0, 0): ord(name)}) for name in "abxyz"}
+    assert join_group(members) == join_group(dict(reversed(members.items())))
+
+
+def test_the_lowest_version_and_the_lowest_supported_version_are_the_groups():
+    group = join_group({"a": said(P1, version=7, latest_supported_version=9), "b": said(P2, version=8)})
+    assert (group.used_version, group.supported_version, group.future_version) == (7, 9, None)
+
+
+def test_members_of_a_future_version_are_a_client_of_their_own():
+    future = Subscription(user_data=struct.pack(">ii", 13, 14), owned_partitions=(T0,))
+    group = join_group({"a": said(P1), "f": future})
+    assert (group.used_version, group.supported_version, group.future_version) == (11, 11, 13)
+    assert by_process(group)[FUTURE_PROCESS].owner_of == {T0: "f"}
+
+
+def test_of_two_claims_to_a_partition_the_later_generation_counts():
+    group = join_group({"stale": said(P1, owned=[T0, T1], generation=4), "owner": said(P2, owned=[T0], generation=6)})
+    assert by_process(group)[P1].owner_of == {T1: "stale"}
+    assert by_process(group)[P2].owner_of == {T0: "owner"}
+    assert group.owned_partitions == {T0, T1}
+    assert any("t-0" in remark for remark in group.remarks)
+
+
+def test_claims_of_one_generation_all_count():
+    group = join_group({"a": said(P1, owned=[T0]), "b": said(P2, owned=[T0])})
+    assert [client.owner_of.keys() for client in group.clients] == [{T0}, {T0}]
+
+
+def test_a_shutdown_request_of_any_member_is_seen():
+    assert not join_group({"a": said(P1, error_code=1)}).is_shutdown_requested
+    assert join_group({"a": said(P1), "b": said(P1, error_code=4)}).is_shutdown_requested
+
+
+def test_racks_count_only_if_the_members_agree():
+    agree = join_group({"a": said(P1, rack="r1"), "b": said(P1, rack="r1")})
+    differ = join_group({"a": said(P1, rack="r1"), "b": said(P1, rack=None)})
+    assert [group.clients[0].rack for group in (agree, differ)] == ["r1", None]
+
+
+def test_tasks_of_named_topologies_are_passed_over():
+    group = join_group({"a": said(P1, task_offset_sums={NamedTaskId("n", 0, 0): 3, TaskId(0, 1): 4})})
+    assert group.clients[0].offset_sums == {TaskId(0, 1): 4}
+
+
+def test_an_unreadable_subscription_is_refused_with_the_members_name():
+    with pytest.raises(WireFormatError, match="subscription of member b: "):
+        join_group({"a": said(P1), "b": Subscription(user_data=b"\0\0")})
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("host:8080", HostInfo("host", 8080)),
+        ("http://host.example:1", HostInfo("host.example", 1)),
+        ("[::1]:9092", HostInfo("::1", 9092)),
+        ("10.0.0.1:65535", HostInfo("10.0.0.1", 65535)),
+        ("host", None),
+        ("host:", None),
+        (":80", None),
+        ("host:65536", None),
+    ],
+)
+def test_endpoints_are_host_and_port(text, host):
+    assert host_of(text) == host
+
+
+def test_a_malformed_endpoint_is_left_out_and_remarked():
+    group = join_group({"a": said(P1, user_endpoint="nonsense")})
+    assert group.clients[0].endpoint is None
+    assert "application.server" in group.remarks[0]
+    assert "nonsense" in group.remarks[0]
