@@ -1,0 +1,326 @@
+"""The settings of an application: Kafka Streams' names and ours, read and checked once.
+
+Decides which settings exist, their defaults and bounds, and which of them contradict each other. Invariant: a
+StreamsConfig is valid, never changes and shows no credential. What a setting does is decided where it is used; how client
+settings become those of a client library is decided in `tidemill.kafka.clients`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+from tidemill.config_rules import check
+from tidemill.config_values import (
+    JAVA_HANDLERS,
+    REWRITES,
+    ClientSettings,
+    DeserializationHandler,
+    OffsetReset,
+    ProcessingGuarantee,
+    Reader,
+    anything,
+    client_value,
+    names,
+    one_of,
+    rewrites,
+    servers,
+    shown,
+    text,
+    text_like,
+    true_or_false,
+    whole_number,
+)
+from tidemill.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+COMMIT_INTERVAL_MS = 30_000
+COMMIT_INTERVAL_EXACTLY_ONCE_MS = 100
+
+
+def _setting(name: str, read: Reader, default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"name": name, "read": read, "meaning": meaning})
+
+
+def _prefix(prefix: str, meaning: str) -> Any:
+    return field(
+        default=ClientSettings({}), metadata={"name": prefix, "read": client_value, "meaning": meaning}
+    )
+
+
+_APPLICATION_ID = text_like(
+    r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,200}", "1 to 200 letters, digits, '.', '_', '-': it is part of the topics' names"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StreamsConfig:
+    """All settings, each as an attribute: ``commit.interval.ms`` is ``commit_interval_ms``. Make it with `of`.
+
+    A setting whose name ends in a dot takes every name that begins so (``kafka.security.protocol``).
+    """
+
+    # What the application is and where
+    application_id: str = _setting("application.id", _APPLICATION_ID, "", "Name of the group and of all it owns.")
+    bootstrap_servers: str = _setting("bootstrap.servers", servers, "", "Brokers to begin with: host:port,...")
+    client_id: str = _setting("client.id", text, "", "Begins the clients' names; empty: application and process id.")
+    client_rack: str = _setting("client.rack", text, "", "The rack this instance stands in.")
+    application_server: str = _setting(
+        "application.server", text_like(r"|.+:\d{1,5}", "host:port"), "", "host:port where this instance can be asked."
+    )
+    num_stream_threads: int = _setting("num.stream.threads", whole_number(1), 1, "Stream threads of this instance.")
+    state_dir: str = _setting("state.dir", text, "/tmp/kafka-streams", "Where local state lies.")
+    state_cleanup_delay_ms: int = _setting(
+        "state.cleanup.delay.ms", whole_number(0), 600_000, "How long state that left this instance is kept."
+    )
+
+    # What is promised
+    processing_guarantee: ProcessingGuarantee = _setting(
+        "processing.guarantee", one_of(ProcessingGuarantee), ProcessingGuarantee.EXACTLY_ONCE_V2, "What a crash may do."
+    )
+    commit_interval_ms: int = _setting(
+        "commit.interval.ms", whole_number(0), None, "Time between commits; 100 with exactly_once_v2, else 30000."
+    )
+    transaction_timeout_ms: int = _setting(
+        "transaction.timeout.ms", whole_number(1), 10_000, "After it the broker aborts an open transaction."
+    )
+
+    # The group
+    session_timeout_ms: int = _setting(
+        "session.timeout.ms", whole_number(1), 45_000, "A member without heartbeats for so long is out."
+    )
+    heartbeat_interval_ms: int = _setting("heartbeat.interval.ms", whole_number(1), 3_000, "Time between heartbeats.")
+    max_poll_interval_ms: int = _setting(
+        "max.poll.interval.ms", whole_number(1), 300_000, "A thread that is busy for longer leaves the group."
+    )
+    group_instance_id: str | None = _setting(
+        "group.instance.id", text_like(r"[a-zA-Z0-9._-]{1,240}", "1 to 240 letters, digits, '.', '_', '-'"), None,
+        "Static membership under this name.",
+    )  # fmt: skip
+    num_standby_replicas: int = _setting("num.standby.replicas", whole_number(0), 0, "Hot copies of each store.")
+    acceptable_recovery_lag: int = _setting(
+        "acceptable.recovery.lag", whole_number(0), 10_000, "Records behind that still count as caught up."
+    )
+    max_warmup_replicas: int = _setting(
+        "max.warmup.replicas", whole_number(1), 2, "Extra copies at one time, in the whole group, to move tasks."
+    )
+    probing_rebalance_interval_ms: int = _setting(
+        "probing.rebalance.interval.ms", whole_number(1), 600_000, "Time until a warm-up is looked at again."
+    )
+    client_tags: ClientSettings = _prefix("client.tag.", "Where this instance stands: zone, rack ...")
+    rack_aware_assignment_tags: tuple[str, ...] = _setting(
+        "rack.aware.assignment.tags", names, (), "Tags over whose values standbys are spread."
+    )
+    rack_aware_assignment_strategy: str = _setting(
+        "rack.aware.assignment.strategy",
+        text_like("none|min_traffic|balance_subtopology", "none, min_traffic or balance_subtopology"),
+        "none",
+        "Whether tasks go where their partitions' replicas are.",
+    )
+    rack_aware_assignment_traffic_cost: int | None = _setting(
+        "rack.aware.assignment.traffic_cost", whole_number(0), None, "Cost of traffic between racks."
+    )
+    rack_aware_assignment_non_overlap_cost: int | None = _setting(
+        "rack.aware.assignment.non_overlap_cost", whole_number(0), None, "Cost of a move."
+    )
+
+    # Records
+    auto_offset_reset: OffsetReset = _setting(
+        "auto.offset.reset", one_of(OffsetReset), OffsetReset.EARLIEST, "Where to begin without a committed offset."
+    )
+    default_key_serde: object = _setting("default.key.serde", anything, None, "Serde of keys: a name or an object.")
+    default_value_serde: object = _setting("default.value.serde", anything, None, "Serde of values, likewise.")
+    deserialization_exception_handler: DeserializationHandler = _setting(
+        "default.deserialization.exception.handler",
+        one_of(DeserializationHandler, JAVA_HANDLERS),
+        DeserializationHandler.FAIL,
+        "What becomes of a record that a serde can't read.",
+    )
+    dead_letter_topic: str | None = _setting(
+        "errors.dead.letter.queue.topic.name", text, None, "Where unreadable records go."
+    )
+    max_task_idle_ms: int = _setting(
+        "max.task.idle.ms", whole_number(-1), 0, "How long a task waits for an input that may have more; -1: never."
+    )
+    buffered_records_per_partition: int = _setting(
+        "buffered.records.per.partition", whole_number(1), 1_000, "A partition with more waiting is paused."
+    )
+
+    # The topology and its topics
+    topology_optimization: tuple[str, ...] = _setting(
+        "topology.optimization", rewrites, (), f"none, all, or some of {', '.join(REWRITES)}."
+    )
+    replication_factor: int = _setting(
+        "replication.factor", whole_number(-1, 32_767), -1, "Replicas of internal topics; -1: the broker's default."
+    )
+    repartition_purge_interval_ms: int = _setting(
+        "repartition.purge.interval.ms", whole_number(1), 30_000, "Time between purges of repartition topics."
+    )
+    topic: ClientSettings = _prefix("topic.", "Configs of internal topics.")
+
+    # Handed on
+    kafka: ClientSettings = _prefix("kafka.", "To every Kafka client, under Kafka's Java names.")
+    consumer: ClientSettings = _prefix("consumer.", "To the consumers that read data.")
+    producer: ClientSettings = _prefix("producer.", "To the producers.")
+    admin: ClientSettings = _prefix("admin.", "To the admin clients.")
+    spark: ClientSettings = _prefix("spark.", "To the Spark session.")
+
+    # Ours
+    presum: bool = _setting(
+        "tidemill.presum", true_or_false, True, "Combine a batch's records by key before the repartition topic."
+    )
+    batch_max_records: int = _setting(
+        "tidemill.batch.max.records", whole_number(1), 200_000, "Records of one micro-batch of a thread, at most."
+    )
+    batch_timeout_ms: int = _setting(
+        "tidemill.batch.timeout.ms", whole_number(1), 60_000, "A micro-batch that takes longer counts as lost."
+    )
+    short_intervals: bool = _setting(
+        "tidemill.test.short.intervals", true_or_false, False, "For tests: allow intervals below Kafka's bounds."
+    )
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, object] | None = None, **keywords: object) -> StreamsConfig:
+        """The settings of a mapping and of keywords (``num_stream_threads=2``), which win; None means not given.
+
+        ConfigError for an unknown name, a malformed value, a contradiction, or if ``application.id`` or
+        ``bootstrap.servers`` is missing.
+        """
+        given = {name: value for name, value in (mapping or {}).items() if value is not None}
+        for keyword, value in keywords.items():
+            if value is not None:
+                given[_name_of_keyword(keyword)] = value
+        values: dict[str, Any] = {}
+        handed_on: dict[str, dict[str, str]] = {}
+        for name, value in given.items():
+            setting, rest = _find(name)
+            read = _read(setting, name, value)
+            if rest:
+                handed_on.setdefault(setting.name, {})[rest] = read
+            else:
+                values[setting.name] = read
+        values |= {attribute: ClientSettings(settings) for attribute, settings in handed_on.items()}
+        config = cls(**values)
+        check(config)
+        return config
+
+    def __post_init__(self) -> None:
+        if self.commit_interval_ms is None:
+            is_exactly_once = self.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+            interval_ms = COMMIT_INTERVAL_EXACTLY_ONCE_MS if is_exactly_once else COMMIT_INTERVAL_MS
+            object.__setattr__(self, "commit_interval_ms", interval_ms)
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{setting.metadata['name']}={shown(setting.metadata['name'], _plain(getattr(self, setting.name)))}"
+            for setting in fields(self)
+            if getattr(self, setting.name) != setting.default
+        ]
+        return f"StreamsConfig({', '.join(changed)})"
+
+
+def load_toml(source: str) -> dict[str, object]:
+    """The settings of a TOML text: tables and dotted keys become dotted names; ConfigError if it isn't TOML."""
+    try:
+        return dict(_flat("", tomllib.loads(source)))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the settings are not TOML: {error}; write lines such as num.stream.threads = 2") from error
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """The settings of ``key=value`` texts, as ``--set`` takes them."""
+    settings = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--set takes key=value, such as num.stream.threads=2; {name.strip()!r} has no '='")
+        settings[name.strip()] = value
+    return settings
+
+
+def setting_table() -> list[tuple[str, str, str]]:
+    """Name, default and meaning of every setting, in the order of the documentation."""
+    return [
+        (setting.metadata["name"], _default_shown(setting), setting.metadata["meaning"]) for setting in _BY_NAME.values()
+    ]
+
+
+_BY_NAME: dict[str, Field[Any]] = {setting.metadata["name"]: setting for setting in fields(StreamsConfig)}
+_PREFIXES = {name: setting for name, setting in _BY_NAME.items() if name.endswith(".")}
+_ALSO_CALLED = {"deserialization.exception.handler": "default.deserialization.exception.handler"}
+_WITHOUT_MEANING = {
+    "partition.assignment.strategy": "Kafka Streams always brings its own assignor",
+    "group.id": "the group is named by application.id",
+    "enable.auto.commit": "offsets are committed with the results",
+    "isolation.level": "inputs are always read read_committed",
+    "transactional.id": "it is made of application.id, process and thread",
+    "statestore.cache.max.bytes": "a micro-batch emits each key once: there is no record cache",
+    "cache.max.bytes.buffering": "a micro-batch emits each key once: there is no record cache",
+    "rocksdb.config.setter": "stores are LMDB's",
+    "max.poll.records": "say tidemill.batch.max.records instead",
+}
+
+
+def _name_of_keyword(keyword: str) -> str:
+    for setting in _BY_NAME.values():
+        if keyword == setting.name and not setting.metadata["name"].endswith("."):
+            return str(setting.metadata["name"])
+    return keyword.replace("_", ".")
+
+
+def _find(name: str) -> tuple[Field[Any], str]:
+    """The setting of this name; the rest of the name if it is one of a prefix."""
+    name = _ALSO_CALLED.get(name, name)
+    if name in _BY_NAME and name not in _PREFIXES:
+        return _BY_NAME[name], ""
+    for prefix, setting in _PREFIXES.items():
+        if name.startswith(prefix) and name != prefix:
+            return setting, name.removeprefix(prefix)
+    raise ConfigError(_unknown(name))
+
+
+def _unknown(name: str) -> str:
+    if name in _WITHOUT_MEANING:
+        return f"{name} is not for you to set here: {_WITHOUT_MEANING[name]}; leave it out"
+    if name.startswith(("ssl.", "sasl.", "security.")):
+        return f"unknown setting {name!r}; did you mean 'kafka.{name}'? (settings of the Kafka clients begin with kafka.)"
+    known = [*(name for name in _BY_NAME if name not in _PREFIXES), *_ALSO_CALLED]
+    nearest = difflib.get_close_matches(name.replace("_", "."), known, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else "docs/configuration.md lists those there are"
+    return f"unknown setting {name!r}; {hint} (what is for Kafka's clients begins with kafka., for Spark with spark.)"
+
+
+def _read(setting: Field[Any], name: str, value: object) -> Any:
+    try:
+        return setting.metadata["read"](value)
+    except ValueError as error:
+        raise ConfigError(f"{name} is {shown(name, value)}, expected {error}") from None
+
+
+def _flat(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(f"{prefix}{name}.", value)
+        else:
+            yield prefix + name, value
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _default_shown(setting: Field[Any]) -> str:
+    if setting.metadata["name"] == "commit.interval.ms":
+        return f"{COMMIT_INTERVAL_EXACTLY_ONCE_MS} ({COMMIT_INTERVAL_MS})"
+    default = _plain(setting.default)
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default) if isinstance(default, (int, str)) and default != "" else ""

@@ -1,0 +1,181 @@
+"""How a setting's value is read: as text (from ``--set``, TOML or a Java properties habit) or as the value itself.
+
+Decides what a value of each kind may look like; which setting has which kind is in `tidemill.config`. A reader raises
+ValueError with what it expected; the caller adds the setting's name and, unless it is a secret, the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+Reader = Callable[[object], Any]
+E = TypeVar("E", bound=Enum)
+
+REWRITES = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
+HIDDEN = "(hidden)"
+_SECRET = re.compile(r"passw|secret|jaas|token|credential|user\.?info|keystore\.key|access\.?key|api\.?key|private")
+
+
+class ProcessingGuarantee(Enum):
+    AT_LEAST_ONCE = "at_least_once"
+    EXACTLY_ONCE_V2 = "exactly_once_v2"
+
+
+class DeserializationHandler(Enum):
+    """What becomes of a record that a serde can't read."""
+
+    FAIL = "fail"
+    CONTINUE = "continue"
+    DEAD_LETTER = "dead-letter"
+
+
+class OffsetReset(Enum):
+    """Where a source begins without a committed offset."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+
+_JAVA_ERRORS = "org.apache.kafka.streams.errors."
+JAVA_HANDLERS = {
+    _JAVA_ERRORS + "LogAndFailExceptionHandler": DeserializationHandler.FAIL,
+    _JAVA_ERRORS + "LogAndContinueExceptionHandler": DeserializationHandler.CONTINUE,
+    "LogAndFailExceptionHandler": DeserializationHandler.FAIL,
+    "LogAndContinueExceptionHandler": DeserializationHandler.CONTINUE,
+}
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of this name may hold a credential, so that its value is never shown."""
+    return _SECRET.search(name.lower()) is not None
+
+
+def shown(name: str, value: object) -> str:
+    """A value as messages may show it."""
+    return HIDDEN if is_secret(name) else repr(value)
+
+
+class ClientSettings(Mapping[str, str]):
+    """Settings that go to a client or to Spark as they are; shows no credential when printed."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name!r}: {shown(name, value)}" for name, value in self._values.items()) + "}"
+
+
+def whole_number(least: int, most: int = (1 << 63) - 1) -> Reader:
+    """An integer within the bounds."""
+
+    def read(value: object) -> int:
+        if isinstance(value, str):
+            try:
+                value = int(value)
+            except ValueError:
+                value = None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            bounds = f"from {least} on" if most == (1 << 63) - 1 else f"between {least} and {most}"
+            raise ValueError(f"a whole number {bounds}")
+        return value
+
+    return read
+
+
+def true_or_false(value: object) -> bool:
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.strip().lower())
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("text")
+    return value.strip()
+
+
+def text_like(pattern: str, described: str) -> Reader:
+    """Text that matches the whole pattern."""
+    compiled = re.compile(pattern)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value.strip()):
+            raise ValueError(described)
+        return value.strip()
+
+    return read
+
+
+def one_of(kind: type[E], aliases: Mapping[str, E] | None = None) -> Reader:
+    """A member of the enum, by its value, or by another name that Kafka has for it."""
+    known = {**(aliases or {}), **{str(member.value): member for member in kind}}
+
+    def read(value: object) -> E:
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, str) and value.strip() in known:
+            return known[value.strip()]
+        raise ValueError(" or ".join(str(member.value) for member in kind))
+
+    return read
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Names, as a list or in one text with commas."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("names, separated by commas")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def rewrites(value: object) -> tuple[str, ...]:
+    """The optimisations that are asked for, in their own order."""
+    asked = names(value)
+    if asked in ((), ("none",)):
+        return ()
+    if asked == ("all",):
+        return REWRITES
+    if not set(asked) <= set(REWRITES):
+        raise ValueError(f"none, all, or some of {', '.join(REWRITES)}")
+    return tuple(name for name in REWRITES if name in asked)
+
+
+def servers(value: object) -> str:
+    """Brokers as host:port, with commas between them."""
+    found = names(value)
+    if not found or not all(re.fullmatch(r"(?:\w+://)?\[?[\w.:%-]+\]?:\d{1,5}", server) for server in found):
+        raise ValueError("host:port, or several with commas between them")
+    return ",".join(found)
+
+
+def anything(value: object) -> object:
+    return value
+
+
+def client_value(value: object) -> str:
+    """What a client setting may be: text, a number or a truth value, handed on as text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ValueError("text, a number, true or false")
