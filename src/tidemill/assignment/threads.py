@@ -58,15 +58,19 @@ def assign_to_threads(
     """Today's form. ``standby_order`` is how the client's standbys iterate: sorted, unless an assignor of KIP-924 gave
     them (then by hash, see ``java_hash.hash_order``).
     """
-    stateful, stateless = _actives_in_hash_order(assigned, stateful_tasks, task_hash)
-    inputs = (
-        (Stage.STATEFUL_ACTIVE, stateful),
-        (Stage.STANDBY, sorted(assigned.standby) if standby_order is None else standby_order),
-        (Stage.STATELESS_ACTIVE, stateless),
-    )
+    inputs = stage_inputs(assigned, stateful_tasks, standby_order=standby_order)
     first, standby, last = assign_stages(client, inputs, stateful_tasks, end_offset_sums)
     active = {thread: tasks + last.tasks[thread] for thread, tasks in first.tasks.items()}
     return ThreadAssignment(active=active, standby=standby.tasks)
+
+
+def stage_inputs(
+    assigned: ClientAssignment, stateful_tasks: Set[TaskId], *, standby_order: Sequence[TaskId] | None = None
+) -> list[tuple[Stage, Sequence[TaskId]]]:
+    """The three stages in order, each with its tasks in the order in which Kafka's sets of them iterate."""
+    stateful, stateless = _actives_in_hash_order(assigned, stateful_tasks, task_hash)
+    standby = sorted(assigned.standby) if standby_order is None else standby_order
+    return [(Stage.STATEFUL_ACTIVE, stateful), (Stage.STANDBY, standby), (Stage.STATELESS_ACTIVE, stateless)]
 
 
 def assign_stages(

@@ -1,0 +1,14 @@
+"""`tidemill assign`: what the assignors would do, or did.
+
+Decides only which commands the group has; each is in a module of its own.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from tidemill.cli.assign_replay import replay
+
+app = typer.Typer(help="Task assignment: recompute, explain and simulate.", no_args_is_help=True)
+app.callback()(lambda: None)  # with a callback it stays a group, however few commands it has
+app.command()(replay)
