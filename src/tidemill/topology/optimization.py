@@ -6,7 +6,7 @@ applies: equal sources always, the others on request. Source: Kafka Streams' res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from tidemill.errors import ConfigError, TopologyError
@@ -112,18 +112,40 @@ def merge_repartition_topics(graph: LogicalGraph) -> LogicalGraph:
     (``repartition``) stay as they are.
     """
     for changer, repartitions in _repartitions_by_changer(graph).items():
-        if repartitions:
-            graph = _with_one_repartition(graph, changer, repartitions)
+        tops = {node: _only_way_from(graph, changer, node) for node in repartitions}
+        movable = {node: top for node, top in tops.items() if top is not None}
+        if movable:
+            graph = _with_one_repartition(graph, changer, movable)
     return graph
 
 
-def _with_one_repartition(graph: LogicalGraph, changer: int, repartitions: list[int]) -> LogicalGraph:
-    graph, shared = added(graph, _one_of(graph, repartitions), ())
+def _only_way_from(graph: LogicalGraph, changer: int, repartition: int) -> int | None:
+    """The child of ``changer`` that all records of ``repartition`` come through, straight from ``changer``.
+
+    None if there is another way: moved up, the repartition would miss the records that take it, and they would be
+    aggregated in the wrong task. Kafka Streams does move it, for instance where a stream with changed keys is both
+    grouped and merged with another stream that is grouped.
+    """
+    top = _child_towards(graph, changer, repartition)
+    if top is None or graph.parents[top] != (changer,):
+        return None
+    seen, above = {top}, [repartition]
+    while above:
+        at = above.pop()
+        if at not in seen:
+            seen.add(at)
+            if not graph.parents[at]:
+                return None
+            above.extend(graph.parents[at])
+    return top
+
+
+def _with_one_repartition(graph: LogicalGraph, changer: int, top_of: Mapping[int, int]) -> LogicalGraph:
+    """The graph with one repartition below ``changer``, instead of those in ``top_of``, above their top operators."""
+    graph, shared = added(graph, _one_of(graph, top_of), ())
     # it takes the place of its parent in the build order, so as to come before everything below
     graph = replace(graph, priorities={**graph.priorities, shared: graph.priorities[changer]})
-    for repartition in repartitions:
-        top = _child_towards(graph, changer, repartition)
-        assert top is not None  # that is how the repartition came to be in the list
+    for repartition, top in top_of.items():
         graph = linked(unlinked(graph, changer, top), shared, top)
         for child in graph.children(repartition):
             for parent in graph.parents[repartition]:
@@ -132,7 +154,7 @@ def _with_one_repartition(graph: LogicalGraph, changer: int, repartitions: list[
     return linked(graph, changer, shared)
 
 
-def _one_of(graph: LogicalGraph, repartitions: list[int]) -> LogicalNode:
+def _one_of(graph: LogicalGraph, repartitions: Iterable[int]) -> LogicalNode:
     """The repartition that replaces several: the topic of the first, the first known serdes, names from the topic."""
     effects = [graph.nodes[node].effect for node in repartitions]
     merged = [effect for effect in effects if isinstance(effect, Repartition)]
@@ -194,16 +216,14 @@ def _changes_records(graph: LogicalGraph, node: int) -> bool:
 
 
 def _nearest(graph: LogicalGraph, node: int, wanted: Callable[[LogicalGraph, int], bool]) -> int | None:
-    """``node`` or the operator above it that is wanted.
-
-    Where an operator has several parents, a parent that is wanted comes first, else what is found above the *last* of
-    them counts alone, found or not: Kafka Streams looks no further, and topic names depend on it.
-    """
-    if wanted(graph, node):
-        return node
-    found = None
-    for parent in graph.parents[node]:
-        if wanted(graph, parent):
-            return parent
-        found = _nearest(graph, parent, wanted)
-    return found
+    """``node`` or the first operator above it that is wanted: parents in their order, each with all above it."""
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        at = stack.pop()
+        if wanted(graph, at):
+            return at
+        if at not in seen:
+            seen.add(at)
+            stack.extend(reversed(graph.parents[at]))
+    return None

@@ -1,0 +1,89 @@
+"""Sub-topologies and internal topics of topologies that are put together by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidemill import Materialized, StreamsBuilder, Topology
+from tidemill.topology.graph import changelog_of, copartition_groups, internal_topics, node_groups, subtopologies
+from tidemill.topology.nodes import PassThrough, ProcessorNode, RepartitionTopic, SinkNode, SourceNode
+
+
+def topology(*nodes: SourceNode | ProcessorNode | SinkNode, parents: dict[str, tuple[str, ...]]) -> Topology:
+    return Topology(
+        nodes={node.name: node for node in nodes},
+        parents={node.name: parents.get(node.name, ()) for node in nodes},
+        stores={},
+        repartition_topics={"inner-repartition": RepartitionTopic(name="inner-repartition")},
+    )
+
+
+def processor(name: str, *stores: str) -> ProcessorNode:
+    return ProcessorNode(name=name, operation=PassThrough(), stores=stores)
+
+
+def test_nodes_that_share_a_store_are_in_one_subtopology() -> None:
+    made = topology(
+        SourceNode(name="s1", topics=("a",)), SourceNode(name="s2", topics=("b",)), SourceNode(name="s3", topics=("c",)),
+        processor("p1", "shared"), processor("p2", "shared"), processor("p3", "own"),
+        parents={"p1": ("s1",), "p2": ("s3",), "p3": ("s2",)},
+    )
+    assert node_groups(made) == (("s1", "s3", "p1", "p2"), ("s2", "p3"))
+
+
+def test_subtopologies_are_numbered_by_their_first_node_not_by_name() -> None:
+    made = topology(
+        SourceNode(name="z", topics=("z",)), SourceNode(name="a", topics=("a",)), parents={}
+    )
+    assert [part.source_topics for part in subtopologies(made, "app")] == [("z",), ("a",)]
+
+
+def test_internal_topics_carry_the_application_id_and_others_do_not() -> None:
+    made = topology(
+        SourceNode(name="in", topics=("inner-repartition", "outer")),
+        SinkNode(name="out", topic="inner-repartition"),
+        parents={"out": ("in",)},
+    )
+    (part,) = subtopologies(made, "my-app")
+    assert part.source_topics == ("my-app-inner-repartition", "outer")
+    assert part.sink_topics == part.repartition_source_topics == ("my-app-inner-repartition",)
+
+
+def test_a_source_of_a_pattern_is_a_subtopology_without_known_topics() -> None:
+    made = topology(SourceNode(name="in", topics=(), topic_pattern="x.*"), parents={})
+    (part,) = subtopologies(made, "app")
+    assert (part.source_topics, part.source_patterns) == ((), ("x.*",))
+
+
+def test_copartition_groups_that_share_a_topic_are_one() -> None:
+    made = replace(
+        topology(SourceNode(name="s", topics=("a",)), parents={}),
+        copartition_groups=(
+            frozenset({"a", "b"}), frozenset({"c", "inner-repartition"}), frozenset({"d"}), frozenset({"b", "c"}),
+        ),
+    )
+    assert copartition_groups(made, "app") == (("a", "app-inner-repartition", "b", "c"), ("d",))
+
+
+def test_a_store_without_logging_has_no_changelog_and_is_not_stateful() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().count(store=Materialized(name="counts", logged=False))
+    made = builder.build()
+    (part,) = subtopologies(made, "app")
+    assert changelog_of(made, "app", "counts") is None
+    assert internal_topics(made, "app") == {}
+    assert part.state_stores == ("counts",)
+    assert not part.is_stateful
+
+
+def test_settings_of_a_topic_stand_over_defaults_and_these_over_the_librarys() -> None:
+    builder = StreamsBuilder()
+    store = Materialized(name="counts", changelog_config={"cleanup.policy": "compact,delete", "segment.ms": "1"})
+    builder.stream("in").group_by_key().count(store=store)
+    topic = internal_topics(builder.build(), "app")["app-counts-changelog"]
+    assert topic.properties({"segment.ms": "2", "min.insync.replicas": "2"}) == {
+        "cleanup.policy": "compact,delete",
+        "message.timestamp.type": "CreateTime",
+        "min.insync.replicas": "2",
+        "segment.ms": "1",
+    }
