@@ -272,7 +272,7 @@ class _InMemory(_AgainstDictionaries):
 
 
 class TestOnDiskAgainstDictionaries(_OnDisk.TestCase):
-    settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
 class TestInMemoryAgainstDictionaries(_InMemory.TestCase):

@@ -110,7 +110,7 @@ class TaskState:
         """
         boot_id = current_boot_id()
         opened_after = last_shutdown(directory, boot_id)
-        environment = open_environment(directory, read_only=True, map_size=FIRST_MAP_SIZE)
+        environment = open_environment(directory, read_only=True, map_size=0)
         try:
             if stores is None:
                 with environment.read() as opened:

@@ -3,7 +3,7 @@
 LMDB forbids opening a file twice in a process, moving a map while a transaction is open, and using an environment in a forked
 child. So users share a ``SharedEnvironment``; its gate counts open transactions, and what moves the map (growing it, adopting a
 size that another process chose, opening the file anew after it was replaced) waits until there are none. After a fork the
-child leaves what it inherited untouched; whoever still uses it there gets a StateError.
+child leaves what it inherited untouched; whoever uses or opens it there gets a StateError.
 
 Decides nothing about contents: names of databases come from the caller. LMDB's errors come out as StateError, CorruptStateError.
 """
@@ -101,6 +101,7 @@ class SharedEnvironment:
             try:
                 environment.set_mapsize(size)
             except (lmdb.Error, OverflowError) as refusal:
+                self._reopen(environment)  # LMDB has given up the old map.
                 raise StateError(
                     f"{self.directory}: the store's map can't grow to {size} bytes ({refusal}); "
                     "is the address space limited (ulimit -v)?"
@@ -121,13 +122,12 @@ class SharedEnvironment:
         with self._errors():
             return self._environment.reader_check()
 
-    def reopen_writable(self) -> None:
+    def reopen_writable(self, map_size: int) -> None:
         """Turn a read-only environment into a writable one, for all its users."""
         if self.read_only:
             with self.exclusive() as environment:
-                environment.close()
-                self.read_only = False
-                self._open()
+                self.read_only, self._map_size = False, map_size
+                self._reopen(environment)
 
     def close(self) -> None:
         """Close the file; only ``close_environment`` calls this."""
@@ -136,7 +136,7 @@ class SharedEnvironment:
 
     def is_replaced(self) -> bool:
         """Whether another file (or none) stands where this environment's was: its directory was wiped."""
-        return _identity(self.directory) != self._file
+        return not self._is_usable or _identity(self.directory) != self._file
 
     def sync(self) -> None:
         """Bring everything that was committed to the disk."""
@@ -179,8 +179,7 @@ class SharedEnvironment:
         if self.read_only and self.is_replaced():
             with self.exclusive() as environment:
                 if self.is_replaced():
-                    environment.close()
-                    self._open()
+                    self._reopen(environment)
         for name in names:
             if name not in self._databases:
                 with self.exclusive() as environment:
@@ -199,6 +198,12 @@ class SharedEnvironment:
         with self._gate:
             self._open_transactions -= 1
             self._gate.notify_all()
+
+    def _reopen(self, environment: lmdb.Environment) -> None:
+        """Within ``exclusive``: open what is there now. If that fails, the next transaction tries again."""
+        environment.close()
+        self._is_usable = False
+        self._open()
 
     def _open(self) -> None:
         header = require_complete(self.directory / DATA_FILE)
@@ -221,10 +226,11 @@ class SharedEnvironment:
             self._environment.reader_check()
         self._databases.clear()
         self._file = _identity(self.directory)
+        self._is_usable = True
 
     def _require_own_process(self) -> None:
         if self._pid != os.getpid():
-            raise StateError(f"{self.directory} was opened by process {self._pid}, before a fork: open it in this process")
+            raise StateError(f"{self.directory} was opened by process {self._pid}, before a fork: it can't be used in this one")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -241,11 +247,17 @@ class SharedEnvironment:
 
 
 def open_environment(directory: Path, *, read_only: bool, map_size: int) -> SharedEnvironment:
-    """The process's environment of `directory`, opened or shared; pair it with ``close_environment``.
+    """The process's environment of `directory`, opened or shared; pair it with ``close_environment``. The map is never less than
+    `map_size` and what the file says.
 
     A writer's wish turns an environment that only readers had into a writable one.
     """
     directory = directory.resolve()
+    if directory in _open_at_fork:
+        raise StateError(
+            f"{directory} was open in the process that this one was forked from, and LMDB can't open it again here: "
+            "fork before the state is opened, or spawn"
+        )
     with _registry.lock:
         shared = _registry.environments.get(directory)
         if shared is not None and not shared.read_only and shared.is_replaced():
@@ -254,7 +266,7 @@ def open_environment(directory: Path, *, read_only: bool, map_size: int) -> Shar
             shared = SharedEnvironment(directory, read_only=read_only, map_size=map_size)
             _registry.environments[directory] = shared
         elif not read_only:
-            shared.reopen_writable()
+            shared.reopen_writable(map_size)
         shared.users += 1
         return shared
 
@@ -284,13 +296,13 @@ class _Registry:
 
 
 _registry = _Registry()
-_inherited: list[_Registry] = []
+#: What a forked child must neither use nor close, because both would touch the parent's locks: kept alive, untouched.
+_open_at_fork: dict[Path, SharedEnvironment] = {}
 
 
 def _forget_after_fork() -> None:
-    """In a forked child: begin anew. What was inherited is kept as it is, because closing it would touch the parent's locks."""
     global _registry
-    _inherited.append(_registry)
+    _open_at_fork.update(_registry.environments)
     _registry = _Registry()
 
 

@@ -1,0 +1,147 @@
+"""Who has a state directory, with real processes that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
+from tidemill.state.lock import LOCK_FILE, StateDirectoryLock
+
+#: Takes the lock, gives it to a worker over a Unix socket, says both pids and waits.
+_DRIVER = """
+import os, socket, subprocess, sys
+from pathlib import Path
+from tidemill.state.lock import StateDirectoryLock
+
+lock = StateDirectoryLock.acquire(Path(sys.argv[1]), timeout_s=1)
+ours, workers = socket.socketpair()
+worker = subprocess.Popen([sys.executable, "-c", sys.argv[2], str(workers.fileno())], pass_fds=[workers.fileno()])
+socket.send_fds(ours, [b"x"], [lock.fileno()])
+ours.recv(1)
+print(os.getpid(), worker.pid, flush=True)
+command = sys.stdin.readline()
+if command == "release\\n":
+    lock.release()
+    print("released", flush=True)
+sys.stdin.read()
+"""
+
+_WORKER = """
+import socket, sys, time
+peer = socket.socket(fileno=int(sys.argv[1]))
+_, (descriptor, *_), _, _ = socket.recv_fds(peer, 1, 1)
+peer.send(b"y")
+time.sleep(60)
+"""
+
+
+@contextmanager
+def _instance(directory: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A driver that holds the lock, and the pid of its worker, which holds it too; both dead at the end."""
+    command = [sys.executable, "-c", _DRIVER, str(directory), _WORKER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        driver_pid, worker = map(int, driver.stdout.readline().split())
+        assert driver_pid == driver.pid
+        try:
+            yield driver, worker
+        finally:
+            driver.kill()
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+
+
+def test_a_free_directory_is_taken_and_given_back(tmp_path: Path) -> None:
+    for _ in range(2):
+        with StateDirectoryLock.acquire(tmp_path, timeout_s=0) as lock:
+            assert lock.is_held
+        assert not lock.is_held
+        lock.release()
+
+
+def test_a_directory_of_a_live_instance_is_refused_at_once_with_its_pid(tmp_path: Path) -> None:
+    with _instance(tmp_path) as (driver, _):
+        before = time.monotonic()
+        with pytest.raises(StateDirectoryInUseError, match=f"in use by process {driver.pid} .*state.dir of its own") as refusal:
+            StateDirectoryLock.acquire(tmp_path, timeout_s=30)
+        assert refusal.value.holder_pid == driver.pid
+        assert time.monotonic() - before < 5
+
+
+def test_a_second_instance_in_one_process_is_refused(tmp_path: Path) -> None:
+    with (
+        StateDirectoryLock.acquire(tmp_path, timeout_s=0),
+        pytest.raises(StateDirectoryInUseError, match="this process itself"),
+    ):
+        StateDirectoryLock.acquire(tmp_path, timeout_s=30)
+
+
+@pytest.mark.fault
+def test_a_dead_drivers_worker_holds_the_lock_until_it_dies_too(tmp_path: Path) -> None:
+    with _instance(tmp_path) as (driver, worker):
+        driver.kill()
+        driver.wait()
+        with pytest.raises(StateDirectoryInUseError, match=f"process {driver.pid} .its workers still hold"):
+            StateDirectoryLock.acquire(tmp_path, timeout_s=0.2)
+        os.kill(worker, signal.SIGKILL)
+        StateDirectoryLock.acquire(tmp_path, timeout_s=10).release()
+
+
+@pytest.mark.fault
+def test_a_restart_waits_for_the_last_worker(tmp_path: Path) -> None:
+    with _instance(tmp_path) as (driver, worker):
+        driver.kill()
+        driver.wait()
+        death = threading.Timer(0.3, os.kill, (worker, signal.SIGKILL))
+        before = time.monotonic()
+        death.start()
+        with StateDirectoryLock.acquire(tmp_path, timeout_s=30):
+            assert 0.25 < time.monotonic() - before < 20
+
+
+def test_after_a_release_the_workers_hold_on_and_the_next_instance_waits(tmp_path: Path) -> None:
+    with _instance(tmp_path) as (driver, worker):
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        print("release", file=driver.stdin, flush=True)
+        assert driver.stdout.readline() == "released\n"
+        with pytest.raises(StateDirectoryInUseError, match="closed, but its workers still hold") as refusal:
+            StateDirectoryLock.acquire(tmp_path, timeout_s=0.2)
+        assert refusal.value.holder_pid is None
+        os.kill(worker, signal.SIGKILL)
+        StateDirectoryLock.acquire(tmp_path, timeout_s=10).release()
+
+
+def test_a_process_that_has_a_dead_holders_pid_is_not_taken_for_it(tmp_path: Path) -> None:
+    with _instance(tmp_path) as (driver, _):
+        driver.kill()
+        driver.wait()
+        # As if the pid had been given to another process, here this one, which was started at another time.
+        (tmp_path / LOCK_FILE).write_text(f'{{"pid": {os.getpid()}, "started_s": 12.5}}')
+        with pytest.raises(StateDirectoryInUseError, match="its workers still hold"):
+            StateDirectoryLock.acquire(tmp_path, timeout_s=0.2)
+
+
+def test_a_directory_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"nowhere.*No such file"):
+        StateDirectoryLock.acquire(tmp_path / "nowhere", timeout_s=0)
+
+
+def test_a_refused_attempt_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    with StateDirectoryLock.acquire(tmp_path, timeout_s=0):
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        for _ in range(5):
+            with pytest.raises(StateDirectoryInUseError):
+                StateDirectoryLock.acquire(tmp_path, timeout_s=0)
+        after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    assert after == before
