@@ -151,6 +151,8 @@ class GroupClient:
 
     def close(self) -> None:
         """Closes all connections and ends the network thread; requests under way end with ClientClosedError."""
+        if self._closed:
+            return
         self._closed = True
         if self._net is None:
             return
