@@ -53,6 +53,7 @@ class BranchedKStream(Generic[Stream]):
         result is (None: nothing is).
         """
         function_of(predicate, ("key", "value"), "branch")
+        self._check_chain(consumer, function)
         split = self._split()
         child = self._child(len(split.predicates) + 1, name)
         self._redefine(replace(
@@ -69,6 +70,7 @@ class BranchedKStream(Generic[Stream]):
         function: Callable[[Stream], Stream | None] | None = None,
     ) -> dict[str, Stream]:
         """All branches by name, with one more for the records that no predicate took."""
+        self._check_chain(consumer, function)
         split = self._split()
         if split.default is not None:
             raise TopologyError(f"split {self.name!r} has its default branch {split.default!r} already; add only one")
@@ -80,6 +82,10 @@ class BranchedKStream(Generic[Stream]):
     def no_default_branch(self) -> dict[str, Stream]:
         """All branches by name; records that no predicate took are dropped."""
         return dict(self.branches)
+
+    def _check_chain(self, consumer: object, function: object) -> None:
+        if consumer is not None and function is not None:
+            raise TopologyError(f"a branch of {self.name!r}: give consumer or function, not both")
 
     def _split(self) -> Branch:
         effect = self.recorder.graph.nodes[self.node].effect
@@ -104,8 +110,6 @@ class BranchedKStream(Generic[Stream]):
         consumer: Callable[[Stream], None] | None,
         function: Callable[[Stream], Stream | None] | None,
     ) -> None:
-        if consumer is not None and function is not None:
-            raise TopologyError(f"branch {child!r}: give consumer or function, not both")
         above = self.recorder.graph.nodes[self.node].effect
         assert isinstance(above, Process)
         effect = replace(above, operation=PassThrough())

@@ -1,0 +1,176 @@
+"""Application files, and the command that describes them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tidemill.cli.application_file import MODULE_NAME, load_application
+from tidemill.cli.describe import describe
+from tidemill.errors import ConfigError, TidemillError, TopologyError
+
+ROOT = Path(__file__).parents[2]
+BUILDER = "from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\n"
+REKEYED = BUILDER + """
+stream = builder.stream("in").select_key(lambda k, v: v)
+stream.group_by_key().count(store="one")
+stream.group_by_key().count(store="two")
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Iterator[Write]:
+    """Writes an application file; the import path is as before afterwards."""
+
+    def write(text: str) -> Path:
+        file = tmp_path / "app.py"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    path_before = list(sys.path)
+    yield write
+    sys.path[:] = path_before
+
+
+# --- loading ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_builder_is_built_and_overrides_win_over_the_config(write: Write) -> None:
+    file = write(BUILDER + 'builder.stream("in").to("out")\nconfig = {"application.id": "a", "num.stream.threads": 2}')
+    topology, config = load_application(file, {"application.id": "b"})
+    assert list(topology.nodes) == ["KSTREAM-SOURCE-0000000000", "KSTREAM-SINK-0000000001"]
+    assert config == {"application.id": "b", "num.stream.threads": 2}
+
+
+def test_a_topology_is_taken_as_it_is_even_beside_its_builder(write: Write) -> None:
+    topology, config = load_application(write(REKEYED + 'topology = builder.build(optimization="all")'), {})
+    assert set(topology.repartition_topics) == {"one-repartition"}
+    assert config == {}
+
+
+@pytest.mark.parametrize(("config", "overrides", "count"), [
+    ("", {}, 2),
+    ('config = {"topology.optimization": "all"}', {}, 1),
+    ('config = {"topology.optimization": "all"}', {"topology.optimization": "none"}, 2),
+])
+def test_a_builder_is_optimised_as_the_config_says(
+    write: Write, config: str, overrides: dict[str, str], count: int
+) -> None:
+    assert len(load_application(write(REKEYED + config), overrides)[0].repartition_topics) == count
+
+
+def test_a_file_runs_under_its_own_name_with_its_folder_on_the_import_path(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "beside_app.py").write_text("TOPIC = 'from-beside'")
+    file = write(BUILDER + """
+from dataclasses import dataclass
+from beside_app import TOPIC
+
+@dataclass
+class Settings:
+    name: str = __name__
+
+config = {"name": Settings().name, "file": __file__}
+builder.stream(TOPIC)
+if __name__ == "__main__":
+    raise SystemExit("run as a script")
+""")
+    topology, config = load_application(file, {})
+    assert config == {"name": MODULE_NAME, "file": str(file)}
+    assert topology.nodes["KSTREAM-SOURCE-0000000000"].topics == ("from-beside",)  # type: ignore[union-attr]
+
+
+def test_functions_of_a_file_travel_by_value(write: Write) -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    program = "FACTOR = 3\ndef times(value): return value * FACTOR\n" + 'builder.stream("in").map_values(times, name="m")'
+    file = write(BUILDER + program)
+    topology, _ = load_application(file, {})
+    node = topology.nodes["m"]
+    data = cloudpickle.dumps(node.operation.function)  # type: ignore[union-attr]
+    assert MODULE_NAME not in sys.modules
+    assert pickle.loads(data)(5) == 15
+
+
+@pytest.mark.parametrize(("text", "error", "message"), [
+    ("x = 1", ConfigError, "defines neither builder nor topology: add `builder = StreamsBuilder"),
+    (BUILDER.replace("builder =", "b ="), ConfigError, "it calls its StreamsBuilder 'b'; name it builder"),
+    (BUILDER + "made = builder.build(); del builder", ConfigError, "it calls its Topology 'made'; name it topology"),
+    ("builder = 5", ConfigError, "builder must be a StreamsBuilder, found a int"),
+    ("topology = 'x'", ConfigError, "topology must be a Topology, found a str"),
+    (BUILDER + "config = [1]", ConfigError, "config must be a mapping of settings.*found list"),
+    (BUILDER + "config = {1: 2}", ConfigError, "config must be a mapping of settings"),
+    ("import re\n\nbuilder = re.nothing", ConfigError, r"app\.py, line 3: AttributeError: .*nothing.*in: builder = re\.nothing"),
+    ("def f():\n    return 1 / 0\nf()", ConfigError, r"app\.py, line 2: ZeroDivisionError"),
+    ("x = (\n", ConfigError, r"app\.py, line 1: '\(' was never closed"),
+    ("raise SystemExit(3)", ConfigError, r"app\.py, line 1: SystemExit: 3"),
+    ("import re\nre.compile('(')", ConfigError, r"app\.py, line 2: "),
+    (BUILDER + "\nbuilder.stream('')", TopologyError, r"app\.py, line 4: '' can't be the name of a topic"),
+    (BUILDER + "builder.stream('a', name='x').to('b', name='x')", TopologyError, r"app\.py: two nodes have the name 'x'"),
+])
+def test_a_file_that_fails_says_where_and_why(
+    write: Write, text: str, error: type[TidemillError], message: str
+) -> None:
+    file = write(text)
+    with pytest.raises(error, match=message):
+        load_application(file, {})
+    assert MODULE_NAME not in sys.modules
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no application file .*nowhere\.py"):
+        load_application(tmp_path / "nowhere.py", {})
+    with pytest.raises(ConfigError, match="can't read the application file"):
+        load_application(tmp_path, {})
+
+
+def test_a_ready_made_topology_can_not_be_optimised_from_outside(write: Write) -> None:
+    file = write(REKEYED + "topology = builder.build()")
+    with pytest.raises(ConfigError, match=r"topology\.optimization can't be set from outside"):
+        load_application(file, {"topology.optimization": "all"})
+
+
+# --- describing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimization", [None, "none", "all"])
+def test_the_wordcount_example_is_described_as_by_kafka(capsys: pytest.CaptureFixture[str], optimization: str | None) -> None:
+    with gzip.open(ROOT / "tests" / "vectors" / "topologies.jsonl.gz", "rt") as lines:
+        vectors = {vector["id"]: vector for vector in map(json.loads, lines)}
+    describe(ROOT / "examples" / "wordcount.py", optimization=optimization)
+    assert capsys.readouterr().out == vectors[f"wordcount_article_named_store/{optimization or 'none'}"]["describe"]
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+def test_every_example_can_be_described(capsys: pytest.CaptureFixture[str], example: str) -> None:
+    describe(ROOT / "examples" / example)
+    assert "Sub-topology: 0" in capsys.readouterr().out
+
+
+def test_json_and_mermaid_are_printed_but_not_both(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(BUILDER + 'builder.stream("in", name="src").to("out", name="snk")')
+    describe(file, json=True)
+    assert json.loads(capsys.readouterr().out) == {"subtopologies": [{"id": 0, "nodes": [
+        {"type": "source", "name": "src", "topics": ["in"], "predecessors": [], "successors": ["snk"]},
+        {"type": "sink", "name": "snk", "topic": "out", "predecessors": ["src"], "successors": []},
+    ]}]}
+    describe(file, mermaid=True)
+    assert capsys.readouterr().out == """flowchart TD
+  t0[/"in"/]
+  t1[/"out"/]
+  subgraph sub0 [Sub-topology 0]
+    n0["src"]
+    n1["snk"]
+  end
+  t0 --> n0
+  n0 --> n1
+  n1 --> t1
+"""
+    with pytest.raises(ConfigError, match="exclude each other"):
+        describe(file, json=True, mermaid=True)

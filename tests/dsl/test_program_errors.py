@@ -1,0 +1,141 @@
+"""Programs that can't run are refused when they are built, with the node, the reason and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tidemill import Materialized, Serdes, StreamsBuilder
+from tidemill.errors import TidemillError, TopologyError
+from tidemill.topology.nodes import Branch
+
+
+def record(key: Any, value: Any) -> Any:  # noqa: ARG001
+    return value
+
+
+def never(*_: Any) -> Any:
+    raise AssertionError("building a topology called a function of the user")
+
+
+PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
+    "a name used twice": (
+        lambda b: b.stream("in").filter(record, name="same").map_values(str, name="same").to("out"),
+        r"two nodes have the name 'same' \(Filter and MapValues\).*give one of them another name",
+    ),
+    "a sink named like a source": (
+        lambda b: b.stream("in", name="io").to("out", name="io"),
+        r"two nodes have the name 'io' \(the source of in and the sink to out\)",
+    ),
+    "two groups of one name": (
+        lambda b: [b.stream("in").group_by(record, name=n).count() for n in ("g", "g")],
+        "two nodes have the name 'g'",
+    ),
+    "two stores of one name": (
+        lambda b: [b.stream("in").group_by_key().count(store="s") for _ in range(2)],
+        r"two stores have the name 's' \(of the nodes 'KSTREAM-AGGREGATE-0000000001' and 'KSTREAM-AGGREGATE-0000000003'\)",
+    ),
+    "a topic as stream and as table": (
+        lambda b: (b.stream("t"), b.table("t")),
+        r"the topic 't' is read by two nodes, 'KSTREAM-SOURCE-0000000000' and .*read it once",
+    ),
+    "two tables of one topic": (lambda b: (b.table("t"), b.table("t")), "the topic 't' is read by two nodes"),
+    "a topic that a pattern matches": (
+        lambda b: (b.stream(re.compile("t.*")), b.stream("ta")), "the topic 'ta' is read by two nodes",
+    ),
+    "a pattern that matches a topic": (
+        lambda b: (b.stream("ta"), b.stream(re.compile("t.*"))), r"the pattern 't\.\*' of node .* matches the topic 'ta'",
+    ),
+    "a source topic named like a repartition topic": (
+        lambda b: (b.stream("in").repartition(name="x"), b.stream("x-repartition")),
+        "the topic 'x-repartition' is read by two nodes",
+    ),
+    "no topic": (lambda b: b.stream([]), "stream: no topic given"),
+    "an illegal topic": (lambda b: b.stream("a b"), r"'a b' can't be the name of a topic: only ASCII letters"),
+    "an illegal output topic": (lambda b: b.stream("a").to(""), "'' can't be the name of a topic: it is empty"),
+    "a topic that is no text": (lambda b: b.stream("a").to(7), "7 can't be the name of a topic: it is of type int"),
+    "an illegal operator name": (lambda b: b.stream("a").filter(record, name="ä"), "'ä' can't be the name of an operator"),
+    "a name that is too long": (lambda b: b.stream("a", name="x" * 250), "it has 250 characters, at most 249"),
+    "a table whose source's name gets too long": (lambda b: b.table("a", name="x" * 243), "it has 250 characters"),
+    "an illegal store name": (lambda b: b.table("a", store=".."), r"'\.\.' can't be the name of a store"),
+    "a pattern with flags": (lambda b: b.stream(re.compile("a", re.IGNORECASE)), "must be text without flags"),
+    "an unknown offset reset": (lambda b: b.stream("a", offset_reset="first"), "offset_reset is 'first', expected one of"),
+    "a serde that is none": (lambda b: b.stream("a", value="string"), r"stream: value: 'string' is not a serde"),
+    "a serde that is none, of a sink": (lambda b: b.stream("a").to("b", key=str), "to: key: .* is not a serde"),
+    "a serde factory that was not called": (lambda b: b.stream("a", key=Serdes.string), "stream: key: .* is not a serde"),
+    "a function that is none": (lambda b: b.stream("a").map_values("upper"), "map_values: expected a function of"),
+    "a predicate of values only": (
+        lambda b: b.stream("a").filter(lambda value: value), r"filter: the function <lambda>\(value\) can't be called with",
+    ),
+    "a mapper of three": (
+        lambda b: b.stream("a").map_values(lambda a, b, c: a),  # noqa: ARG005
+        r"map_values: .* can't be called with \(value\) or \(key, value\)",
+    ),
+    "an initializer with arguments": (
+        lambda b: b.stream("a").group_by_key().aggregate(lambda x: x, lambda k, v, a: a),  # noqa: ARG005
+        "aggregate: initializer: ",
+    ),
+    "an aggregator without the aggregate": (
+        lambda b: b.stream("a").group_by_key().aggregate(dict, record), "aggregate: aggregator: ",
+    ),
+    "no partitions": (lambda b: b.stream("a").repartition(partitions=0), "partitions must be a whole number from 1 on, got 0"),
+    "a store that is none": (lambda b: b.table("a", store=5), "table: store must be a name or a Materialized, got 5"),
+    "merging with something else": (lambda b: b.stream("a").merge(b.table("b")), "merge: expected a stream"),
+    "merging with another builder's stream": (
+        lambda b: b.stream("a").merge(StreamsBuilder().stream("b")), "belongs to another StreamsBuilder",
+    ),
+    "a branch with consumer and function": (
+        lambda b: b.stream("a").split().branch(record, consumer=print, function=print), "give consumer or function, not both",
+    ),
+    "two default branches": (
+        lambda b: (lambda split: (split.default_branch(name="one"), split.default_branch(name="two")))(
+            b.stream("a").split(name="s-")
+        ),
+        "split 's-' has its default branch 's-one' already",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_refused(what: str) -> None:
+    write, message = PROGRAMS[what]
+
+    def build() -> None:
+        builder = StreamsBuilder()
+        write(builder)
+        builder.build()
+
+    with pytest.raises(TopologyError, match=message):
+        build()
+
+
+def test_a_refused_operator_leaves_no_node_behind() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    split = stream.split(name="split")
+    refusals: list[Callable[[], Any]] = [
+        lambda: stream.filter(None), lambda: stream.to(""), lambda: stream.to("out", key="no serde"),
+        lambda: stream.group_by(record, value="no serde"), lambda: stream.to_table(store=1),
+        lambda: stream.filter(record, name="an illegal name"), lambda: stream.merge("other"),
+        lambda: split.branch(record, name="an illegal name"), lambda: split.branch(record, consumer=print, function=print),
+    ]
+    for refused in refusals:
+        with pytest.raises(TidemillError):
+            refused()
+    assert list(builder.build().nodes) == ["KSTREAM-SOURCE-0000000000", "split"]
+    assert builder.build().nodes["split"].operation == Branch((), ())
+
+
+def test_building_calls_no_function() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in").map(never).map_values(never).flat_map(never).flat_map_values(never)
+    stream = stream.filter(never).filter_not(never).select_key(never).peek(never)
+    branches = stream.split().branch(never).default_branch()
+    for branch in branches.values():
+        branch.foreach(never)
+        branch.group_by(never).reduce(never)
+    stream.group_by_key().aggregate(never, never, store=Materialized(name="s")).filter(never).map_values(never)
+    assert len(builder.build(optimization="all").nodes) > 20
