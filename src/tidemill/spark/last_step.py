@@ -30,6 +30,7 @@ from tidemill.task.batch import (
     Membership,
     Outcome,
     Positions,
+    StoresAt,
     TaskRun,
     marker_from_json,
     report_to_json,
@@ -41,20 +42,24 @@ REPORT_SCHEMA = pa.schema([("report", pa.string())])
 
 
 class TaskStore(StoreReader, Protocol):
-    """One task's stores."""
+    """One task's stores, as its owner has them open."""
 
-    def changelog_positions(self) -> Mapping[str, int]:
-        """Store -> the next changelog offset to read; a store never written is absent."""
+    @property
+    def at(self) -> StoresAt:
+        """Where the stores stand; ``is_behind`` when that is not where the driver thinks they are."""
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         """Raises StateError for what could not be applied later (rule 14)."""
 
-    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], positions: Mapping[str, int], inputs: Positions) -> None:
-        """All writes and positions in one transaction, if the stores are where ``changelog_positions`` said (rule 15)."""
+    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
+        """All writes and positions in one transaction, if the stores still are where ``at`` says (rule 15)."""
 
 
 class Output(Protocol):
     """The thread's producer: one transaction a batch (or, at least once, one flush)."""
+
+    def prepare(self) -> None:
+        """Ends whatever a predecessor left open."""
 
     def begin(self) -> None: ...
 
@@ -81,14 +86,20 @@ class Output(Protocol):
 class StepContext(Protocol):
     """What a step needs from outside; kept by the worker from batch to batch."""
 
-    output: Output
-    continuity: dict[TopicPartition, int]
-    """Where the last commit of this worker ended, per input partition; empty after a loss."""
-    unreadable: Unreadable
+    @property
+    def output(self) -> Output: ...
+
+    @property
+    def continuity(self) -> dict[TopicPartition, int]:
+        """Where the last commit of this worker ended, per input partition; empty after a loss."""
+
+    @property
+    def unreadable(self) -> Unreadable: ...
 
     def request(self) -> BatchRequest: ...
 
-    def store(self, run: TaskRun) -> TaskStore: ...
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
+        """The stores of these tasks; those of all others are closed first."""
 
     def membership(self) -> Membership: ...
 
@@ -127,7 +138,8 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Gathered:
         marker,
         0 if chunks is None else len(set(chunks.column("off").to_pylist())),
         0 if chunks is None else sum(chunks.column("ts").to_pylist()),
-        (markers is not None and markers.num_rows > 1) or (chunks is not None and chunks.num_rows != len(set(chunks.column("off").to_pylist()))),
+        (markers is not None and markers.num_rows > 1)
+        or (chunks is not None and chunks.num_rows != len(set(chunks.column("off").to_pylist()))),
     )
 
 
@@ -156,7 +168,7 @@ class _Batch:
     request: BatchRequest
     gathered: Gathered
     state: StepState
-    stores: dict[TaskId, TaskStore]
+    stores: Mapping[TaskId, TaskStore]
     pending: dict[str, list[Records]] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     skipped: int = 0
@@ -192,7 +204,7 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
         return BatchReport(
             batch_id=request.batch_id, outcome=Outcome.LOST, message="offsets out of range", out_of_range=marker.out_of_range
         )
-    stores = {run.task: context.store(run) for run in request.tasks}
+    stores = context.open_stores(request.tasks)
     batch = _Batch(spec, context, request, gathered, StepState(stores, spec.stores), stores)
     batch.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
     batch.reached(CommitStep.GATHER)
@@ -212,6 +224,15 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
 
 def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     context, request = batch.context, batch.request
+    behind = [store.at for store in batch.stores.values() if store.at.is_behind]
+    if behind:
+        context.continuity.clear()
+        return BatchReport(
+            batch_id=request.batch_id,
+            outcome=Outcome.LOST,
+            message="; ".join(f"task {at.task}: its stores are at {dict(at.changelog)}" for at in behind),
+            stores=tuple(store.at for store in batch.stores.values()),
+        )
     restored = _apply_restored(batch, marker)
     batch.reached(CommitStep.RESTORE)
     _check_continuity(context, request)
@@ -221,9 +242,8 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     batch.reached(CommitStep.RUN)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
     wrote = any(batch.pending.values()) or any(w.rows for w in batch.state.written.values())
-    behind: tuple[TaskId, ...] = ()
     if wrote or offsets:
-        behind = _commit_writes(batch, offsets, marker)
+        _commit_writes(batch, offsets, marker)
     context.continuity.update(marker.ends)
     for tp in context.continuity.keys() - marker.ends.keys():
         del context.continuity[tp]
@@ -233,7 +253,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         ends=marker.ends,
         changelog_ends=marker.changelog_ends,
         high_watermarks=marker.high_watermarks,
-        behind=behind,
+        stores=tuple(store.at for store in batch.stores.values()),
         records_in=marker.rows - restored,
         records_restored=restored,
         records_out=batch.out,
@@ -243,7 +263,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     )
 
 
-def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> tuple[TaskId, ...]:
+def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
     context = batch.context
     context.output.begin()
     _produce(batch)
@@ -263,9 +283,8 @@ def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> tuple[T
     batch.reached(CommitStep.MEMBERSHIP)
     logged = context.output.commit(offsets, membership)
     batch.reached(CommitStep.COMMIT)
-    behind = _apply(batch, writes, logged, marker.ends)
+    _apply(batch, writes, logged, marker.ends)
     batch.reached(CommitStep.APPLY)
-    return behind
 
 
 def _check_continuity(context: StepContext, request: BatchRequest) -> None:
@@ -301,7 +320,7 @@ def _apply_restored(batch: _Batch, marker: Marker) -> int:
             writes.setdefault(TaskId(store.subtopology, part), {}).setdefault(store.name, {})[key] = row
     for task, positions in ends.items():
         if task in batch.stores:
-            batch.stores[task].apply(writes.get(task, {}), positions, {})
+            batch.stores[task].apply(writes.get(task, {}), positions)
     return restored
 
 
@@ -309,10 +328,10 @@ def _run_nodes(batch: _Batch) -> None:
     spec, tables = batch.spec, batch.gathered.tables
     bad = tables.pop(UNREADABLE, None)
     if bad is not None:
-        records = unreadable_records(bad, spec.sources, batch.context.unreadable)
+        aside = unreadable_records(bad, spec.sources, batch.context.unreadable)
         batch.skipped += bad.num_rows
-        if records is not None:
-            topic, found = records
+        if aside is not None:
+            topic, found = aside
             batch.pending.setdefault(topic, []).append(found)
     waiting: dict[str, list[Records]] = {}
     for tag, node in spec.nodes.items():
@@ -397,11 +416,10 @@ def _apply(
     writes: Mapping[TaskId, Mapping[str, Mapping[bytes, bytes | None]]],
     logged: Mapping[TopicPartition, int],
     ends: Positions,
-) -> tuple[TaskId, ...]:
+) -> None:
     """The batch counts already: a store that refuses it now is behind and catches up from its changelog (rule 15)."""
-    behind: list[TaskId] = []
     for task, store in batch.stores.items():
-        positions = {}
+        positions: dict[str, int] = {}
         for spec in batch.spec.stores.values():
             if spec.subtopology != task.subtopology:
                 continue
@@ -415,11 +433,7 @@ def _apply(
         rows = writes.get(task, {})
         if not rows and not positions:
             continue
-        try:
-            store.apply(rows, positions, {})
-        except StateError:
-            behind.append(task)
-    return tuple(behind)
+        store.apply(rows, positions)
 
 
 def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext) -> Iterator[pa.RecordBatch]:
@@ -428,7 +442,7 @@ def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: 
     Its writes travel to the last step as rows, and that one applies them.
     """
     request = context.request()
-    stores = {run.task: context.store(run) for run in request.tasks}
+    stores = context.open_stores(request.tasks)
     mine = set(spec.nodes)
     kept: list[pa.RecordBatch] = []
     marker: list[pa.RecordBatch] = []

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
@@ -78,6 +79,11 @@ class SparkHandle:
             return
         with contextlib.suppress(Exception):
             self.session.stop()
+        with contextlib.suppress(Exception):
+            if SparkContext._gateway is not None:
+                SparkContext._gateway.shutdown()
+        # PySpark keeps the gateway of a process for ever; the next session here has a JVM of its own.
+        SparkContext._gateway = SparkContext._jvm = None
         _end_jvm(self.jvm, timeout_s)
         if self.scratch:
             shutil.rmtree(self.scratch, ignore_errors=True)
@@ -101,7 +107,7 @@ def open_session(
             builder = SparkSession.builder.appName(application_id)
             for name, value in conf.items():
                 builder = builder.config(name, value)
-            pyspark.SparkContext._ensure_initialized(gateway=gateway)
+            SparkContext._ensure_initialized(gateway=gateway)
             session = builder.getOrCreate()
     except BaseException:
         _end_jvm(jvm, 2.0)

@@ -8,7 +8,7 @@ operator allows (count), record by record in offset order where order matters.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -142,8 +142,8 @@ def _count(node: NodeSpec, operation: Count, records: Records, state: StepState)
     return out
 
 
-class _Fold(Protocol):
-    def __call__(self, key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None: ...
+_Fold = Callable[[bytes, bytes, "bytes | None"], "bytes | None"]
+"""(key, value, aggregate so far) -> aggregate, all as bytes."""
 
 
 def _reducer(node: NodeSpec, operation: Reduce, store: StoreSpec) -> _Fold:

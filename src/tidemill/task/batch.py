@@ -31,11 +31,27 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
-    """A task in this batch: where its store is and who owns it."""
+    """A task in this batch: where its store is, who owns it, and where its stores stand.
+
+    ``changelog``: per store the position that the driver knows; None while it knows none, so that the worker tells it.
+    """
 
     task: TaskId
     directory: str
-    epoch: int
+    epoch: str
+    changelog: Mapping[str, int] | None = None
+    wipe: bool = False
+    """Empty the stores first: they can't be brought to the changelog's end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoresAt:
+    """Where a task's stores stand after a batch. ``note``: what had to be done to open them (wiped after a power cut ...)."""
+
+    task: TaskId
+    changelog: Mapping[str, int]
+    is_behind: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +99,8 @@ class BatchReport:
     changelog_ends: Positions = field(default_factory=dict)
     out_of_range: tuple[TopicPartition, ...] = ()
     high_watermarks: Positions = field(default_factory=dict)
-    behind: tuple[TaskId, ...] = ()
-    """Tasks whose stores are not where the batch expected them: they restore before they run again."""
+    stores: tuple[StoresAt, ...] = ()
+    """Of every task in the request; one that is behind must restore before it runs again."""
     records_in: int = 0
     records_restored: int = 0
     records_out: int = 0
@@ -124,7 +140,10 @@ def request_to_json(request: BatchRequest) -> str:
             "inputs": positions_to_json(request.inputs),
             "internal": sorted(request.internal),
             "changelogs": positions_to_json(request.changelogs),
-            "tasks": [[str(run.task), run.directory, run.epoch] for run in request.tasks],
+            "tasks": [
+                [str(run.task), run.directory, run.epoch, None if run.changelog is None else dict(run.changelog), run.wipe]
+                for run in request.tasks
+            ],
             "max_records": request.max_records,
             "max_restore_records": request.max_restore_records,
             "wait_ms": request.wait_ms,
@@ -140,7 +159,8 @@ def request_from_json(text: str | bytes) -> BatchRequest:
     fields["internal"] = frozenset(fields["internal"])
     fields["changelogs"] = positions_from_json(fields["changelogs"])
     fields["tasks"] = tuple(
-        TaskRun(task=TaskId.parse(task), directory=directory, epoch=epoch) for task, directory, epoch in fields["tasks"]
+        TaskRun(task=TaskId.parse(task), directory=directory, epoch=epoch, changelog=changelog, wipe=wipe)
+        for task, directory, epoch, changelog, wipe in fields["tasks"]
     )
     return BatchRequest(**fields)
 
@@ -178,7 +198,7 @@ def report_to_json(report: BatchReport) -> str:
             "changelog_ends": positions_to_json(report.changelog_ends),
             "out_of_range": [list(tp) for tp in report.out_of_range],
             "high_watermarks": positions_to_json(report.high_watermarks),
-            "behind": [str(task) for task in report.behind],
+            "stores": [[str(at.task), dict(at.changelog), at.is_behind, at.note] for at in report.stores],
             "records_in": report.records_in,
             "records_restored": report.records_restored,
             "records_out": report.records_out,
@@ -195,5 +215,8 @@ def report_from_json(text: str | bytes) -> BatchReport:
     for name in ("ends", "changelog_ends", "high_watermarks"):
         fields[name] = positions_from_json(fields[name])
     fields["out_of_range"] = _partitions_from_json(fields["out_of_range"])
-    fields["behind"] = tuple(TaskId.parse(task) for task in fields["behind"])
+    fields["stores"] = tuple(
+        StoresAt(task=TaskId.parse(task), changelog=changelog, is_behind=is_behind, note=note)
+        for task, changelog, is_behind, note in fields["stores"]
+    )
     return BatchReport(**fields)

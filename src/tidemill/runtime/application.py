@@ -1,0 +1,412 @@
+"""An instance of an application: the composition root, and the class that users start.
+
+Decides the states of an instance (Kafka Streams' own) and the order of starting and closing. Everything else is made here and
+handed to those who use it: session, compiled topology, control channel, state directory, stream threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tidemill.config import DeserializationHandler, OffsetReset, ProcessingGuarantee, StreamsConfig
+from tidemill.dsl.builder import StreamsBuilder
+from tidemill.dsl.serdes import serde_by_name
+from tidemill.errors import ConfigError, StopError, TidemillError
+from tidemill.ids import ProcessId
+from tidemill.kafka import group_protocol
+from tidemill.kafka.admin import Admin
+from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.fencing import fence, transactional_id
+from tidemill.kafka.group import GroupMember, GroupMemberConfig
+from tidemill.kafka.java import find_java
+from tidemill.membership.topology_facts import topology_facts
+from tidemill.runtime.leading import Leader
+from tidemill.runtime.purge import RepartitionPurge
+from tidemill.runtime.stream_thread import StreamThread, TaskFacts
+from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function
+from tidemill.spark.control import ControlServer
+from tidemill.spark.engine import BatchEngine
+from tidemill.spark.plan import CompiledTopology, compile_topology
+from tidemill.spark.session import SparkHandle, adopt_session, open_session
+from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.state.directory import StateDirectory
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
+from tidemill.topology.nodes import SourceNode, Topology
+
+log = logging.getLogger("tidemill.application")
+
+_LOCK_WAIT_S = 15.0
+JVM_HEAP = "512m"
+
+
+class State(Enum):
+    """``KafkaStreams.State``, by the same names and with the same meaning."""
+
+    CREATED = "CREATED"
+    REBALANCING = "REBALANCING"
+    RUNNING = "RUNNING"
+    PENDING_SHUTDOWN = "PENDING_SHUTDOWN"
+    NOT_RUNNING = "NOT_RUNNING"
+    PENDING_ERROR = "PENDING_ERROR"
+    ERROR = "ERROR"
+
+
+_NEXT: Mapping[State, frozenset[State]] = {
+    State.CREATED: frozenset({State.REBALANCING, State.PENDING_SHUTDOWN}),
+    State.REBALANCING: frozenset({State.RUNNING, State.PENDING_SHUTDOWN, State.PENDING_ERROR}),
+    State.RUNNING: frozenset({State.REBALANCING, State.PENDING_SHUTDOWN, State.PENDING_ERROR}),
+    State.PENDING_SHUTDOWN: frozenset({State.NOT_RUNNING}),
+    State.PENDING_ERROR: frozenset({State.ERROR}),
+    State.NOT_RUNNING: frozenset(),
+    State.ERROR: frozenset({State.PENDING_SHUTDOWN}),
+}
+"""The legal transitions of ``KafkaStreams.State``."""
+
+StateListener = Callable[[State, State], None]
+
+
+class KafkaStreams:
+    """One instance. Use it as a context manager, or call ``start()`` and ``close()``.
+
+    Args:
+        topology: what ``StreamsBuilder.build()`` gives, or the builder itself.
+        config: settings under Kafka Streams' names; keywords (``num_stream_threads=2``) win.
+        session: a SparkSession to use; otherwise one is started and stopped with the instance.
+        environ: where Java is looked for (JAVA_HOME, PATH).
+
+    Raises:
+        ConfigError, TopologyError: before anything is started.
+    """
+
+    def __init__(
+        self,
+        topology: Topology | StreamsBuilder,
+        config: Mapping[str, object] | StreamsConfig | None = None,
+        *,
+        session: Any = None,
+        environ: Mapping[str, str] | None = None,
+        fault: Fault | None = None,
+        **settings: object,
+    ) -> None:
+        self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
+        if isinstance(topology, StreamsBuilder):
+            topology = topology.build(optimization=list(self.config.topology_optimization))
+        self.topology = topology
+        self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
+        self._state = State.CREATED
+        self._changed = threading.Condition(threading.RLock())
+        self._listeners: list[StateListener] = []
+        self._threads: list[StreamThread] = []
+        self._closers: list[tuple[str, Callable[[], object]]] = []
+        self._error: TidemillError | None = None
+
+    # --- what users see --------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def error(self) -> TidemillError | None:
+        """Why the instance is in ERROR."""
+        return self._error
+
+    @property
+    def threads(self) -> tuple[StreamThread, ...]:
+        return tuple(self._threads)
+
+    @property
+    def process_id(self) -> ProcessId:
+        return self._process_id
+
+    def set_state_listener(self, listener: StateListener) -> None:
+        """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block."""
+        self._listeners.append(listener)
+
+    def start(self) -> KafkaStreams:
+        """Starts everything and returns when the stream threads are on their way.
+
+        Raises:
+            TidemillError: what kept it from starting; nothing is left running then.
+        """
+        if self._state is not State.CREATED:
+            raise StopError(f"this instance is {self._state.value}: make a new KafkaStreams to start again")
+        try:
+            self._open()
+        except BaseException:
+            self._close_all()
+            self._state = State.NOT_RUNNING
+            raise
+        self._move(State.REBALANCING)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def close(self, timeout: float = 60.0) -> bool:
+        """Finishes the batches under way, commits, closes stores, leaves the group. True if all ended within ``timeout`` s."""
+        with self._changed:
+            if self._state in (State.NOT_RUNNING, State.PENDING_SHUTDOWN):
+                return True
+            if self._state is State.CREATED:
+                self._state = State.NOT_RUNNING
+                return True
+            failed = self._state in (State.ERROR, State.PENDING_ERROR)
+            if not failed:
+                self._move(State.PENDING_SHUTDOWN)
+        ended = self._end_threads(timeout)
+        self._close_all()
+        if not failed:
+            self._move(State.NOT_RUNNING)
+        return ended
+
+    def wait(self, *states: State, timeout: float) -> State:
+        """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout`` s; the state it is in then."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while self._state not in (*states, State.ERROR, State.NOT_RUNNING):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            return self._state
+
+    def __enter__(self) -> KafkaStreams:
+        return self.start() if self._state is State.CREATED else self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- starting --------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        config = self.config
+        directory = StateDirectory(Path(config.state_dir), config.application_id)
+        directory.create()
+        lock = StateDirectoryLock.acquire(directory.path, timeout_s=_LOCK_WAIT_S)
+        self._closers.append(("state directory", lock.release))
+        kept = directory.process_id()
+        self._process_id = kept.process_id
+        log.info("event=starting application=%s process=%s state=%s", config.application_id, kept.process_id, directory.path)
+        admin = Admin(data_client_settings(config, ClientRole.ADMIN))
+        self._closers.append(("admin", admin.close))
+        self._check_topics(admin)
+        server = ControlServer(lock.fileno())
+        self._closers.append(("control channel", server.close))
+        spark = self._open_spark()
+        self._closers.append(("Spark", spark.close))
+        compiled = compile_topology(
+            spark.session,
+            self.topology,
+            config.application_id,
+            default_key=_serde(config.default_key_serde),
+            default_value=_serde(config.default_value_serde),
+            presum=config.presum,
+        )
+        facts = topology_facts(self.topology, config.application_id, topic_defaults=config.topic)
+        producer = data_client_settings(config, ClientRole.PRODUCER)
+        task_facts = self._task_facts()
+        for number in range(1, config.num_stream_threads + 1):
+            leader = Leader(config, admin, self._process_id, facts, producer)
+            self._threads.append(self._make_thread(number, admin, leader, directory, server, spark, compiled, task_facts))
+        purge = RepartitionPurge(admin, self._threads, task_facts.internal_topics, config.repartition_purge_interval_ms / 1e3)
+        purge.start()
+        self._closers.append(("purge", purge.close))
+
+    def _open_spark(self) -> SparkHandle:
+        if self._given_session is not None:
+            return adopt_session(self._given_session, self.config.num_stream_threads)
+        return open_session(
+            java=find_java(self._environ).path,
+            application_id=self.config.application_id,
+            threads=self.config.num_stream_threads,
+            settings={f"spark.{name}": value for name, value in self.config.spark.items()},
+            heap=self.config.spark.get("driver.memory", JVM_HEAP),
+        )
+
+    def _make_thread(
+        self,
+        number: int,
+        admin: Admin,
+        leader: Leader,
+        directory: StateDirectory,
+        server: ControlServer,
+        spark: SparkHandle,
+        compiled: CompiledTopology,
+        facts: TaskFacts,
+    ) -> StreamThread:
+        config = self.config
+        name = f"{config.client_id or f'{config.application_id}-{self._process_id}'}-StreamThread-{number}"
+        producer = data_client_settings(config, ClientRole.PRODUCER)
+        exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        own_id = transactional_id(config.application_id, str(self._process_id), number) if exactly_once else None
+
+        def make_engine(thread: StreamThread) -> BatchEngine:
+            server.register(thread.name, thread)
+            return self._make_engine(thread, server, spark, compiled, own_id)
+
+        def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:
+            return GroupMember(
+                GroupMemberConfig(
+                    client_settings=group_client_settings(config),
+                    group_id=config.application_id,
+                    client_id=f"{name}-consumer",
+                    instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else None,
+                    rack=config.client_rack or None,
+                    session_timeout_ms=config.session_timeout_ms,
+                    heartbeat_interval_ms=config.heartbeat_interval_ms,
+                    max_poll_interval_ms=config.max_poll_interval_ms,
+                ),
+                protocol,
+            )
+
+        return StreamThread(
+            name=name,
+            number=number,
+            config=config,
+            process_id=self._process_id,
+            facts=facts,
+            admin=admin,
+            leader=leader,
+            directory=directory,
+            make_member=make_member,
+            make_engine=make_engine,
+            fence=(lambda: fence(producer, own_id)) if own_id else lambda: None,
+            on_change=self._thread_changed,
+        )
+
+    def _make_engine(
+        self, thread: StreamThread, server: ControlServer, spark: SparkHandle, compiled: CompiledTopology, own_id: str | None
+    ) -> BatchEngine:
+        config = self.config
+        common: dict[str, Any] = {
+            "thread": thread.name,
+            "address": server.address,
+            "key": server.key,
+            "group_id": config.application_id,
+            "consumer": {**data_client_settings(config, ClientRole.CONSUMER), "group.id": config.application_id},
+            "producer": {
+                **data_client_settings(config, ClientRole.PRODUCER),
+                **({"transaction.timeout.ms": config.transaction_timeout_ms} if own_id else {}),
+            },
+            "transactional_id": own_id,
+            "source": compiled.source,
+            "unreadable": self._unreadable(compiled),
+            "fault": self._fault,
+        }
+        return BatchEngine(
+            spark.session,
+            compiled,
+            thread.name,
+            source_function(WorkerSpec(step="source", spec=None, **common)),
+            [step_function(WorkerSpec(step=f"step-{s.number}", spec=s, **common)) for s in compiled.steps],
+            limit_s=config.batch_timeout_ms / 1e3,
+        )
+
+    def _unreadable(self, compiled: CompiledTopology) -> Unreadable:
+        handler = OnUnreadable(self.config.deserialization_exception_handler.value)
+        expected = {
+            compiled.compiler.tags.index(name): f"a key of {edge.key.name} and a value of {edge.value.name}"
+            for name, edge in compiled.compiler.edges.items()
+            if isinstance(self.topology.nodes.get(name), SourceNode)
+        }
+        return Unreadable(handler=handler, topic=self.config.dead_letter_topic, expected=expected)
+
+    def _task_facts(self) -> TaskFacts:
+        application, topology = self.config.application_id, self.topology
+        parts = subtopologies(topology, application)
+        changelogs = {
+            part.id: {s: topic for s in part.state_stores if (topic := changelog_of(topology, application, s)) is not None}
+            for part in parts
+        }
+        return TaskFacts(
+            changelogs=changelogs,
+            has_stores=frozenset(part.id for part in parts if part.state_stores),
+            internal_topics=frozenset(topic for part in parts for topic in part.repartition_source_topics),
+            source_changelogs=frozenset(topic for part in parts for topic in part.source_topic_changelogs),
+            topics=tuple(sorted({topic for part in parts for topic in part.source_topics})),
+            offset_resets={
+                broker_topic(topology, application, topic): OffsetReset(node.offset_reset)
+                for node in topology.nodes.values()
+                if isinstance(node, SourceNode) and node.offset_reset is not None
+                for topic in node.topics
+            },
+        )
+
+    def _check_topics(self, admin: Admin) -> None:
+        """What can't work is said before anything starts."""
+        handler = self.config.deserialization_exception_handler
+        topic = self.config.dead_letter_topic
+        if handler is DeserializationHandler.DEAD_LETTER and not topic:
+            raise ConfigError("deserialization.exception.handler is dead-letter: set errors.dead.letter.queue.topic.name too")
+        internal = self._task_facts().internal_topics
+        wanted = [name for name in self._task_facts().topics if name not in internal] + ([topic] if topic else [])
+        counts = admin.partition_counts(wanted)
+        missing = [name for name in wanted if counts.get(name) is None]
+        if missing:
+            raise ConfigError(
+                f"the topic {missing[0]} does not exist on {self.config.bootstrap_servers}: create it and start again "
+                f"(source topics are the operator's: {', '.join(missing)})"
+            )
+
+    # --- states ----------------------------------------------------------------------------------------------------
+
+    def _thread_changed(self) -> None:
+        """Any thread: settles the instance's state by those of its threads."""
+        with self._changed:
+            failed = next((thread for thread in self._threads if thread.error is not None), None)
+            if failed is not None and self._state in (State.RUNNING, State.REBALANCING):
+                self._error = failed.error
+                self._move(State.PENDING_ERROR)
+                threading.Thread(target=self._fail, name="tidemill-error", daemon=True).start()
+            elif self._state is State.REBALANCING and all(thread.is_running for thread in self._threads):
+                self._move(State.RUNNING)
+            elif self._state is State.RUNNING and not all(thread.is_running for thread in self._threads):
+                self._move(State.REBALANCING)
+
+    def _fail(self) -> None:
+        """One thread can't go on: the others end in order, then the instance is in ERROR."""
+        self._end_threads(60.0)
+        self._close_all()
+        self._move(State.ERROR)
+
+    def _move(self, to: State) -> None:
+        with self._changed:
+            before = self._state
+            if to is before or to not in _NEXT[before]:
+                return
+            self._state = to
+            self._changed.notify_all()
+        log.info("event=state application=%s from=%s to=%s", self.config.application_id, before.value, to.value)
+        for listener in self._listeners:
+            listener(to, before)
+
+    def _end_threads(self, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.stop()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _close_all(self) -> None:
+        with self._changed:
+            closers, self._closers = self._closers, []
+        for what, close in reversed(closers):
+            try:
+                close()
+            except Exception:
+                log.exception("event=close-failed what=%r", what)
+
+
+def _serde(setting: object) -> Any:
+    return serde_by_name(setting) if isinstance(setting, str) else setting

@@ -1,0 +1,114 @@
+"""The I/O of a rebalance's leader: internal topics, vanished members' transactions, offsets.
+
+Decides only the order of these steps and what a failure of each means; what is assigned to whom is ``membership.leader``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.model import LONG_MAX, AssignmentConfig
+from tidemill.config import StreamsConfig
+from tidemill.errors import RetriableError
+from tidemill.ids import ProcessId
+from tidemill.kafka import group_protocol
+from tidemill.kafka.admin import Admin
+from tidemill.kafka.fencing import fence_vanished
+from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.leader import (
+    ClusterMetadata,
+    FetchedOffsets,
+    LeaderConfig,
+    PreparedRebalance,
+    complete,
+    prepare,
+)
+from tidemill.membership.leader_log import LogLevel, LogLine
+from tidemill.membership.topology_facts import TopologyFacts
+
+log = logging.getLogger("tidemill.leader")
+_LEVELS = {LogLevel.INFO: logging.INFO, LogLevel.WARNING: logging.WARNING, LogLevel.ERROR: logging.ERROR}
+
+
+class Leader:
+    """Any member of the group may be asked to lead; this is what it then does."""
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        admin: Admin,
+        process_id: ProcessId,
+        facts: TopologyFacts,
+        producer_settings: Mapping[str, object],
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._config, self._admin, self._facts, self._now_ms = config, admin, facts, now_ms
+        self._producer_settings = producer_settings
+        self._leader_config = LeaderConfig(
+            leader_process_id=process_id,
+            assignor=HighAvailabilityTaskAssignor(),
+            settings=AssignmentConfig(
+                # Until warm-ups run on instances every task moves at once and restores where it is.
+                acceptable_recovery_lag=LONG_MAX,
+                num_standby_replicas=0,
+                max_warmup_replicas=config.max_warmup_replicas,
+                probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+            ),
+        )
+
+    def assign(
+        self, member: str, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
+    ) -> group_protocol.GroupAssignment:
+        """The whole of a rebalance; RetriableError where it should be tried again."""
+        prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._facts, self._leader_config)
+        if isinstance(prepared, GroupAssignment):
+            return self._answer(member, prepared, partition_counts)
+        created = self._ensure_topics(prepared)
+        processes = {str(client.process_id) for client in prepared.group.clients}
+        fence_vanished(self._admin, self._producer_settings, self._config.application_id, processes)
+        done = complete(prepared, self._offsets(prepared, created), self._now_ms())
+        return self._answer(member, done, prepared.partition_counts)
+
+    def _answer(self, member: str, done: GroupAssignment, counts: Mapping[str, int]) -> group_protocol.GroupAssignment:
+        for line in done.log:
+            _say(member, line)
+        return group_protocol.GroupAssignment(
+            members={
+                name: group_protocol.MemberAssignment(partitions=told.partitions, user_data=told.user_data)
+                for name, told in done.members.items()
+            },
+            partition_counts=dict(counts),
+        )
+
+    def _ensure_topics(self, prepared: PreparedRebalance) -> frozenset[str]:
+        """Makes what is missing; the names of what was made."""
+        wanted = {topic.name: topic for topic in prepared.internal_topics}
+        if not wanted:
+            return frozenset()
+        created = self._admin.ensure_topics(
+            {name: (topic.partitions, dict(topic.facts.settings)) for name, topic in wanted.items()},
+            replication_factor=self._config.replication_factor,
+        )
+        for name in sorted(created):
+            log.info("event=topic-created topic=%s partitions=%d", name, wanted[name].partitions)
+        return frozenset(created)
+
+    def _offsets(self, prepared: PreparedRebalance, created: frozenset[str]) -> FetchedOffsets | None:
+        try:
+            return FetchedOffsets(
+                created_topics=created,
+                end_offsets=self._admin.end_offsets(prepared.changelog_partitions(created)),
+                committed_offsets=self._admin.committed_offsets(
+                    self._config.application_id, prepared.source_changelog_partitions(created)
+                ),
+            )
+        except RetriableError as problem:
+            log.warning("event=offsets-not-fetched problem=%r", str(problem))
+            return None
+
+
+def _say(member: str, line: LogLine) -> None:
+    log.log(_LEVELS[line.level], "stream-thread [%s] %s", member, line.text)

@@ -1,0 +1,197 @@
+"""A task's stores as the Python steps see them, behind one position check.
+
+Decides when stores count as behind (correctness.md, rule 15) and what is done with files that can't be believed: they are
+wiped, said so, and restored from the changelog. In-memory stores are kept in a folder that every new owner wipes, so that
+all steps can read them. The formats and the compare-and-swap itself are ``state``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tidemill.errors import CorruptStateError, StateBehindError, StateError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.step_spec import StoreSpec
+from tidemill.state.durability import Shutdown
+from tidemill.state.lmdb import TaskState, wipe_files
+from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
+from tidemill.task.batch import StoresAt, TaskRun
+
+log = logging.getLogger("tidemill.state")
+
+
+VOLATILE_FOLDER = "in-memory"
+
+
+class OwnedStores:
+    """What one task holds: an environment for persistent stores and one for the others, each with its own positions."""
+
+    def __init__(self, run: TaskRun, specs: Mapping[str, StoreSpec]) -> None:
+        self.run = run
+        mine = [spec for spec in specs.values() if spec.subtopology == run.task.subtopology]
+        self._states: list[TaskStores] = []
+        self._checked: list[CheckedWrites] = []
+        self._state_of: dict[str, TaskStores] = {}
+        self._note = ""
+        persistent = [spec for spec in mine if spec.persistent]
+        if persistent:
+            self._add(_open(Path(run.directory), persistent, run.task.partition, self), [s.name for s in persistent])
+        volatile = [spec for spec in mine if not spec.persistent]
+        if volatile:
+            folder = Path(run.directory) / VOLATILE_FOLDER
+            wipe_files(folder)
+            self._add(_open(folder, volatile, run.task.partition, self), [s.name for s in volatile])
+        self._positions = [state.claim(run.epoch) for state in self._states]
+        self._is_behind = False
+        note = self._note
+        self.expect(run)
+        self._note = self._note or note
+
+    def _add(self, state: TaskStores, names: Sequence[str]) -> None:
+        self._states.append(state)
+        self._state_of.update(dict.fromkeys(names, state))
+
+    def noted(self, note: str) -> None:
+        log.warning("event=state-note task=%s note=%r", self.run.task, note)
+        self._note = note
+
+    def expect(self, run: TaskRun) -> None:
+        """The next batch's view of the same task."""
+        self.run = run
+        self._note = ""
+        if run.wipe:
+            self.noted(f"the stores of task {run.task} are beyond their changelog's end ({self._changelog()}): wiped")
+            for state in self._states:
+                state.wipe()
+            self._positions = [state.positions() for state in self._states]
+        self._is_behind = run.changelog is not None and dict(run.changelog) != self._changelog()
+
+    def _changelog(self) -> dict[str, int]:
+        return {store: at for positions in self._positions for store, at in positions.changelog.items()}
+
+    @property
+    def at(self) -> StoresAt:
+        return StoresAt(task=self.run.task, changelog=self._changelog(), is_behind=self._is_behind, note=self._note)
+
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._state_of[store].get_many(store, keys)
+
+    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
+        self._checked = [state.check(_of(state, writes)) for state in self._states]
+
+    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
+        checked: Sequence[CheckedWrites | Writes] = self._checked or [_of(state, writes) for state in self._states]
+        self._checked = []
+        for index, state in enumerate(self._states):
+            before = self._positions[index]
+            after = Positions(
+                changelog={**before.changelog, **{s: at for s, at in changelog.items() if s in state.stores}},
+                inputs=before.inputs,
+                epoch=before.epoch,
+            )
+            try:
+                state.apply(expected=before, new=after, writes=checked[index])
+            except StateBehindError as behind:
+                self._is_behind = True
+                self._positions[index] = state.positions()
+                self.noted(str(behind))
+            else:
+                self._positions[index] = after
+
+    def close(self, *, clean: bool) -> None:
+        for state in self._states:
+            state.close(clean=clean)
+
+
+def _of(state: TaskStores, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> Writes:
+    return {store: list(rows.items()) for store, rows in writes.items() if store in state.stores}
+
+
+def _open(directory: Path, specs: Sequence[StoreSpec], partition: int, owner: OwnedStores) -> TaskState:
+    names = [spec.name for spec in specs]
+    changelogs = {
+        spec.name: TopicPartition(topic, partition) for spec in specs if (topic := spec.changelog or spec.source_topic)
+    }
+    try:
+        state = TaskState.open(directory, names, changelogs=changelogs)
+    except CorruptStateError as corrupt:
+        owner.noted(f"{corrupt}; wiped")
+        wipe_files(directory)
+        return TaskState.open(directory, names, changelogs=changelogs)
+    if state.opened_after is Shutdown.LOST_POWER:
+        owner.noted(f"{directory} was left dirty by another boot of this machine; wiped")
+    return state
+
+
+class OpenTasks:
+    """The tasks that a worker has open."""
+
+    def __init__(self, specs: Mapping[str, StoreSpec]) -> None:
+        self._specs = specs
+        self._open: dict[TaskId, OwnedStores] = {}
+
+    def open(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, OwnedStores]:
+        """Opens these tasks and closes all others; a task with a new epoch is opened anew."""
+        wanted = {run.task: run for run in runs}
+        for task, stores in list(self._open.items()):
+            if task not in wanted or wanted[task].epoch != stores.run.epoch:
+                stores.close(clean=True)
+                del self._open[task]
+        for task, run in wanted.items():
+            if task in self._open:
+                self._open[task].expect(run)
+            else:
+                self._open[task] = OwnedStores(run, self._specs)
+        return self._open
+
+
+class ReadStores:
+    """The tasks' stores for a step that is not the last: opened when first read, never written."""
+
+    def __init__(self, run: TaskRun, specs: Mapping[str, StoreSpec]) -> None:
+        self.run = run
+        self._specs = specs
+        self._states: dict[bool, TaskState] = {}
+
+    @property
+    def at(self) -> StoresAt:
+        return StoresAt(task=self.run.task, changelog={})
+
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        persistent = self._specs[store].persistent
+        state = self._states.get(persistent)
+        if state is None:
+            folder = Path(self.run.directory)
+            state = self._states[persistent] = TaskState.open_to_read(folder if persistent else folder / VOLATILE_FOLDER)
+        return state.get_many(store, keys)
+
+    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
+        raise StateError(f"task {self.run.task}: only the last step writes stores, asked to write {sorted(writes)}")
+
+    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
+        del changelog
+        self.check(writes)
+
+    def close(self) -> None:
+        for state in self._states.values():
+            state.close(clean=False)
+
+
+class ReadTasks:
+    """The tasks that a step before the last has open."""
+
+    def __init__(self, specs: Mapping[str, StoreSpec]) -> None:
+        self._specs = specs
+        self._open: dict[TaskId, ReadStores] = {}
+
+    def open(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, ReadStores]:
+        wanted = {run.task: run for run in runs}
+        for task, stores in list(self._open.items()):
+            if task not in wanted or wanted[task].epoch != stores.run.epoch:
+                stores.close()
+                del self._open[task]
+        for task, run in wanted.items():
+            self._open.setdefault(task, ReadStores(run, self._specs))
+        return self._open

@@ -1,0 +1,39 @@
+"""What a stream thread has done, as running totals; read by metrics, progress displays and benchmarks."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from tidemill.ids import TopicPartition
+from tidemill.task.batch import BatchReport, Outcome
+
+
+@dataclass(slots=True)
+class ThreadMetrics:
+    """Written by the stream thread only."""
+
+    batches: int = 0
+    lost: int = 0
+    records_in: int = 0
+    records_restored: int = 0
+    records_out: int = 0
+    dropped: int = 0
+    skipped: int = 0
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    recent: deque[tuple[float, BatchReport]] = field(default_factory=lambda: deque(maxlen=200))
+
+    def batch(self, report: BatchReport, seconds: float) -> None:
+        self.batches += 1
+        self.recent.append((seconds, report))
+        if report.outcome is not Outcome.COMMITTED:
+            self.lost += 1
+            return
+        self.records_in += report.records_in
+        self.records_restored += report.records_restored
+        self.records_out += report.records_out
+        self.dropped += report.dropped
+        self.skipped += report.skipped
+        self.ends.update(report.ends)
+        self.high_watermarks.update(report.high_watermarks)

@@ -1,0 +1,156 @@
+"""A Python worker of the plan: what it keeps from batch to batch, and the two functions that Spark calls.
+
+The composition root on the workers' side: here the steps of ``spark`` meet the consumers and producers of ``kafka`` and the
+stores of ``state``. A worker belongs to one step of one stream thread (Spark pins it by its environment); one that is new,
+because Spark replaced it or the old one died, starts from nothing and trusts only the driver and the broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+
+from tidemill.errors import StopError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.output import AtLeastOnceOutput, ExactlyOnceOutput
+from tidemill.kafka.reader import ThreadReader
+from tidemill.runtime.task_store import OpenTasks, ReadTasks
+from tidemill.spark.control import ControlClient
+from tidemill.spark.last_step import Output, TaskStore, run_last_step, run_middle_step
+from tidemill.spark.source_step import source_rows
+from tidemill.spark.step_spec import SourceSpec, StepSpec
+from tidemill.spark.unreadable import Unreadable
+from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
+from tidemill.task.commit import CommitStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """All that a worker is told once. ``transactional_id`` None: at least once. ``fault``: see ``Fault``."""
+
+    thread: str
+    step: str
+    address: str
+    key: bytes
+    group_id: str
+    consumer: Mapping[str, Any]
+    producer: Mapping[str, Any]
+    transactional_id: str | None
+    source: SourceSpec
+    spec: StepSpec | None
+    unreadable: Unreadable
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """For tests: the worker of ``step`` kills itself, once, when it has reached ``at`` and the file ``trigger`` exists."""
+
+    step: str
+    at: str
+    trigger: str
+
+
+class Worker:
+    """The state of this process; also the steps' ``StepContext``."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step)
+        self.reader = ThreadReader(spec.consumer)
+        self.continuity: dict[TopicPartition, int] = {}
+        self.unreadable = spec.unreadable
+        self.output: Output
+        if spec.transactional_id is None:
+            self.output = AtLeastOnceOutput(spec.producer)
+        else:
+            self.output = ExactlyOnceOutput({**spec.producer, "transactional.id": spec.transactional_id}, spec.group_id)
+        self._tasks: OpenTasks | ReadTasks | None = None
+        if spec.spec is not None:
+            self._tasks = (OpenTasks if spec.spec.last else ReadTasks)(spec.spec.stores)
+
+    def request(self) -> BatchRequest:
+        return self.control.request()
+
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
+        assert self._tasks is not None
+        return self._tasks.open(runs)
+
+    def membership(self) -> Membership:
+        return self.control.membership()
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        self.output.prepare()  # what a predecessor left open would hold the offsets back
+        return self.control.committed(partitions)
+
+    def reached(self, step: CommitStep, batch_id: int) -> None:
+        del batch_id
+        self.strike(step.value)
+
+    def strike(self, at: str) -> None:
+        fault = self.spec.fault
+        if fault is None or (fault.step, fault.at) != (self.spec.step, at):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            Path(fault.trigger).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+_workers: dict[str, Worker] = {}
+
+
+def _worker(name: str, blob: bytes) -> Worker:
+    """This process's worker for a step; made at the first batch, kept for the next."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() > 0:
+        raise StopError("Spark retried a task of a stream thread, whose source has moved on: set spark.task.maxFailures to 1")
+    worker = _workers.get(name)
+    if worker is None:
+        worker = _workers[name] = Worker(cloudpickle.loads(blob))
+    return worker
+
+
+def source_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The source step of ``spec`` as Spark's mapInArrow takes it."""
+    name, blob = f"{spec.address}:{spec.thread}:{spec.step}", cloudpickle.dumps(spec)
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run_source(name, blob, batches)
+
+    return read
+
+
+def step_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A later Python step of ``spec`` as Spark's mapInArrow takes it."""
+    name, blob = f"{spec.address}:{spec.thread}:{spec.step}", cloudpickle.dumps(spec)
+
+    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run_step(name, blob, batches)
+
+    return step
+
+
+def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    worker = _worker(name, blob)
+    worker.strike("start")
+    for rows in source_rows(worker.reader, worker.request(), worker.spec.source):
+        worker.strike("chunk")
+        yield rows
+    worker.strike("end")
+
+
+def run_step(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    worker = _worker(name, blob)
+    spec = worker.spec.spec
+    assert spec is not None
+    return run_last_step(batches, spec, worker) if spec.last else run_middle_step(batches, spec, worker)

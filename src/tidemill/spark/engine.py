@@ -1,0 +1,121 @@
+"""Executing a stream thread's static plan: one micro-batch at a time, with a limit.
+
+Decides how a plan is run (the physical plan directly, without registering a SQL execution: less work per batch and nothing
+kept of it), how workers are pinned and what becomes of a batch that hangs: its workers are killed by pid, since cancelling
+a Spark job does not stop Python (correctness.md, rule 21).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from tidemill.errors import BatchLostError, StopError
+from tidemill.spark.compile import ArrowStep
+from tidemill.spark.plan import CompiledTopology
+from tidemill.task.batch import BatchReport, report_from_json
+
+log = logging.getLogger("tidemill.engine")
+
+_WORKER_KEY = "TIDEMILL_WORKER"
+_BUILD = threading.Lock()
+"""Pinning goes through the context's environment, which all threads share."""
+
+
+class BatchEngine:
+    """One stream thread's plan. ``run`` is called by that thread only."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        compiled: CompiledTopology,
+        thread: str,
+        source: ArrowStep,
+        steps: list[ArrowStep],
+        *,
+        limit_s: float,
+    ) -> None:
+        self._thread, self._limit_s = thread, limit_s
+        self._pids: dict[str, int] = {}
+        environment = session.sparkContext.environment
+        before = dict(environment)
+
+        def pin(step: str) -> None:
+            # Spark keeps a pool of Python workers for each distinct environment: a key of its own pins the worker (rule 20).
+            environment[_WORKER_KEY] = f"{thread}/{step}"
+
+        with _BUILD:
+            try:
+                frame = compiled.frame(session, source, steps, pin)
+                self._plan = frame._jdf.queryExecution().executedPlan()
+            finally:
+                environment.clear()
+                environment.update(before)
+        self._explained = frame._jdf.queryExecution().toString()
+
+    @property
+    def explained(self) -> str:
+        return str(self._explained)
+
+    def worker_joined(self, step: str, pid: int) -> None:
+        if self._pids.get(step) not in (None, pid):
+            log.info("event=worker-replaced thread=%s step=%s pid=%d", self._thread, step, pid)
+        self._pids[step] = pid
+
+    @property
+    def worker_pids(self) -> dict[str, int]:
+        return dict(self._pids)
+
+    def run(self) -> BatchReport:
+        """One execution of the plan.
+
+        Raises:
+            BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
+            StopError: the JVM is gone.
+        """
+        with self._watched():
+            try:
+                collected: list[Any] = self._plan.executeCollect()
+                if len(collected) != 1:
+                    raise BatchLostError(f"the last step gave {len(collected)} reports, expected one")
+                return report_from_json(str(collected[0].getUTF8String(0).toString()))
+            except Py4JJavaError as problem:
+                raise BatchLostError(f"the Spark task failed: {_first_line(problem)}") from problem
+            except (Py4JNetworkError, Py4JError, OSError) as problem:
+                raise StopError("the Spark JVM is gone: the instance can't go on; start it again") from problem
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        timer = threading.Timer(self._limit_s, self._kill_workers)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _kill_workers(self) -> None:
+        log.error("event=batch-hangs thread=%s limit_s=%s workers=%s", self._thread, self._limit_s, self._pids)
+        self.kill_workers()
+
+    def kill_workers(self) -> None:
+        """Ends this thread's Python workers; Spark starts new ones at the next batch."""
+        for pid in self._pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _first_line(problem: Py4JJavaError) -> str:
+    """What the Python worker raised, out of Spark's long text."""
+    text = str(problem.java_exception.getMessage() or problem)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("tidemill.errors.")]
+    return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:500]

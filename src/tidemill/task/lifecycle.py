@@ -1,0 +1,173 @@
+"""The life of an active task on its stream thread, as values: opened, restored, running, gone.
+
+    CREATED     assigned; stores not open yet, offsets not fetched
+    RESTORING   stores open and behind the changelog's end
+    RUNNING     its inputs are read
+
+    event              CREATED            RESTORING          RUNNING
+    offsets fetched    same, with bounds  same, new bounds   -
+    stores reported    RESTORING/RUNNING  RUNNING at bounds  same
+    stores behind      RESTORING          RESTORING          RESTORING
+    batch lost         same               same               CREATED (offsets to fetch anew)
+
+Decides phases, what a batch reads for each task and which of them wait for offsets; fetching is the stream thread's. Rule 10
+of correctness.md is the order: old owner fenced, committed offsets stable, changelog end, restore up to it, only then run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt, TaskRun
+
+
+class Phase(Enum):
+    CREATED = "created"
+    RESTORING = "restoring"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What was fetched for a task when it was taken over: where its inputs start, where its changelogs begin and end."""
+
+    inputs: Mapping[TopicPartition, int]
+    changelog_begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    changelog_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveTask:
+    """One task. ``changelogs``: store -> the partition that it is restored from; ``stores``: positions as last reported."""
+
+    task: TaskId
+    directory: str
+    epoch: str
+    inputs: tuple[TopicPartition, ...]
+    changelogs: Mapping[str, TopicPartition]
+    phase: Phase = Phase.CREATED
+    bounds: Bounds | None = None
+    stores: Mapping[str, int] | None = None
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """RUNNING: where its inputs are read next."""
+    wipe: bool = False
+    """Its stores claim to be beyond their changelog: empty them before restoring."""
+
+    @property
+    def needs_bounds(self) -> bool:
+        return self.bounds is None
+
+    def restore_from(self) -> dict[TopicPartition, int]:
+        """The changelog partitions that are not at their end yet, and where reading goes on."""
+        if self.phase is not Phase.RESTORING or self.bounds is None:
+            return {}
+        found = {}
+        for store, partition in self.changelogs.items():
+            at = max((self.stores or {}).get(store, 0), self.bounds.changelog_begins.get(partition, 0))
+            if at < self.bounds.changelog_ends.get(partition, 0):
+                found[partition] = at
+        return found
+
+
+Tasks = Mapping[TaskId, ActiveTask]
+
+
+def bounds_fetched(tasks: Tasks, found: Mapping[TaskId, Bounds]) -> dict[TaskId, ActiveTask]:
+    """Tasks with what was fetched for them."""
+    return {
+        name: _moved_on(replace(task, bounds=found[name])) if name in found else task for name, task in tasks.items()
+    }
+
+
+def reported(tasks: Tasks, report: BatchReport) -> dict[TaskId, ActiveTask]:
+    """The tasks after a batch."""
+    stores = {at.task: at for at in report.stores}
+    after: dict[TaskId, ActiveTask] = {}
+    for name, task in tasks.items():
+        at = stores.get(name)
+        if at is not None:
+            task = _with_stores(task, at)
+        if report.outcome is Outcome.COMMITTED and task.phase is Phase.RUNNING and tasks[name].phase is Phase.RUNNING:
+            task = replace(task, positions={tp: report.ends.get(tp, offset) for tp, offset in task.positions.items()})
+        after[name] = task
+    if report.outcome is Outcome.LOST:
+        return lost(after)
+    return after
+
+
+def lost(tasks: Tasks) -> dict[TaskId, ActiveTask]:
+    """A batch whose fate is unknown: everything that ran starts again at the committed offsets, stores as they are."""
+    return {
+        name: replace(task, phase=Phase.CREATED, bounds=None, stores=None) if task.phase is Phase.RUNNING else task
+        for name, task in tasks.items()
+    }
+
+
+def _with_stores(task: ActiveTask, at: StoresAt) -> ActiveTask:
+    if task.phase is Phase.RUNNING and at.is_behind:
+        return replace(task, phase=Phase.CREATED, bounds=None, stores=dict(at.changelog), wipe=False)
+    return _moved_on(replace(task, stores=dict(at.changelog), wipe=False))
+
+
+def _moved_on(task: ActiveTask) -> ActiveTask:
+    if task.phase is Phase.RUNNING or task.bounds is None:
+        return task
+    if task.changelogs and task.stores is None:
+        return task
+    for store, partition in task.changelogs.items():
+        if (task.stores or {}).get(store, 0) > task.bounds.changelog_ends.get(partition, 0):
+            return replace(task, phase=Phase.CREATED, stores=None, wipe=True)
+    restoring = replace(task, phase=Phase.RESTORING)
+    if restoring.restore_from():
+        return restoring
+    return replace(task, phase=Phase.RUNNING, positions=dict(task.bounds.inputs))
+
+
+def request(
+    tasks: Tasks,
+    *,
+    batch_id: int,
+    internal: frozenset[str],
+    max_records: int,
+    max_restore_records: int,
+    wait_ms: int,
+    now_ms: int,
+    incarnation: int,
+) -> BatchRequest:
+    """The next micro-batch of these tasks."""
+    inputs: dict[TopicPartition, int] = {}
+    changelogs: dict[TopicPartition, int] = {}
+    for task in tasks.values():
+        if task.phase is Phase.RUNNING:
+            inputs.update(task.positions)
+        changelogs.update(task.restore_from())
+    return BatchRequest(
+        batch_id=batch_id,
+        inputs=inputs,
+        internal=internal,
+        changelogs=changelogs,
+        tasks=tuple(
+            TaskRun(
+                task=task.task,
+                directory=task.directory,
+                epoch=task.epoch,
+                changelog=task.stores if task.phase is not Phase.CREATED else None,
+                wipe=task.wipe,
+            )
+            for task in tasks.values()
+            if task.changelogs or task.directory
+        ),
+        max_records=max_records,
+        max_restore_records=max_restore_records,
+        wait_ms=wait_ms,
+        now_ms=now_ms,
+        incarnation=incarnation,
+    )
+
+
+def partitions(tasks: Iterable[ActiveTask]) -> tuple[TopicPartition, ...]:
+    """Every input partition of these tasks: what a subscription lists as owned."""
+    return tuple(sorted(tp for task in tasks for tp in task.inputs))
