@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas
 import pytest
 
 from tidemill import Materialized, Serdes, StreamsBuilder, Topology
 from tidemill.dsl.stream import KStream
+from tidemill.errors import TopologyError
 from tidemill.topology import nodes as op
 from tidemill.topology.nodes import ProcessorNode, Store, StoreKind
 
@@ -112,6 +114,31 @@ def test_a_function_of_values_takes_the_key_only_if_it_needs_two_arguments(funct
     assert operation(topology, "mapped") == op.MapValues(function, takes_key)
     assert operation(topology, "flat") == op.FlatMapValues(function, takes_key)
     assert operation(topology, "table-mapped") == op.TableMapValues(function, takes_key)
+
+
+def test_operators_on_python_values_take_the_function_inside_a_udf() -> None:
+    functions = pytest.importorskip("pyspark.sql.functions")
+    builder = StreamsBuilder()
+    longer, shout = (lambda a, v: max(a, v, key=len)), (lambda value: value.upper())  # with hints, udf() warns
+    stream = builder.stream("in").peek(functions.udf(longer), name="peeked")
+    stream.group_by_key().reduce(functions.udf(longer), store="s", name="reduced")
+    stream.map_values(functions.udf(shout), name="mapped")
+    topology = builder.build()
+    assert operation(topology, "peeked") == op.Peek(longer)
+    assert operation(topology, "reduced") == op.Reduce("s", longer)
+    assert operation(topology, "mapped") != op.MapValues(shout)  # a Column function: Spark calls it as a UDF
+
+
+def test_a_udf_of_whole_batches_is_refused_where_single_values_are_passed() -> None:
+    functions = pytest.importorskip("pyspark.sql.functions")
+    types = pytest.importorskip("pyspark.sql.types")
+
+    @functions.pandas_udf(types.LongType())  # type: ignore[untyped-decorator]
+    def batches(aggregate: pandas.Series, value: pandas.Series) -> pandas.Series:
+        return aggregate + value
+
+    with pytest.raises(TopologyError, match=r"reduce: got a UDF of whole batches .* give a plain Python function"):
+        StreamsBuilder().stream("in").group_by_key().reduce(batches)
 
 
 def test_a_split_keeps_predicates_and_children_in_their_order() -> None:

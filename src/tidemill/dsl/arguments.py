@@ -14,12 +14,31 @@ from tidemill.errors import TopologyError
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde, UserFunction
 
+_ROW_BY_ROW_UDFS = (100, 101)
+"""PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
+
 
 def function_of(function: UserFunction, expected: tuple[str, ...], operator: str) -> UserFunction:
     """``function`` if it can be called with these arguments, else TopologyError."""
     if not _accepts(_signature(function, expected, operator), len(expected)):
         raise _wrong_arguments(function, f"({', '.join(expected)})", operator)
     return function
+
+
+def python_function(function: UserFunction, expected: tuple[str, ...], operator: str) -> UserFunction:
+    """As ``function_of``, for operators that call it with Python values: a PySpark UDF gives the function inside it.
+
+    A pandas or Arrow UDF, which works on whole batches, is refused.
+    """
+    kind = getattr(function, "evalType", None)
+    if kind is not None:
+        if kind not in _ROW_BY_ROW_UDFS:
+            raise TopologyError(
+                f"{operator}: got a UDF of whole batches (eval type {kind}), expected a function that is called with one"
+                " record at a time: give a plain Python function or an ordinary udf"
+            )
+        function = function.func  # type: ignore[attr-defined]
+    return function_of(function, expected, operator)
 
 
 def takes_key(function: UserFunction, operator: str) -> bool:

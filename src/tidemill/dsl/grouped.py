@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill.dsl.arguments import function_of, serde_or_none
+from tidemill.dsl.arguments import python_function, serde_or_none
 from tidemill.dsl.materialized import Materialized, materialized, store_of
 from tidemill.dsl.recorder import Recorder
 from tidemill.dsl.repartition import repartition_node
@@ -43,10 +43,10 @@ class KGroupedStream:
     ) -> KTable:
         """``reducer(aggregate, value)`` over the values of each key; the first value is the first aggregate.
 
-        Called with Python values, unless it is a PySpark or pandas UDF. Null keys and values are dropped; a null
+        Called with Python values; of a PySpark UDF the function inside it. Null keys and values are dropped; a null
         result deletes the key.
         """
-        function_of(reducer, ("aggregate", "value"), "reduce")
+        reducer = python_function(reducer, ("aggregate", "value"), "reduce")
         asked = materialized(store, "reduce")
         kept = store_of(self.recorder, asked, "KSTREAM-REDUCE-", key=self.key_serde, value=self.value_serde)
         return self._aggregated("KSTREAM-REDUCE-", Reduce(kept.name, reducer), kept, asked, name)
@@ -62,10 +62,10 @@ class KGroupedStream:
     ) -> KTable:
         """``aggregator(key, value, aggregate)`` over the values of each key, from ``initializer()``.
 
-        ``value`` is the serde of the aggregate. Called with Python values; nulls as in ``reduce``.
+        ``value`` is the serde of the aggregate. Called with Python values; UDFs and nulls as in ``reduce``.
         """
-        function_of(initializer, (), "aggregate: initializer")
-        function_of(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
+        initializer = python_function(initializer, (), "aggregate: initializer")
+        aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
         asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
         kept = store_of(self.recorder, asked, "KSTREAM-AGGREGATE-", key=self.key_serde)
         operation = Aggregate(kept.name, initializer, aggregator)

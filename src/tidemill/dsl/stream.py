@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill.dsl.arguments import function_of, serde_or_none, takes_key, topic_names
+from tidemill.dsl.arguments import function_of, python_function, serde_or_none, takes_key, topic_names
 from tidemill.dsl.branches import BranchedKStream
 from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.materialized import Materialized, materialized, store_of
@@ -75,14 +75,14 @@ class KStream:
 
     def peek(self, function: UserFunction, *, name: str | None = None) -> KStream:
         """Calls ``function(key, value)`` with each record's Python values and passes the record on."""
-        function_of(function, ("key", "value"), "peek")
+        function = python_function(function, ("key", "value"), "peek")
         return self._same("KSTREAM-PEEK-", op.Peek(function), name)
 
     # --- ends ---
 
     def foreach(self, function: UserFunction, *, name: str | None = None) -> None:
         """Calls ``function(key, value)`` with each record's Python values; the stream ends here."""
-        function_of(function, ("key", "value"), "foreach")
+        function = python_function(function, ("key", "value"), "foreach")
         self._same("KSTREAM-FOREACH-", op.Foreach(function), name)
 
     def print(self, *, label: str | None = None, name: str | None = None) -> None:
