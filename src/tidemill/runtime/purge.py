@@ -13,7 +13,6 @@ from tidemill.errors import TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin import Admin
 from tidemill.runtime.stream_thread import StreamThread
-from tidemill.task.lifecycle import Phase
 
 log = logging.getLogger("tidemill.purge")
 
@@ -47,9 +46,7 @@ class RepartitionPurge:
         done = {
             tp: position
             for thread in self._threads
-            for task in thread.tasks.values()
-            if task.phase is Phase.RUNNING
-            for tp, position in task.positions.items()
+            for tp, position in thread.committed_positions.items()
             if tp.topic in self._topics and position > self._purged.get(tp, 0)
         }
         if done:

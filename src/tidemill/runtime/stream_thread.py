@@ -110,6 +110,17 @@ class StreamThread(threading.Thread):
         return self._is_assigned and all(task.phase is Phase.RUNNING for task in self._tasks.values())
 
     @property
+    def committed_positions(self) -> dict[TopicPartition, int]:
+        """Up to where inputs are processed *and* committed."""
+        return {
+            tp: position
+            for task in self._tasks.values()
+            if task.phase is Phase.RUNNING
+            for tp, position in task.positions.items()
+            if tp not in self._uncommitted
+        }
+
+    @property
     def engine(self) -> BatchEngine | None:
         return self._engine
 

@@ -85,17 +85,16 @@ def bounds_fetched(tasks: Tasks, found: Mapping[TaskId, Bounds]) -> dict[TaskId,
 def reported(tasks: Tasks, report: BatchReport) -> dict[TaskId, ActiveTask]:
     """The tasks after a batch."""
     stores = {at.task: at for at in report.stores}
-    after: dict[TaskId, ActiveTask] = {}
-    for name, task in tasks.items():
-        at = stores.get(name)
-        if at is not None:
-            task = _with_stores(task, at)
-        if report.outcome is Outcome.COMMITTED and task.phase is Phase.RUNNING and tasks[name].phase is Phase.RUNNING:
-            task = replace(task, positions={tp: report.ends.get(tp, offset) for tp, offset in task.positions.items()})
-        after[name] = task
+    after = {name: _with_stores(task, stores[name]) if name in stores else task for name, task in tasks.items()}
     if report.outcome is Outcome.LOST:
         return lost(after)
+    if report.outcome is Outcome.COMMITTED:
+        return {name: _read_on(task, report) if tasks[name].phase is Phase.RUNNING else task for name, task in after.items()}
     return after
+
+
+def _read_on(task: ActiveTask, report: BatchReport) -> ActiveTask:
+    return replace(task, positions={tp: report.ends.get(tp, offset) for tp, offset in task.positions.items()})
 
 
 def lost(tasks: Tasks) -> dict[TaskId, ActiveTask]:

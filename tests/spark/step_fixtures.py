@@ -1,0 +1,230 @@
+"""A last step without Spark, broker or disk: specs by hand, stores in memory, an output that remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import BatchLostError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.last_step import run_last_step
+from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, SCHEMA
+from tidemill.spark.step_spec import NodeSpec, SinkSpec, StepSpec, StoreSpec
+from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.task.batch import (
+    BatchReport,
+    BatchRequest,
+    Marker,
+    Membership,
+    Positions,
+    StoresAt,
+    TaskRun,
+    marker_to_json,
+    report_from_json,
+)
+from tidemill.task.commit import CommitStep
+from tidemill.topology.nodes import Count, Operation
+
+INPUT = TopicPartition("app-counts-repartition", 0)
+COUNT_TAG, SINK_TAG = 7, 9
+TASK = TaskId(1, 0)
+
+
+def count_spec(operation: Operation | None = None, value_serde: Any = None) -> StepSpec:
+    stored = Serdes.long() if operation is None else value_serde
+    return StepSpec(
+        number=1,
+        last=True,
+        nodes={
+            COUNT_TAG: NodeSpec(
+                name="COUNT",
+                subtopology=1,
+                operation=operation or Count("counts"),
+                key_serde=Serdes.string(),
+                value_serde=value_serde,
+                out_key_serde=Serdes.string(),
+                out_value_serde=stored,
+                inline=("SINK",),
+                tag=None,
+            )
+        },
+        sinks={
+            SINK_TAG: SinkSpec(name="SINK", topic="out", key_serde=Serdes.string(), value_serde=stored),
+        },
+        stores={
+            "counts": StoreSpec(
+                name="counts",
+                tag=CHANGELOG,
+                subtopology=1,
+                changelog="app-counts-changelog",
+                timestamped=True,
+                persistent=True,
+                logged=True,
+                key_serde=Serdes.string(),
+                value_serde=stored,
+            )
+        },
+        sources={0: ("in",)},
+    )
+
+
+@dataclass
+class MemoryStores:
+    """One task's stores."""
+
+    rows: dict[str, dict[bytes, bytes]] = field(default_factory=lambda: {"counts": {}})
+    positions: dict[str, int] = field(default_factory=dict)
+    is_behind: bool = False
+
+    @property
+    def at(self) -> StoresAt:
+        return StoresAt(task=TASK, changelog=dict(self.positions), is_behind=self.is_behind)
+
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.rows[store].get(key) for key in keys]
+
+    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
+
+    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
+        for store, rows in writes.items():
+            for key, row in rows.items():
+                if row is None:
+                    self.rows[store].pop(key, None)
+                else:
+                    self.rows[store][key] = row
+        self.positions.update(changelog)
+
+
+@dataclass
+class MemoryOutput:
+    """What a broker would hold: committed transactions only."""
+
+    committed: list[tuple[str, bytes | None, bytes | None, int]] = field(default_factory=list)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    open: list[tuple[str, bytes | None, bytes | None, int]] | None = None
+    aborted: int = 0
+    fails: Exception | None = None
+    logged: dict[TopicPartition, int] = field(default_factory=dict)
+    pending: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def prepare(self) -> None: ...
+
+    def begin(self) -> None:
+        self.open, self.pending = [], {}
+
+    def produce(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        partitions: Sequence[int] | None = None,
+        headers: Sequence[Any] | None = None,
+    ) -> None:
+        assert self.open is not None
+        self.open += [(topic, k, v, t) for k, v, t in zip(keys, values, timestamps, strict=True)]
+        for partition in partitions or ():
+            tp = TopicPartition(topic, partition)
+            self.pending[tp] = self.pending.get(tp, self.logged.get(tp, 0)) + 1
+
+    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
+        assert self.open is not None
+        if self.fails is not None:
+            self.open = None
+            raise self.fails
+        self.committed += self.open
+        self.offsets.update(offsets)
+        self.logged.update(self.pending)
+        self.open = None
+        return dict(self.pending)
+
+    def abort(self) -> None:
+        if self.open is not None:
+            self.aborted += 1
+            self.open = None
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@dataclass
+class Context:
+    """A worker. ``crash_at``: dies when it has reached this step."""
+
+    stores: MemoryStores = field(default_factory=MemoryStores)
+    output: MemoryOutput = field(default_factory=MemoryOutput)
+    continuity: dict[TopicPartition, int] = field(default_factory=dict)
+    unreadable: Unreadable = field(
+        default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={0: "a long"})
+    )
+    now: BatchRequest | None = None
+    incarnation: int = 0
+    may_commit: bool = True
+    crash_at: CommitStep | None = None
+
+    def request(self) -> BatchRequest:
+        assert self.now is not None
+        return self.now
+
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, MemoryStores]:
+        return {run.task: self.stores for run in runs}
+
+    def membership(self) -> Membership:
+        return Membership(
+            generation=1, member_id="m", instance_id=None, incarnation=self.incarnation, may_commit=self.may_commit
+        )
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        return {tp: self.output.offsets[tp] for tp in partitions if tp in self.output.offsets}
+
+    def reached(self, step: CommitStep, batch_id: int) -> None:
+        if step is self.crash_at:
+            raise Crash(step.name)
+
+    def run(self, held: Sequence[Mapping[str, Any]], start: int = 0, spec: StepSpec | None = None, **marker: Any) -> BatchReport:
+        """One batch of these rows that begins at ``start``; ``marker`` overrides what the source says."""
+        self.now = BatchRequest(
+            batch_id=1, inputs={INPUT: start}, tasks=(TaskRun(task=TASK, directory="d", epoch="e"),), incarnation=0
+        )
+        return self.take(batch(held, start, **marker), spec)
+
+    def take(self, batches: Sequence[pa.RecordBatch], spec: StepSpec | None = None) -> BatchReport:
+        (report,) = run_last_step(batches, spec or count_spec(), self)
+        return report_from_json(report.column("report")[0].as_py())
+
+
+def word(key: str | None, offset: int, n: int | None = None, **columns: Any) -> dict[str, Any]:
+    """A row that waits for the count."""
+    key_bytes = None if key is None else key.encode()
+    return {"node": COUNT_TAG, "part": 0, "off": offset, "seq": 0, "ts": 100 + offset, "key": key_bytes, "n": n, **columns}
+
+
+def rows_batch(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
+
+
+def batch(rows: Sequence[Mapping[str, Any]], start: int, **marker: Any) -> list[pa.RecordBatch]:
+    """The batch as the source step sends it: one chunk and the marker."""
+    end = start + len(rows)
+    said = {
+        "batch_id": 1,
+        "starts": {INPUT: start},
+        "ends": {INPUT: end},
+        "changelog_ends": {},
+        "chunks": 1,
+        "rows": len(rows),
+        **marker,
+    }
+    text = marker_to_json(Marker(**said)).encode()
+    return [
+        rows_batch([*rows, {"node": CHUNK, "part": -1, "off": 0, "seq": 0, "ts": len(rows)}]),
+        rows_batch([{"node": MARKER, "part": -1, "off": 1, "seq": 0, "ts": 0, "value": text}]),
+    ]
+
+
+LOST = BatchLostError("the broker went away")
