@@ -208,21 +208,21 @@ def rows_batch(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
 
 
-def batch(rows: Sequence[Mapping[str, Any]], start: int, **marker: Any) -> list[pa.RecordBatch]:
+def batch(held: Sequence[Mapping[str, Any]], start: int, **marker: Any) -> list[pa.RecordBatch]:
     """The batch as the source step sends it: one chunk and the marker."""
-    end = start + len(rows)
+    end = start + len(held)
     said = {
         "batch_id": 1,
         "starts": {INPUT: start},
         "ends": {INPUT: end},
         "changelog_ends": {},
         "chunks": 1,
-        "rows": len(rows),
+        "rows": len(held),
         **marker,
     }
     text = marker_to_json(Marker(**said)).encode()
     return [
-        rows_batch([*rows, {"node": CHUNK, "part": -1, "off": 0, "seq": 0, "ts": len(rows)}]),
+        rows_batch([*held, {"node": CHUNK, "part": -1, "off": 0, "seq": 0, "ts": len(held)}]),
         rows_batch([{"node": MARKER, "part": -1, "off": 1, "seq": 0, "ts": 0, "value": text}]),
     ]
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Set
+from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from tidemill.kafka.admin import Admin
+from tidemill.errors import RetriableError
+from tidemill.kafka.group_transactions import open_transactions
 
 log = logging.getLogger("tidemill.fencing")
 _LIMIT_S = 15.0
@@ -22,16 +24,26 @@ def transactional_id(application_id: str, process_id: str, thread: int) -> str:
     return f"{application_id}-{process_id}-{thread}"
 
 
-def fence_vanished(admin: Admin, settings: Mapping[str, object], application_id: str, processes: Set[str]) -> None:
-    """Aborts open transactions of processes that are not among ``processes``."""
+def fence_vanished(
+    group_settings: Mapping[str, Any], settings: Mapping[str, Any], application_id: str, processes: Set[str]
+) -> None:
+    """Aborts open transactions of processes that are not among ``processes``.
+
+    ``group_settings``: kafka-python's; ``settings``: a producer's.
+    """
     prefix = application_id + "-"
-    for name in admin.open_transactions(prefix):
+    try:
+        names = open_transactions(group_settings, prefix)
+    except RetriableError as problem:  # the broker ends them when their time is over
+        log.warning("event=fencing-skipped problem=%r", str(problem))
+        return
+    for name in names:
         process = name.removeprefix(prefix)[:_UUID_LENGTH]
-        if name.startswith(prefix) and len(process) == _UUID_LENGTH and process not in processes:
+        if len(process) == _UUID_LENGTH and process not in processes:
             fence(settings, name)
 
 
-def fence(settings: Mapping[str, object], name: str) -> None:
+def fence(settings: Mapping[str, Any], name: str) -> None:
     """Takes over ``name``: its owner can commit nothing any more, what it had open is aborted."""
     try:
         Producer({**settings, "transactional.id": name}).init_transactions(_LIMIT_S)

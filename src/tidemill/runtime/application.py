@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tidemill.config import DeserializationHandler, OffsetReset, ProcessingGuarantee, StreamsConfig
+from tidemill.config import StreamsConfig
+from tidemill.config_values import DeserializationHandler, OffsetReset, ProcessingGuarantee
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_by_name
 from tidemill.errors import ConfigError, StopError, TidemillError
@@ -197,7 +198,6 @@ class KafkaStreams:
         self._process_id = kept.process_id
         log.info("event=starting application=%s process=%s state=%s", config.application_id, kept.process_id, directory.path)
         admin = Admin(data_client_settings(config, ClientRole.ADMIN))
-        self._closers.append(("admin", admin.close))
         self._check_topics(admin)
         server = ControlServer(lock.fileno())
         self._closers.append(("control channel", server.close))
@@ -215,7 +215,7 @@ class KafkaStreams:
         producer = data_client_settings(config, ClientRole.PRODUCER)
         task_facts = self._task_facts()
         for number in range(1, config.num_stream_threads + 1):
-            leader = Leader(config, admin, self._process_id, facts, producer)
+            leader = Leader(config, admin, self._process_id, facts, group_client_settings(config), producer)
             self._threads.append(self._make_thread(number, admin, leader, directory, server, spark, compiled, task_facts))
         purge = RepartitionPurge(admin, self._threads, task_facts.internal_topics, config.repartition_purge_interval_ms / 1e3)
         purge.start()
@@ -349,7 +349,7 @@ class KafkaStreams:
             raise ConfigError("deserialization.exception.handler is dead-letter: set errors.dead.letter.queue.topic.name too")
         internal = self._task_facts().internal_topics
         wanted = [name for name in self._task_facts().topics if name not in internal] + ([topic] if topic else [])
-        counts = admin.partition_counts(wanted)
+        counts = admin.partitions(wanted)
         missing = [name for name in wanted if counts.get(name) is None]
         if missing:
             raise ConfigError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LONG_MAX, AssignmentConfig
@@ -15,7 +16,7 @@ from tidemill.config import StreamsConfig
 from tidemill.errors import RetriableError
 from tidemill.ids import ProcessId
 from tidemill.kafka import group_protocol
-from tidemill.kafka.admin import Admin
+from tidemill.kafka.admin import Admin, TopicSpec
 from tidemill.kafka.fencing import fence_vanished
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.leader import (
@@ -42,11 +43,12 @@ class Leader:
         admin: Admin,
         process_id: ProcessId,
         facts: TopologyFacts,
-        producer_settings: Mapping[str, object],
+        group_settings: Mapping[str, Any],
+        producer_settings: Mapping[str, Any],
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._config, self._admin, self._facts, self._now_ms = config, admin, facts, now_ms
-        self._producer_settings = producer_settings
+        self._group_settings, self._producer_settings = group_settings, producer_settings
         self._leader_config = LeaderConfig(
             leader_process_id=process_id,
             assignor=HighAvailabilityTaskAssignor(),
@@ -68,7 +70,7 @@ class Leader:
             return self._answer(member, prepared, partition_counts)
         created = self._ensure_topics(prepared)
         processes = {str(client.process_id) for client in prepared.group.clients}
-        fence_vanished(self._admin, self._producer_settings, self._config.application_id, processes)
+        fence_vanished(self._group_settings, self._producer_settings, self._config.application_id, processes)
         done = complete(prepared, self._offsets(prepared, created), self._now_ms())
         return self._answer(member, done, prepared.partition_counts)
 
@@ -88,22 +90,27 @@ class Leader:
         wanted = {topic.name: topic for topic in prepared.internal_topics}
         if not wanted:
             return frozenset()
-        created = self._admin.ensure_topics(
-            {name: (topic.partitions, dict(topic.facts.settings)) for name, topic in wanted.items()},
-            replication_factor=self._config.replication_factor,
+        created = self._admin.create_topics(
+            TopicSpec(
+                name=name,
+                partitions=topic.partitions,
+                replication_factor=self._config.replication_factor,
+                configs=dict(topic.facts.settings),
+            )
+            for name, topic in wanted.items()
         )
         for name in sorted(created):
             log.info("event=topic-created topic=%s partitions=%d", name, wanted[name].partitions)
-        return frozenset(created)
+        return created
 
     def _offsets(self, prepared: PreparedRebalance, created: frozenset[str]) -> FetchedOffsets | None:
         try:
+            sources = prepared.source_changelog_partitions(created)
+            application = self._config.application_id
             return FetchedOffsets(
                 created_topics=created,
                 end_offsets=self._admin.end_offsets(prepared.changelog_partitions(created)),
-                committed_offsets=self._admin.committed_offsets(
-                    self._config.application_id, prepared.source_changelog_partitions(created)
-                ),
+                committed_offsets=self._admin.committed_offsets(application, sources) if sources else {},
             )
         except RetriableError as problem:
             log.warning("event=offsets-not-fetched problem=%r", str(problem))

@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from tidemill.config import OffsetReset, ProcessingGuarantee, StreamsConfig
+from tidemill.assignment.model import LATEST_OFFSET
+from tidemill.config import StreamsConfig
+from tidemill.config_values import OffsetReset, ProcessingGuarantee
 from tidemill.errors import (
     BatchLostError,
     CommitRefusedError,
@@ -30,7 +32,7 @@ from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.kafka.group_protocol import Assigned, Failed, GroupEvent, Lost, RevokeAll
 from tidemill.membership.assignor_error import AssignorError
-from tidemill.membership.wire import SubscriptionInfo, decode_assignment, encode_subscription
+from tidemill.membership.wire import SubscriptionInfo, WireTaskId, decode_assignment, encode_subscription
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.thread_metrics import ThreadMetrics
 from tidemill.spark.engine import BatchEngine
@@ -424,7 +426,7 @@ class StreamThread(threading.Thread):
 
     def subscription(self) -> bytes:
         self._unique = (self._unique + 1) % 128
-        sums = {name: -2 for name, task in self._tasks.items() if task.changelogs}
+        sums: dict[WireTaskId, int] = {name: LATEST_OFFSET for name, task in self._tasks.items() if task.changelogs}
         return encode_subscription(
             SubscriptionInfo(
                 process_id=self._process_id,
