@@ -17,7 +17,7 @@ _numbers = count(1)
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
     """The session's broker: never stop, kill or reconfigure it; take names from `unique_name` to be undisturbed."""
-    with EmbeddedBroker(environ=os.environ) as running:
+    with EmbeddedBroker(environ=os.environ, start_limit_s=120) as running:
         yield running
 
 
@@ -31,7 +31,9 @@ def bootstrap_servers(broker: EmbeddedBroker) -> str:
 def private_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
     """Makes brokers that only this test uses, to be killed at will: ``private_broker(settings={...})`` is running."""
     with ExitStack() as running:
-        yield lambda **options: running.enter_context(EmbeddedBroker(environ=os.environ, **options))
+        yield lambda **options: running.enter_context(
+            EmbeddedBroker(**{"environ": os.environ, "start_limit_s": 120, **options})
+        )
 
 
 @pytest.fixture

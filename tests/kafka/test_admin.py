@@ -1,0 +1,257 @@
+"""Topics, offsets and groups, asked of a real broker; what can't be had is told within the time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+from kafka import KafkaAdminClient
+
+from tidemill.config import StreamsConfig
+from tidemill.errors import ConfigError, RetriableError, StopError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.admin import Admin, PartitionState, TopicSpec
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
+
+pytestmark = pytest.mark.broker
+
+Names = Callable[[str], str]
+
+
+@pytest.fixture
+def admin(bootstrap_servers: str) -> Admin:
+    return Admin({"bootstrap.servers": bootstrap_servers}, timeout_s=20)
+
+
+@pytest.fixture
+def topic(admin: Admin, unique_name: Names) -> str:
+    """A topic of two partitions."""
+    name = unique_name("admin")
+    admin.create_topics([TopicSpec(name=name, partitions=2)])
+    return name
+
+
+@pytest.fixture
+def transaction(bootstrap_servers: str, unique_name: Names) -> Iterator[Producer]:
+    """A producer with an open transaction, aborted at the end if it is still open."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique_name("txn")})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    yield producer
+    producer.abort_transaction(20)
+
+
+def _produce(bootstrap_servers: str, topic: str, partition: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for _ in range(count):
+        producer.produce(topic, b"value", partition=partition)
+    assert producer.flush(20) == 0
+
+
+def test_topics_are_made_with_their_configs_and_have_leaders(admin: Admin, unique_name: Names) -> None:
+    name = unique_name("made")
+    spec = TopicSpec(name=name, partitions=3, configs={"cleanup.policy": "compact"})
+    assert admin.create_topics([spec]) == {name}
+    assert admin.describe_topics([name]) == {name: (PartitionState(leader=1, racks=frozenset()),) * 3}
+    assert admin.topic_configs(name)["cleanup.policy"] == "compact"
+
+
+def test_a_topic_that_is_there_is_left_alone_if_its_partitions_are_as_expected(admin: Admin, topic: str) -> None:
+    assert admin.create_topics([TopicSpec(name=topic, partitions=2)]) == frozenset()
+    with pytest.raises(StopError, match=f"topic {topic} has 2 partitions, expected 3: delete it"):
+        admin.create_topics([TopicSpec(name=topic, partitions=3)])
+
+
+def test_a_topic_that_is_not_there_is_none_and_is_not_made_by_asking(admin: Admin, topic: str) -> None:
+    for _ in range(2):
+        assert admin.partitions([topic, "no-such-topic"]) == {topic: 2, "no-such-topic": None}
+
+
+def test_deleted_topics_are_gone_and_missing_ones_no_error(admin: Admin, topic: str) -> None:
+    admin.delete_topics([topic, "no-such-topic"])
+    assert admin.partitions([topic]) == {topic: None}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (TopicSpec(name="odd", partitions=1, configs={"cleanup.policy": "nonsense"}), "cleanup.policy"),
+        (TopicSpec(name="odd", partitions=1, replication_factor=3), "replication factor of 3"),
+        (TopicSpec(name="not/legal", partitions=1), "not/legal"),
+    ],
+)
+def test_a_topic_that_can_not_be_made_is_told_with_the_broker_s_reason(
+    admin: Admin, spec: TopicSpec, said: str
+) -> None:
+    with pytest.raises(StopError) as caught:
+        admin.create_topics([spec])
+    assert f"creating topics ({spec.name})" in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_offsets_of_beginning_and_end_follow_what_was_written_and_deleted(
+    admin: Admin, topic: str, bootstrap_servers: str
+) -> None:
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    _produce(bootstrap_servers, topic, 0, 10)
+    assert admin.end_offsets([first, second]) == {first: 10, second: 0}
+    admin.delete_records({first: 4})
+    assert admin.beginning_offsets([first, second]) == {first: 4, second: 0}
+    assert admin.end_offsets([first]) == {first: 10}
+    with pytest.raises(StopError, match="Offset out of range"):
+        admin.delete_records({second: 7})
+
+
+def test_an_open_transaction_ends_the_stable_offsets_but_not_the_end(
+    admin: Admin, topic: str, bootstrap_servers: str, transaction: Producer
+) -> None:
+    partition = TopicPartition(topic, 0)
+    _produce(bootstrap_servers, topic, 0, 3)
+    transaction.produce(topic, b"open", partition=0)
+    transaction.flush(20)
+    assert admin.end_offsets([partition]) == {partition: 4}
+    assert admin.stable_end_offsets([partition]) == {partition: 3}
+
+
+def test_committed_offsets_are_those_that_were_committed(admin: Admin, topic: str, bootstrap_servers: str) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": topic, "enable.auto.commit": False})
+    consumer.commit(offsets=[ClientPartition(topic, 1, 5)], asynchronous=False)
+    consumer.close()
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert admin.committed_offsets(topic, [first, second]) == {second: 5}
+    assert admin.committed_offsets(topic) == {second: 5}
+    assert admin.committed_offsets(topic, []) == {}
+    assert admin.committed_offsets("no-such-group", [first]) == {}
+
+
+def test_committed_offsets_wait_for_an_open_transaction(
+    admin: Admin, topic: str, bootstrap_servers: str, transaction: Producer
+) -> None:
+    partition = TopicPartition(topic, 0)
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": topic})
+    metadata = consumer.consumer_group_metadata()
+    transaction.send_offsets_to_transaction([ClientPartition(topic, 0, 7)], metadata, 20)
+    with pytest.raises(RetriableError, match=rf"committed offsets of group {topic}: not done after 1\.5 s"):
+        admin.committed_offsets(topic, [partition], timeout_s=1.5)
+    commit = threading.Timer(1, lambda: transaction.commit_transaction(20))
+    commit.start()
+    assert admin.committed_offsets(topic, [partition]) == {partition: 7}
+    commit.join()
+    transaction.begin_transaction()
+    consumer.close()
+
+
+def test_a_group_is_described_with_its_members_and_what_they_own(
+    admin: Admin, topic: str, bootstrap_servers: str
+) -> None:
+    assert admin.describe_group(topic) is None
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": topic, "client.id": "me", "group.instance.id": "i-1"}
+    )
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 20
+    while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
+        consumer.poll(0.2)
+    group = admin.describe_group(topic)
+    assert group is not None
+    assert (group.group, group.state, group.protocol) == (topic, "STABLE", "range")
+    (member,) = group.members
+    assert (member.client_id, member.instance_id, member.host) == ("me", "i-1", "/127.0.0.1")
+    assert member.assignment == (TopicPartition(topic, 0), TopicPartition(topic, 1))
+    assert member.member_id == consumer.memberid()
+    consumer.close()
+
+
+def test_offsets_of_a_topic_that_is_not_there_are_told_after_the_time(admin: Admin) -> None:
+    said = r"fetching the end offsets \(nowhere-0\): not done after 1 s: .*(Unknown topic|No leaders)"
+    with pytest.raises(RetriableError, match=said):
+        admin.end_offsets([TopicPartition("nowhere", 0)], timeout_s=1)
+
+
+def test_waiting_for_leaders_names_the_topic_that_is_not_there(admin: Admin, topic: str) -> None:
+    with pytest.raises(RetriableError, match=r"no leader after 1 s for nowhere \(not there\)"):
+        admin.wait_for_leaders([topic, "nowhere"], timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda admin: admin.partitions(["x"], timeout_s=1.5),
+        lambda admin: admin.create_topics([TopicSpec(name="x", partitions=1)], timeout_s=1.5),
+        lambda admin: admin.end_offsets([TopicPartition("x", 0)], timeout_s=1.5),
+        lambda admin: admin.committed_offsets("g", timeout_s=1.5),
+        lambda admin: admin.describe_group("g", timeout_s=1.5),
+        lambda admin: admin.delete_records({TopicPartition("x", 0): 1}, timeout_s=1.5),
+    ],
+)
+def test_without_a_broker_every_call_ends_in_time_and_says_where_it_looked(call: Callable[[Admin], object]) -> None:
+    began = time.monotonic()
+    with pytest.raises(RetriableError, match=r"not done after 1\.5 s: .*check that the brokers at 127\.0\.0\.1:9 run"):
+        call(Admin({"bootstrap.servers": "127.0.0.1:9"}))
+    assert time.monotonic() - began < 5
+
+
+def test_settings_that_librdkafka_refuses_are_told() -> None:
+    with pytest.raises(ConfigError, match=r"no admin client can be made of the settings: .*nonsense"):
+        Admin({"bootstrap.servers": "127.0.0.1:9", "nonsense": "x"})
+
+
+@pytest.mark.fault
+def test_calls_go_on_when_the_broker_comes_back(private_broker: Callable[..., EmbeddedBroker]) -> None:
+    broker = private_broker()
+    admin = Admin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=40)
+    admin.create_topics([TopicSpec(name="kept", partitions=2)])
+    broker.kill()
+    revive = threading.Timer(2, broker.start)
+    revive.start()
+    assert admin.end_offsets([TopicPartition("kept", 1)]) == {TopicPartition("kept", 1): 0}
+    revive.join()
+    assert admin.partitions(["kept"]) == {"kept": 2}
+
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SECURED = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": (
+        f'{PLAIN} username="root" password="r" user_root="r" user_alice="a";'
+    ),
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:root;User:ANONYMOUS",
+}
+
+
+def test_logins_and_rights(private_broker: Callable[..., EmbeddedBroker]) -> None:
+    broker = private_broker(settings=SECURED)
+
+    def config(user: str, password: str) -> StreamsConfig:
+        return StreamsConfig.of(
+            {
+                "application.id": "app",
+                "bootstrap.servers": broker.bootstrap_servers,
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "PLAIN",
+                "kafka.sasl.jaas.config": f'{PLAIN} username="{user}" password="{password}";',
+            }
+        )
+
+    def admin(user: str, password: str) -> Admin:
+        return Admin(data_client_settings(config(user, password), ClientRole.ADMIN), timeout_s=10)
+
+    assert admin("root", "r").create_topics([TopicSpec(name="secret", partitions=1)]) == {"secret"}
+    group_client = KafkaAdminClient(**group_client_settings(config("root", "r")))
+    assert "secret" in group_client.list_topics()
+    group_client.close()
+    with pytest.raises(StopError, match=r"creating topics \(mine\): not allowed .*grant the right"):
+        admin("alice", "a").create_topics([TopicSpec(name="mine", partitions=1)])
+    with pytest.raises(StopError, match="not allowed"):
+        admin("alice", "a").committed_offsets("group")
+    with pytest.raises(ConfigError, match=r"the brokers don't let us in .*check kafka\.security\.protocol") as caught:
+        admin("alice", "hush").partitions(["secret"])
+    assert "hush" not in str(caught.value)
