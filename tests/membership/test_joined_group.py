@@ -6,8 +6,8 @@ import pytest
 
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.membership.joined_group import FUTURE_PROCESS, Subscription, host_of, join_group
-from tidemill.membership.wire import HostInfo, NamedTaskId, SubscriptionInfo, encode_subscription
+from tidemill.membership.joined_group import FUTURE_PROCESS, Subscription, join_group
+from tidemill.membership.wire import HostInfo, NamedTaskId, SubscriptionInfo, encode_subscription, host_of
 
 P1, P2 = ProcessId(1, 1), ProcessId(-5, 2)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -66,9 +66,15 @@ def test_of_two_claims_to_a_partition_the_later_generation_counts():
     assert any("t-0" in remark for remark in group.remarks)
 
 
-def test_claims_of_one_generation_all_count():
+def test_two_claims_of_one_generation_are_a_dispute():
+    group = join_group({"a": said(P1, owned=[T0, T1], generation=4), "b": said(P2, owned=[T0], generation=4)})
+    assert group.disputed_partitions == {T0}
+
+
+def test_claims_of_unknown_generation_all_count_as_in_kafka():
     group = join_group({"a": said(P1, owned=[T0]), "b": said(P2, owned=[T0])})
     assert [client.owner_of.keys() for client in group.clients] == [{T0}, {T0}]
+    assert group.disputed_partitions == frozenset()
 
 
 def test_a_shutdown_request_of_any_member_is_seen():

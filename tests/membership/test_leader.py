@@ -126,6 +126,16 @@ def test_a_task_that_another_member_owns_is_withheld_and_asked_for_at_once():
     assert {*third.members["b"].info.active_tasks} == third.assignment.clients[P2].active
 
 
+def test_a_disputed_task_is_given_to_no_one_until_its_claimants_have_let_go():
+    owned = (TopicPartition("in", 0), TopicPartition("in", 1))
+    disputed = {"a": said(P1, owned=owned, generation=3), "b": said(P2, owned=owned[:1], generation=3)}
+    answer = lead(disputed)
+    assert owned[0] not in {partition for told in answer.members.values() for partition in told.partitions}
+    assert not answer.is_stable
+    settled = lead({"a": said(P1, generation=4), "b": said(P2, generation=4)})
+    assert owned[0] in {partition for told in settled.members.values() for partition in told.partitions}
+
+
 def test_a_withheld_stateful_task_stays_a_standby_where_it_was_one_but_is_not_made_one_elsewhere():
     settings_ = AssignmentConfig(acceptable_recovery_lag=LONG_MAX)
     config = replace(CONFIG, settings=settings_)

@@ -28,12 +28,18 @@ class MemberTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """Who owns what when the rebalance begins; ``owner_of`` holds the owners within the member's own client."""
+    """Who owns what when the rebalance begins; ``owner_of`` holds the owners within the member's own client.
+
+    A ``disputed`` partition has two claimants that both must let go first.
+    """
 
     owner_of: Mapping[TopicPartition, str]
     owned_in_group: Set[TopicPartition]
+    disputed: Set[TopicPartition] = frozenset()
 
     def is_held_by_other(self, partition: TopicPartition, member: str) -> bool:
+        if partition in self.disputed:
+            return True
         return partition in self.owned_in_group and self.owner_of.get(partition) != member
 
 

@@ -1,14 +1,14 @@
 """The group as its members described it when they joined: subscriptions decoded and gathered by process.
 
-Decides which members form a client, who owns which partition, and which versions and requests the group has. Two rules
-guard against stale claims: a partition that members of different generations claim belongs to the latest of them, and
-members of an unknown future version form one client of their own, of which only owned partitions are known. What is
-assigned is decided by ``tidemill.membership.leader``.
+Decides which members form a client, who owns which partition, and which versions and requests the group has. Three rules
+guard against stale claims: a partition that members of different generations claim belongs to the latest of them; one
+that two members of the same (known) generation claim is disputed, and no one may have it until they have let go; members
+of an unknown future version form one client of their own, of which only owned partitions are known. What is assigned is
+decided by ``tidemill.membership.leader``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,12 +23,15 @@ from tidemill.membership.wire import (
     HostInfo,
     SubscriptionInfo,
     decode_subscription,
+    host_of,
 )
 
 FUTURE_PROCESS = ProcessId(0, 0)
 """Stands for the process of members whose version can't be read (Kafka draws a random one)."""
 
-_ENDPOINT = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?\[?([0-9A-Za-z\-._%:]+?)\]?:([0-9]+)\Z", re.ASCII)
+
+UNKNOWN_GENERATION = -1
+"""Of a member whose client is too old to tell it; its claims count as Kafka's leader counts them."""
 
 
 class MemberSaid(Protocol):
@@ -46,11 +49,11 @@ class MemberSaid(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A member's subscription as a plain value. ``generation``: the one in which it got ``owned_partitions``."""
+    """A member's subscription as a plain value. ``generation``: the one in which it got ``owned_partitions``, if known."""
 
     user_data: bytes
     owned_partitions: tuple[TopicPartition, ...] = ()
-    generation: int = -1
+    generation: int = UNKNOWN_GENERATION
     rack: str | None = None
 
 
@@ -84,6 +87,7 @@ class JoinedGroup:
 
     clients: tuple[JoinedClient, ...]
     owned_partitions: frozenset[TopicPartition]
+    disputed_partitions: frozenset[TopicPartition]
     used_version: int
     supported_version: int
     future_version: int | None
@@ -100,8 +104,11 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
     members = sorted(said, key=string_order)
     infos = {member: _decoded(member, said[member].user_data) for member in members}
     known = [info for info in infos.values() if isinstance(info, SubscriptionInfo)]
-    remarks: list[str] = []
-    owned = _owned_partitions(said, members, remarks)
+    latest, disputed, remarks = _disputes(said)
+    owned = {
+        member: tuple(p for p in said[member].owned_partitions if said[member].generation == latest[p])
+        for member in members
+    }
     by_process: dict[ProcessId, list[str]] = {}
     for member in hash_order(members, string_hash):
         info = infos[member]
@@ -114,19 +121,14 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
     future = [info.version for info in infos.values() if isinstance(info, FutureSubscription)]
     return JoinedGroup(
         clients=clients,
-        owned_partitions=frozenset(partition for claims in owned.values() for partition in claims),
+        owned_partitions=frozenset(latest),
+        disputed_partitions=disputed,
         used_version=min([LATEST_SUPPORTED_VERSION, *(info.version for info in known)]),
         supported_version=min([LATEST_SUPPORTED_VERSION, *(info.latest_supported_version for info in infos.values())]),
         future_version=max(future) if future else None,
         is_shutdown_requested=any(info.error_code == AssignorError.SHUTDOWN_REQUESTED for info in known),
         remarks=tuple(remarks),
     )
-
-
-def host_of(endpoint: str) -> HostInfo | None:
-    """The host and port of ``application.server``; None if it is not of that form. An IPv6 host loses its brackets."""
-    match = _ENDPOINT.match(endpoint)
-    return HostInfo(match[1], int(match[2])) if match and int(match[2]) < 65_536 else None
 
 
 def _decoded(member: str, user_data: bytes) -> SubscriptionInfo | FutureSubscription:
@@ -136,32 +138,23 @@ def _decoded(member: str, user_data: bytes) -> SubscriptionInfo | FutureSubscrip
         raise WireFormatError(f"the subscription of member {member}: {error}") from error
 
 
-def _owned_partitions(
-    said: Mapping[str, MemberSaid], members: Iterable[str], remarks: list[str]
-) -> dict[str, tuple[TopicPartition, ...]]:
-    """Each member's claims without those that a member of a later generation contests."""
-    latest: dict[TopicPartition, int] = {}
-    contested: set[TopicPartition] = set()
-    for member in members:
-        generation = said[member].generation
-        for partition in said[member].owned_partitions:
-            if partition in latest:
-                contested.add(partition)
-            latest[partition] = max(generation, latest.get(partition, generation))
-    if contested:
-        remarks.append(
-            "More than one member claims to own "
-            + ", ".join(map(str, sorted(contested)))
-            + "; the claim of the latest generation counts."
-        )
-    return {
-        member: tuple(
-            partition
-            for partition in said[member].owned_partitions
-            if said[member].generation == latest[partition]
-        )
-        for member in members
-    }
+def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition], list[str]]:
+    """The generation whose claim to a partition counts, the partitions that stay disputed, and a remark on all doubles."""
+    claims: dict[TopicPartition, list[int]] = {}
+    for subscription in said.values():
+        for partition in subscription.owned_partitions:
+            claims.setdefault(partition, []).append(subscription.generation)
+    latest = {partition: max(generations) for partition, generations in claims.items()}
+    doubles = sorted(partition for partition, generations in claims.items() if len(generations) > 1)
+    if not doubles:
+        return latest, frozenset(), []
+    disputed = frozenset(
+        partition
+        for partition in doubles
+        if latest[partition] != UNKNOWN_GENERATION and claims[partition].count(latest[partition]) > 1
+    )
+    named = ", ".join(map(str, doubles))
+    return latest, disputed, [f"More than one member claims to own {named}; the claim of the latest generation counts."]
 
 
 def _client(

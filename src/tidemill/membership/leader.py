@@ -244,7 +244,11 @@ def _tasks_of_members(
     """The client's members in order, each with what it may have now."""
     assigned = assignment.clients.get(client.process_id, ClientAssignment())
     threads = prepared.config.to_threads(client, assigned, state.stateful_tasks, state.end_offset_sums)
-    ownership = Ownership(owner_of=joined.owner_of, owned_in_group=prepared.group.owned_partitions)
+    ownership = Ownership(
+        owner_of=joined.owner_of,
+        owned_in_group=prepared.group.owned_partitions,
+        disputed=prepared.group.disputed_partitions,
+    )
     kept_standbys = client.previous_standby & state.stateful_tasks
     return [
         (

@@ -7,6 +7,7 @@ from tidemill.membership.wire.assignment import (
     decode_assignment,
     encode_assignment,
     encode_hosts,
+    host_of,
 )
 from tidemill.membership.wire.subscription import (
     LATEST_SUPPORTED_VERSION,
@@ -35,5 +36,6 @@ __all__ = [
     "encode_assignment",
     "encode_hosts",
     "encode_subscription",
+    "host_of",
     "parse_wire_task",
 ]

@@ -9,6 +9,7 @@ group: ``encode_hosts`` makes it once. Who gets which task is decided by ``tidem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -42,6 +43,8 @@ class HostInfo(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
+_ENDPOINT = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?\[?([0-9A-Za-z\-._%:]+?)\]?:([0-9]+)\Z", re.ASCII)
+
 PartitionsByHost: TypeAlias = Mapping[HostInfo, tuple[TopicPartition, ...]]
 
 
@@ -60,6 +63,12 @@ class AssignmentInfo:
     standby_partitions_by_host: PartitionsByHost = field(default_factory=dict)
     error_code: int = 0
     next_rebalance_ms: int = LONG_MAX
+
+
+def host_of(endpoint: str) -> HostInfo | None:
+    """The host and port of ``application.server``; None if it is not of that form. An IPv6 host loses its brackets."""
+    match = _ENDPOINT.match(endpoint)
+    return HostInfo(match[1], int(match[2])) if match and int(match[2]) < 65_536 else None
 
 
 def encode_assignment(info: AssignmentInfo, hosts: bytes | None = None) -> bytes:

@@ -1,0 +1,266 @@
+"""The values of a member's state machine: its state, the events that it gets, the instructions that it gives.
+
+Decides shapes only; ``tidemill.membership.member`` decides what follows from what. Everything is immutable, so a state
+may be read from any thread while the next one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from tidemill.assignment.model import LONG_MAX
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership.assignor_error import AssignorError
+from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, HostInfo, PartitionsByHost, host_of
+
+Partitions: TypeAlias = tuple[TopicPartition, ...]
+TasksWithPartitions: TypeAlias = Mapping[TaskId, Partitions]
+
+
+class Role(Enum):
+    ACTIVE = "active"
+    STANDBY = "standby"
+
+
+class Hold(Enum):
+    """OPEN: worked on. RELEASING: being committed (if active) and closed. LOST: being closed without a commit."""
+
+    OPEN = "open"
+    RELEASING = "releasing"
+    LOST = "lost"
+
+
+class Phase(Enum):
+    """MEMBER: takes up assignments. CLOSING: gives everything up and then leaves. ENDED: has left."""
+
+    MEMBER = "member"
+    CLOSING = "closing"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTask:
+    """A task whose stores, or whose records in a running batch, this member has; held until TasksReleased names it."""
+
+    role: Role
+    partitions: Partitions
+    hold: Hold = Hold.OPEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """``endpoint`` is application.server as written; ``first_version`` is lower than the latest during an upgrade."""
+
+    process_id: ProcessId
+    endpoint: str | None = None
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    first_version: int = LATEST_SUPPORTED_VERSION
+
+    @property
+    def host(self) -> HostInfo | None:
+        """The endpoint as the leader lists it."""
+        return None if self.endpoint is None else host_of(self.endpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberState:
+    """``held`` is what this member has, ``active`` and ``standby`` what it was told to have.
+
+    ``claimed``: incarnation and generation of the last assignment that a join has claimed; if older ones are still
+    unread, they are void.
+    ``rejoin_reason``, ``owes_rejoin``: a rejoin is due, the latter for what was given away, as soon as no active is being
+    revoked. ``immediate_followups``: how many
+    assignments in a row asked for a rebalance at once. ``next_rebalance_ms``: LONG_MAX = none is scheduled.
+    """
+
+    config: MemberConfig
+    phase: Phase = Phase.MEMBER
+    generation: int = -1
+    member_id: str = ""
+    incarnation: int = 0
+    used_version: int = LATEST_SUPPORTED_VERSION
+    unique_field: int = 0
+    error_code: AssignorError = AssignorError.NONE
+    held: Mapping[TaskId, HeldTask] = field(default_factory=dict)
+    active: TasksWithPartitions = field(default_factory=dict)
+    standby: TasksWithPartitions = field(default_factory=dict)
+    is_joining: bool = False
+    claimed: tuple[int, int] = (-1, -1)
+    rejoin_reason: str | None = None
+    owes_rejoin: bool = False
+    next_rebalance_ms: int = LONG_MAX
+    immediate_followups: int = 0
+    must_confirm_revocation: bool = False
+    partitions_by_host: PartitionsByHost = field(default_factory=dict)
+    standby_partitions_by_host: PartitionsByHost = field(default_factory=dict)
+
+
+def new_member(config: MemberConfig) -> MemberState:
+    """A member before its first join."""
+    return MemberState(config=config, used_version=config.first_version)
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A rebalance has ended; ``user_data`` is an AssignmentInfo. ``incarnation`` rises with every loss of membership."""
+
+    generation: int
+    member_id: str
+    incarnation: int
+    partitions: Partitions = ()
+    user_data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipLost:
+    """The group has thrown the member out, or it left; it joins again by itself under the new ``incarnation``."""
+
+    reason: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksReleased:
+    """These tasks are closed, and no batch works on them any more; committed if that was asked and could be."""
+
+    tasks: frozenset[TaskId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeAllRequested:
+    """Eager groups: everything is to be given up before the join goes on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimePassed:
+    """Nothing but the clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationShutdownRequested:
+    """This instance wants all instances of the application to shut down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseRequested:
+    """This stream thread is to end in good order."""
+
+
+Event: TypeAlias = (
+    Assigned
+    | MembershipLost
+    | TasksReleased
+    | RevokeAllRequested
+    | TimePassed
+    | ApplicationShutdownRequested
+    | CloseRequested
+)
+
+
+# --- instructions, to be carried out in the order given -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptMembership:
+    """Commits carry this generation from now on; the incarnation tells batches that began before a loss."""
+
+    generation: int
+    member_id: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeTasks:
+    """Finish the batch, commit, close these actives, then report TasksReleased.
+
+    Of ``becomes_standby`` the stores may stay open: the task comes back as a standby once it is released.
+    """
+
+    tasks: frozenset[TaskId]
+    becomes_standby: frozenset[TaskId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseStandbys:
+    """Close these standbys, their positions kept, then report TasksReleased."""
+
+    tasks: frozenset[TaskId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUpTasks:
+    """Close these tasks without a commit, whatever was under way with them, then report TasksReleased."""
+
+    tasks: frozenset[TaskId]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignTasks:
+    """Take up these tasks. ``promoted``: those actives that were standbys here, whose stores are open already."""
+
+    active: TasksWithPartitions = field(default_factory=dict)
+    standby: TasksWithPartitions = field(default_factory=dict)
+    promoted: frozenset[TaskId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejoinNow:
+    """Ask the group for a rebalance."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRejoin:
+    """Report TimePassed after ``at_ms``, unless another assignment comes before."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmRevoked:
+    """Eager groups: everything is given up, the join may go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutDownApplication:
+    """Another instance asked for it: end all stream threads of this one."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFatal:
+    """The member can't go on; it gives its tasks up in good order and leaves."""
+
+    code: AssignorError
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup:
+    """Nothing is held any more; the last instruction."""
+
+
+Instruction: TypeAlias = (
+    AdoptMembership
+    | RevokeTasks
+    | CloseStandbys
+    | GiveUpTasks
+    | AssignTasks
+    | RejoinNow
+    | ScheduleRejoin
+    | ConfirmRevoked
+    | ShutDownApplication
+    | ReportFatal
+    | LeaveGroup
+)
