@@ -18,6 +18,9 @@ from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
 
 # Command -> the module that has it and its name there: a typer.Typer for a group, a function for a single command.
 COMMANDS = {
+    "describe": ("tidemill.cli.describe", "describe"),
+    "group": ("tidemill.cli.group", "app"),
+    "assign": ("tidemill.cli.assign", "app"),
     "broker": ("tidemill.cli.broker", "app"),
 }
 

@@ -1,0 +1,91 @@
+"""`tidemill group`: what a consumer group owns and how far behind it is.
+
+Decides how the group's offsets, the ends of its logs and its members are joined into the table that Kafka's own
+kafka-consumer-groups prints; what the brokers say is asked in `tidemill.kafka.admin`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from tidemill.errors import EnvironmentProblem
+from tidemill.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from tidemill.kafka.admin import GroupMemberState, GroupState
+
+COLUMNS = (
+    *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET"),
+    *("LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"),
+)
+_UNKNOWN = "-"
+
+app = typer.Typer(help="Look at consumer groups.", no_args_is_help=True)
+app.callback()(lambda: None)  # with a callback it stays a group, however few commands it has
+
+
+@app.command()
+def describe(
+    bootstrap_server: str = typer.Option("localhost:9092", help="Brokers to begin with: host:port,..."),
+    group: str = typer.Option(..., help="The group: the application.id."),
+) -> None:
+    """Show each partition's committed offset, end, lag and owner."""
+    from tidemill.config_values import servers
+    from tidemill.errors import ConfigError
+    from tidemill.kafka.admin import Admin
+
+    try:
+        admin = Admin({"bootstrap.servers": servers(bootstrap_server)}, timeout_s=15)
+    except ValueError as error:
+        raise ConfigError(f"--bootstrap-server is {bootstrap_server!r}, expected {error}") from None
+    state = admin.describe_group(group)
+    committed = admin.committed_offsets(group)
+    if state is None and not committed:
+        raise EnvironmentProblem(f"consumer group {group!r} does not exist at {bootstrap_server}")
+    owned = {tp for member in (state.members if state else ()) for tp in member.assignment}
+    wanted = sorted(owned | committed.keys())
+    partitions = admin.partitions({tp.topic for tp in wanted})
+    there = [tp for tp in wanted if tp.partition < (partitions[tp.topic] or 0)]
+    rows = group_rows(group, state, committed, admin.end_offsets(there))
+    if state is None or not state.members:
+        sys.stderr.write(f"consumer group {group!r} has no active members\n")
+    elif state.state != "STABLE":
+        sys.stderr.write(f"consumer group {group!r} is {state.state.lower().replace('_', ' ')}\n")
+    typer.echo("\n".join(aligned([COLUMNS, *rows])))
+
+
+def group_rows(
+    group: str,
+    state: GroupState | None,
+    committed: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> list[tuple[str, ...]]:
+    """A row per partition that has an offset or an owner, by topic and partition; then the members that own nothing."""
+    members = state.members if state is not None else ()
+    owners = {partition: member for member in members for partition in member.assignment}
+    rows = []
+    for partition in sorted(owners.keys() | committed.keys()):
+        current, end = committed.get(partition), ends.get(partition)
+        lag = None if current is None or end is None else max(0, end - current)
+        facts = (partition.topic, partition.partition, current, end, lag)
+        rows.append((group, *map(_shown, facts), *_who(owners.get(partition))))
+    rows += [(group, *(_UNKNOWN,) * 5, *_who(member)) for member in members if not member.assignment]
+    return rows
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines whose columns stand under each other."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _who(member: GroupMemberState | None) -> tuple[str, str, str]:
+    return (_UNKNOWN,) * 3 if member is None else (member.member_id, member.host, member.client_id)
+
+
+def _shown(fact: object) -> str:
+    return _UNKNOWN if fact is None else str(fact)
