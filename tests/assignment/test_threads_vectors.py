@@ -98,6 +98,7 @@ def test_a_reported_task_that_is_unknown_is_skipped_today_and_refused_in_2_7():
     assert assign_to_threads(client, assigned, {TaskId(0, 0)}, {TaskId(0, 0): 1}).active == {"a": (TaskId(0, 0),)}
     with pytest.raises(AssignmentError, match="9_9"):
         assign_to_threads_2_7(client, assigned, {TaskId(0, 0)}, {TaskId(0, 0): 1})
+    assert assign_to_threads_2_7(client, assigned, set(), {}).active == {"a": (TaskId(0, 0),)}
 
 
 def test_a_task_without_reported_lag_counts_with_its_end_offset():

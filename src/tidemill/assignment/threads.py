@@ -97,16 +97,10 @@ def assign_to_threads_2_7(
     stateful_tasks: Set[TaskId],
     end_offset_sums: Mapping[TaskId, int],
 ) -> ThreadAssignment:
-    """2.7's form: standbys are spread without regard to actives; a thread's previous task must be known."""
-    unknown = {
-        task for consumer in client.consumers for task in consumer.task_offset_sums if task not in stateful_tasks
-    }
-    if unknown:
-        raise AssignmentError(
-            f"client {client.process_id} reports state of the tasks {', '.join(map(str, sorted(unknown)))}, which are not "
-            "stateful tasks of this topology; Kafka 2.7 fails here, today's form skips such tasks"
-        )
+    """2.7's form: standbys are spread without regard to actives; a task that a thread reports must be known."""
     stateful, stateless = _actives_in_hash_order(assigned, stateful_tasks, task_hash_2_7)
+    if stateful or assigned.standby:
+        _refuse_unknown_tasks(client, stateful_tasks)
     previous = _previous_tasks_by_lag(client, stateful_tasks, end_offset_sums)
     idle = dict.fromkeys(previous, 0)
     active, at_minimum = _spread(stateful, previous, idle)
@@ -117,6 +111,15 @@ def assign_to_threads_2_7(
         active[thread].append(task)
     standby, _ = _spread(sorted(assigned.standby), previous, idle)
     return ThreadAssignment(active=_frozen(active), standby=_frozen(standby))
+
+
+def _refuse_unknown_tasks(client: Client, stateful_tasks: Set[TaskId]) -> None:
+    unknown = {t for consumer in client.consumers for t in consumer.task_offset_sums if t not in stateful_tasks}
+    if unknown:
+        raise AssignmentError(
+            f"client {client.process_id} reports state of {', '.join(map(str, sorted(unknown)))}, which is no stateful task "
+            "of this topology; Kafka 2.7 fails here, today's form skips such tasks"
+        )
 
 
 def _actives_in_hash_order(
