@@ -22,6 +22,8 @@ COMMANDS = {
     "group": ("tidemill.cli.group", "app"),
     "assign": ("tidemill.cli.assign", "app"),
     "broker": ("tidemill.cli.broker", "app"),
+    "explain-plan": ("tidemill.cli.explain_plan", "explain_plan"),
+    "run": ("tidemill.cli.run", "run"),
 }
 
 

@@ -1,0 +1,145 @@
+"""``tidemill explain-plan APP.py``: what each stream thread runs where, and Spark's physical plan of it.
+
+Decides how the plan is shown. The plan is the one that the thread would run, compiled and checked by the same code, with
+Python steps that do nothing in place of those that read Kafka and write it: no broker is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.application_file import load_application
+from tidemill.cli.progress import status_line
+from tidemill.cli.run import ConfigFile, Settings, outside_settings
+from tidemill.config import StreamsConfig
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+
+if TYPE_CHECKING:
+    from tidemill.spark.stages import Stages
+
+_DEFAULTS = {"application.id": "explain-plan", "bootstrap.servers": "localhost:9092"}
+"""So that a file without them can be explained."""
+_SPARK = {"spark.sql.debug.maxToStringFields": "1000"}
+
+
+def explain_plan(
+    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    settings: Settings = None,
+    config: ConfigFile = None,
+) -> None:
+    """Print the Spark plan of each stream thread; no broker is needed."""
+    topology, merged = load_application(app, outside_settings(settings or [], config))
+    checked = StreamsConfig.of({**_DEFAULTS, **merged})
+    with status_line() as say:
+        say("starting Spark")
+        stages, plans = _plans(topology, checked)
+    typer.echo(explained(topology, stages, plans))
+
+
+def explained(topology: Topology, stages: Stages, plans: list[str]) -> str:
+    """The text for people, from what each thread's plan looks like to Spark."""
+    parts = []
+    for number, plan in enumerate(plans, start=1):
+        parts.append(f"StreamThread-{number}")
+        if number > 1 and _without_ids(plan) == _without_ids(plans[0]):
+            parts.append("  a plan of its own, built as StreamThread-1's\n")
+            continue
+        parts += [f"  {line}" for line in where_nodes_run(topology, stages)]
+        parts.append("  Spark's physical plan, last step first:")
+        parts += [f"    {line}" for line in plan.rstrip().splitlines()]
+        parts.append("")
+    return "\n".join(parts).rstrip()
+
+
+def where_nodes_run(topology: Topology, stages: Stages) -> list[str]:
+    """One line for each step and layer in the order of the data, with its nodes."""
+    from tidemill.spark.stages import only_forwards, parents_first
+
+    in_python: dict[int, list[str]] = {}
+    in_jvm: dict[int, list[str]] = {}
+    place: dict[str, tuple[int, bool]] = {}  # the step that it runs in or behind, and whether in Python
+    for name in parents_first(topology):
+        node = topology.nodes[name]
+        if name in stages.step_of:
+            place[name] = stages.step_of[name], True
+        else:
+            number, above_in_python = max((place[parent] for parent in topology.parents.get(name, ())), default=(0, False))
+            place[name] = number, number > 0 and above_in_python and only_forwards(topology, name)
+        number, runs_in_python = place[name]
+        (in_python if runs_in_python else in_jvm).setdefault(number, []).append(_named(name, node))
+    lines = []
+    for number in range(stages.last + 1):
+        what = "source step" if number == 0 else f"step {number}" + (" and commit" if number == stages.last else "")
+        lines.append(f"Python, {what}: {', '.join(in_python.get(number, ['-']))}")
+        if number in in_jvm:
+            lines.append(f"JVM, Catalyst: {', '.join(in_jvm[number])}")
+    return lines
+
+
+def _named(name: str, node: object) -> str:
+    if isinstance(node, SourceNode):
+        return f"{name} <- {', '.join(node.topics)}"
+    if isinstance(node, SinkNode):
+        return f"{name} -> {node.topic}"
+    if isinstance(node, ProcessorNode) and node.stores:
+        return f"{name} [{', '.join(node.stores)}]"
+    return name
+
+
+def _without_ids(plan: str) -> str:
+    """The plan with its column ids and tags, which are new for each plan, numbered in the order of their appearance."""
+    seen: dict[str, str] = {}
+    return re.sub(r"#\d+|\b1\d{6}\b", lambda found: seen.setdefault(found[0], f"#{len(seen)}"), plan)
+
+
+def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]]:
+    """The stages, and each thread's physical plan as Spark writes it."""
+    from tidemill.dsl.serdes import serde_by_name
+    from tidemill.kafka.java import find_java
+    from tidemill.runtime.application import JVM_HEAP
+    from tidemill.spark.plan import compile_topology
+    from tidemill.spark.session import open_session
+
+    def serde(setting: object) -> Any:
+        return serde_by_name(setting) if isinstance(setting, str) else setting
+
+    spark = open_session(
+        java=find_java(os.environ).path,
+        application_id=config.application_id,
+        threads=config.num_stream_threads,
+        settings={**_SPARK, **{f"spark.{name}": value for name, value in config.spark.items()}},
+        heap=config.spark.get("driver.memory", JVM_HEAP),
+    )
+    try:
+        compiled = compile_topology(
+            spark.session,
+            topology,
+            config.application_id,
+            default_key=serde(config.default_key_serde),
+            default_value=serde(config.default_value_serde),
+            presum=config.presum,
+        )
+        plans = []
+        for _ in range(config.num_stream_threads):
+            steps = [_step(f"step_{step.number}") for step in compiled.steps]
+            frame = compiled.frame(spark.session, _step("source_step"), steps, lambda _name: None)
+            plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
+        return compiled.stages, plans
+    finally:
+        spark.close()
+
+
+def _step(name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Stands for a Python step; the plan shows its name."""
+
+    def step(_rows: Iterable[Any]) -> Iterator[Any]:
+        yield from ()
+
+    step.__name__ = name
+    return step

@@ -1,0 +1,154 @@
+"""``tidemill run APP.py``: one instance of an application, until it is told to stop or can't go on.
+
+Decides whose settings win (``--state-dir``, then ``--set``, then the TOML file, then the application file), what is shown
+while it runs, and how it ends: 0 after SIGTERM, 130 after Ctrl-C, 1 in ERROR. Whatever happens, it ends within a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.application_file import load_application
+from tidemill.cli.instance_view import to_line, to_text, view_of
+from tidemill.cli.live_text import LiveText, live_text
+from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
+from tidemill.config import load_toml, parse_assignments
+from tidemill.errors import ConfigError, StopError
+
+if TYPE_CHECKING:
+    from tidemill.runtime.application import KafkaStreams, State
+
+_LEVELS = ("debug", "info", "warning", "error")
+_TICK_S = 0.1
+_LINE_INTERVAL_S = 1.0
+_CLOSE_LIMIT_S = 60.0
+_END_LIMIT_S = 90.0
+"""Closing has a limit of its own, but what it waits for is other people's code too."""
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting; as often as needed. Wins over files.", show_default=False),
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; win over the application file's.")
+]
+
+
+def run(
+    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    settings: Settings = None,
+    config: ConfigFile = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Where local state lies: wins over state.dir.")] = None,
+    log_level: Annotated[str, typer.Option(help=f"What is logged: {', '.join(_LEVELS)}.")] = "warning",
+    end_with_stdin: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Run an application until Ctrl-C or SIGTERM; it then commits, closes its stores and leaves the group."""
+    overrides = outside_settings(settings or [], config)
+    if state_dir is not None:
+        overrides["state.dir"] = str(state_dir)
+    topology, merged = load_application(app, overrides)
+    stop = StopRequest()
+    try:
+        if end_with_stdin:
+            stop.end_with_stdin()
+        from tidemill.runtime.application import KafkaStreams
+
+        with live_text() as live:
+            _log_to(live, log_level)
+            streams = KafkaStreams(topology, merged)
+            live.line(f"{app}: {streams.config.application_id} on {streams.config.bootstrap_servers}")
+            _run(streams, stop, live)
+    except (StopWanted, KeyboardInterrupt):
+        stop.interrupted()
+    raise typer.Exit(stop.exit_code)
+
+
+def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[str, Any]:
+    """The settings that win over the application file's: those of the TOML file, then those of ``--set``."""
+    settings: dict[str, Any] = {}
+    if config is not None:
+        try:
+            text = config.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"can't read the settings in {config}: {error}; --config takes a TOML file") from None
+        try:
+            settings.update(load_toml(text))
+        except ConfigError as error:
+            raise ConfigError(f"{config}: {error}") from error
+    settings.update(parse_assignments(assignments))
+    return settings
+
+
+def _run(streams: KafkaStreams, stop: StopRequest, live: LiveText) -> None:
+    """Starts, shows and closes. StopError, with what went wrong, if the instance can't go on."""
+    changes: deque[tuple[State, State]] = deque()
+    streams.set_state_listener(lambda new, old: changes.append((new, old)))
+    live.status("starting")
+    try:
+        streams.start()
+        stop.wait_for_it()
+        _follow(streams, stop, live, changes)
+    finally:
+        stop.wait_for_it()
+        live.status("closing")
+        watch = end_after(_END_LIMIT_S, f"closing was not done after {_END_LIMIT_S:.0f} s; ended without it")
+        ended = streams.close(_CLOSE_LIMIT_S)
+        watch.cancel()
+        _tell(changes, live)
+    if streams.error is not None:
+        raise StopError(str(streams.error)) from streams.error
+    if not ended:
+        raise StopError(f"the stream threads did not end within {_CLOSE_LIMIT_S:.0f} s; what they did last is not committed")
+
+
+def _follow(streams: KafkaStreams, stop: StopRequest, live: LiveText, changes: deque[tuple[State, State]]) -> None:
+    """Until a stop is wanted or the instance has ended by itself."""
+    from tidemill.runtime.application import State
+
+    shown = view_of(streams)
+    shown_at = 0.0
+    failing_since: float | None = None
+    while not stop.is_wanted and streams.state not in (State.ERROR, State.NOT_RUNNING):
+        time.sleep(_TICK_S)
+        _tell(changes, live)
+        now = time.monotonic()
+        view = view_of(streams)
+        live.status(to_text(view))
+        is_news = (view.state, view.tasks, view.restoring) != (shown.state, shown.tasks, shown.restoring)
+        if is_news or (view != shown and now - shown_at >= _LINE_INTERVAL_S):
+            live.plain_line(to_line(view))
+            shown, shown_at = view, now
+        if streams.error is not None:
+            failing_since = failing_since or now
+            if now - failing_since > _END_LIMIT_S:
+                return
+
+
+def _tell(changes: deque[tuple[State, State]], live: LiveText) -> None:
+    while changes:
+        new, old = changes.popleft()
+        live.line(f"{old.value} -> {new.value}")
+
+
+def _log_to(live: LiveText, level: str) -> None:
+    """Tidemill's log at ``level``, that of libraries at warning or above."""
+    if level.lower() not in _LEVELS:
+        raise ConfigError(f"--log-level is {level!r}, expected one of {', '.join(_LEVELS)}")
+    chosen = logging.getLevelName(level.upper())
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if live.console is not None:
+        from rich.logging import RichHandler
+
+        handler = RichHandler(console=live.console, show_path=False)
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=max(chosen, logging.WARNING), handlers=[handler], force=True)
+    logging.getLogger("tidemill").setLevel(chosen)
