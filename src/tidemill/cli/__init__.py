@@ -1,0 +1,1 @@
+"""The command `tidemill`: one module for each command or group of commands."""

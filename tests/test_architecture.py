@@ -1,0 +1,81 @@
+"""What holds for the whole source tree: who may import whom, and how modules are written."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "tidemill"
+MODULES = sorted(SOURCE.rglob("*.py"))
+MOST_LINES = 500
+MOST_CHARACTERS = int(re.findall(r"^line-length = (\d+)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0])
+MAY_READ_THE_ENVIRONMENT = {
+    "spark/session.py": "PySpark takes the address of its JVM from there",
+    "runtime/application.py": "a script that starts an application has no cli above it",
+}
+TOO_VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
+
+
+def _name(module: Path) -> str:
+    return str(module.relative_to(SOURCE))
+
+
+def _tree(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(), str(module))
+
+
+def test_imports_go_down_only_and_pure_packages_stay_pure() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 kept, 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_every_module_says_what_it_decides(module: Path) -> None:
+    if module.read_text().strip():  # an empty __init__ decides nothing
+        assert ast.get_docstring(_tree(module)), f"{_name(module)} has no docstring"
+
+
+def test_no_module_is_too_long_or_too_vague() -> None:
+    lines = {_name(module): module.read_text().count("\n") for module in MODULES}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    assert [name for name in lines if Path(name).stem in TOO_VAGUE] == []
+
+
+def test_no_line_is_too_long() -> None:
+    long = [
+        f"{_name(module)}:{number}"
+        for module in MODULES
+        for number, line in enumerate(module.read_text().splitlines(), 1)
+        if len(line) > MOST_CHARACTERS and "noqa: E501" not in line
+    ]
+    assert long == []
+
+
+def _reads_of_the_environment(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "os"
+            and node.attr in ("environ", "getenv", "environb")
+        ):
+            yield node.lineno
+
+
+def test_the_environment_is_read_in_cli_only() -> None:
+    found = [
+        f"{_name(module)}:{line}"
+        for module in MODULES
+        if module.parent != SOURCE / "cli" and _name(module) not in MAY_READ_THE_ENVIRONMENT
+        for line in _reads_of_the_environment(_tree(module))
+    ]
+    assert found == []
