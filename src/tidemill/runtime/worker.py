@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +51,10 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """For tests: the worker of ``step`` kills itself, once, when it has reached ``at`` and the file ``trigger`` exists."""
+    """For tests: a worker of step ``s`` that has reached ``at`` and finds the file ``<folder>/s.at`` takes it away and does
+    what it says: the number of a signal to send, first to the processes that follow it by pid, then to itself."""
 
-    step: str
-    at: str
-    trigger: str
+    folder: str
 
 
 class Worker:
@@ -96,12 +94,15 @@ class Worker:
         self.strike(step.value)
 
     def strike(self, at: str) -> None:
-        fault = self.spec.fault
-        if fault is None or (fault.step, fault.at) != (self.spec.step, at):
+        if self.spec.fault is None:
             return
+        order = Path(self.spec.fault.folder) / f"{self.spec.step}.{at}"
         with contextlib.suppress(FileNotFoundError):
-            Path(fault.trigger).unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+            number, *others = map(int, order.read_text().split())
+            order.unlink()
+            for pid in (*others, os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
 
 _workers: dict[str, Worker] = {}
