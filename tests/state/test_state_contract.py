@@ -29,7 +29,7 @@ def _on_disk(folder: Path) -> TaskStores:
     return TaskState.open(folder / str(next(_numbers)), STORES)
 
 
-def _in_memory(folder: Path) -> TaskStores:  # noqa: ARG001 - both factories have one signature
+def _in_memory(folder: Path) -> TaskStores:
     return MemoryTaskState("1_0", STORES)
 
 

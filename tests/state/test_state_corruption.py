@@ -67,6 +67,25 @@ def test_a_truncated_file_is_noticed_before_it_is_mapped(data: Path, kept: int) 
         TaskState.open_to_read(data.parent)
 
 
+def test_a_truncated_file_whose_roots_are_whole_is_noticed_before_it_is_mapped(tmp_path: Path) -> None:
+    state = TaskState.open(tmp_path, STORES)
+    state.apply(expected=Positions(), new=Positions(), writes={"a": [(b"%06d" % n, b"v" * 400) for n in range(5000)]})
+    # The roots move to the pages that the deleted entries leave behind, near the file's beginning.
+    state.apply(expected=Positions(), new=Positions(), writes={"a": [(b"%06d" % n, None) for n in range(1500)]})
+    for _ in range(3):
+        state.apply(expected=Positions(), new=Positions(), writes={"a": [(b"000000", b"")]})
+    state.close(clean=True)
+    data = tmp_path / DATA_FILE
+    header = read_header(data)
+    assert header is not None
+    kept = header.file_size - 40 * PAGE
+    assert max(header.roots) * PAGE < kept
+    os.truncate(data, kept)
+    for open_state in (lambda: TaskState.open(tmp_path, STORES), lambda: TaskState.open_to_read(tmp_path)):
+        with pytest.raises(CorruptStateError, match="page"):
+            open_state()
+
+
 def test_a_file_that_ends_before_a_page_that_nobody_uses_is_sound(data: Path) -> None:
     header = read_header(data)
     assert header is not None

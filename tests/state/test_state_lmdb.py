@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import select
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,15 +105,17 @@ def test_what_a_killed_reader_held_is_freed_by_a_reader_check(state: TaskState) 
 
 
 def test_opening_frees_what_dead_readers_held(directory: Path) -> None:
-    first = TaskState.open(directory, STORES)
-    with start("hold", directory) as reader:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "ready\n"
+    TaskState.open(directory, STORES).close(clean=True)
+    with start("told", directory) as writer, start("hold", directory) as reader:
+        for process in (writer, reader):
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
         reader.kill()
-    first.close(clean=True)
-    second = TaskState.open(directory, STORES)
-    assert second.reader_check() == 0
-    second.close(clean=True)
+        reader.wait()
+        state = TaskState.open(directory, STORES)
+        assert state.reader_check() == 0
+        state.close(clean=True)
+        writer.kill()
 
 
 def test_a_fork_can_not_use_what_its_parent_has_open_and_does_no_harm(state: TaskState, tmp_path: Path) -> None:
@@ -369,7 +371,28 @@ def test_a_clean_close_does_not_call_another_processs_later_writes_clean(directo
         print(2, file=writer.stdin, flush=True)
         assert writer.stdout.readline() == "applied\n"
         assert (directory / DIRTY_FILE).exists()
-        writer.send_signal(signal.SIGKILL)
+        writer.kill()
+
+
+def test_nobody_commits_between_the_sync_and_the_word_that_all_is_clean(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with start("told", directory) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        state = TaskState.open(directory, STORES)
+        apply_batch(state, 1)
+        sync = state._environment.sync
+
+        def sync_while_the_other_writes() -> None:
+            sync()
+            print(2, file=writer.stdin, flush=True)
+            assert not select.select([writer.stdout], [], [], 0.3)[0], "a batch was committed during a clean close"
+
+        monkeypatch.setattr(state._environment, "sync", sync_while_the_other_writes)
+        state.close(clean=True)
+        assert writer.stdout.readline() == "applied\n"
+        assert (directory / DIRTY_FILE).exists()
+        writer.kill()
 
 
 # Checkpoints

@@ -35,7 +35,7 @@ from tidemill.state.durability import (
     mark_dirty,
     sync_directory,
 )
-from tidemill.state.pages import find_fault, read_header
+from tidemill.state.pages import find_fault
 from tidemill.state.registry import (
     DATA_FILE,
     LOCK_FILE,
@@ -87,9 +87,6 @@ class TaskState:
         opened_after = last_shutdown(directory, boot_id)
         if opened_after is Shutdown.LOST_POWER:
             wipe_files(directory)
-        is_new = read_header(directory / DATA_FILE) is None
-        if is_new:
-            mark_dirty(directory, boot_id)
         environment = open_environment(directory, read_only=False, map_size=map_size)
         try:
             state = cls(environment, stores, opened_after, boot_id)
@@ -98,8 +95,6 @@ class TaskState:
         except BaseException:
             close_environment(environment)
             raise
-        if is_new:
-            sync_directory(directory)
         return state
 
     @classmethod

@@ -25,7 +25,7 @@ from tidemill.state.pages import require_complete
 DATA_FILE, LOCK_FILE = "data.mdb", "lock.mdb"
 _MAX_DATABASES = 256
 _MAX_READERS = 512
-_ATTEMPTS = 5
+_ATTEMPTS = 10
 
 _CORRUPT = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PanicError)
 
@@ -90,7 +90,7 @@ class SharedEnvironment:
         """Make those that do not exist; never inside of a transaction."""
         with self.exclusive() as environment:
             for name in names:
-                self._databases[name] = environment.open_db(name)
+                self._databases[name] = _open_database(environment, name, create=True)
 
     def grow(self, needed: int) -> None:
         """Double the map until it holds `needed` bytes. Raises StateError if the machine refuses."""
@@ -184,7 +184,7 @@ class SharedEnvironment:
             if name not in self._databases:
                 with self.exclusive() as environment:
                     try:
-                        self._databases[name] = environment.open_db(name, create=False)
+                        self._databases[name] = _open_database(environment, name, create=False)
                     except (lmdb.NotFoundError, lmdb.ReadonlyError):
                         raise KeyError(name) from None
 
@@ -307,6 +307,15 @@ def _forget_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def _open_database(environment: lmdb.Environment, name: bytes, *, create: bool) -> lmdb._Database:
+    """Within ``exclusive``, because it may have to adopt the size that another process gave the map meanwhile."""
+    while True:
+        try:
+            return environment.open_db(name, create=create)
+        except lmdb.MapResizedError:
+            environment.set_mapsize(0)
 
 
 def _identity(directory: Path) -> tuple[int, int] | None:
