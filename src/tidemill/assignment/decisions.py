@@ -88,19 +88,21 @@ class Decisions(Sequence[Decision]):
         explained = set()
         for movement in trace.active_movements:
             rule = trace.rule_of_active(movement.task)
-            facts[movement.task] += [self._kept(movement, Role.ACTIVE, rule), self._at_target(movement)]
+            facts[movement.task].append(self._kept(movement, Role.ACTIVE, rule))
+            if (movement.task, movement.target) not in trace.moved_standbys:
+                facts[movement.task].append(self._at_target(movement))
             explained.add((movement.task, movement.target))
         for movement in trace.standby_movements:
             rule = trace.rule_of_standby(movement.task, movement.target)
-            if movement.kept is Kept.NOT_MOVABLE:
+            if movement.kept is not Kept.NOT_MOVABLE:
+                facts[movement.task] += [self._kept(movement, Role.STANDBY, rule), self._at_target(movement)]
+            elif (movement.task, movement.target) not in explained:
                 facts[movement.task].append(
                     _Fact(
                         Role.STANDBY, "standby not movable", STANDBY_MOVEMENT_SOURCE, movement.target, movement.target,
                         None, partial(self._reasons.not_movable, movement),
                     )
                 )
-            else:
-                facts[movement.task] += [self._kept(movement, Role.STANDBY, rule), self._at_target(movement)]
             explained |= {(movement.task, movement.target), (movement.task, movement.keeper)}
         return explained
 

@@ -21,9 +21,9 @@ from tidemill.assignment.placement import Placement
 class Kept(Enum):
     """Which client has the task until its target is caught up."""
 
-    STANDBY_OF_CAUGHT_UP = "a caught-up client that had a standby: it swaps with the target"
+    STANDBY_OF_CAUGHT_UP = "a caught-up client whose standby swaps with the target"
     CAUGHT_UP = "a caught-up client"
-    MOST_CAUGHT_UP_STANDBY = "the most caught-up client, which had a standby: it swaps with the target"
+    MOST_CAUGHT_UP_STANDBY = "the most caught-up client, whose standby swaps with the target"
     MOST_CAUGHT_UP = "the most caught-up client"
     NOT_MOVABLE = "no better client is without a copy"
 

@@ -30,7 +30,7 @@ class Reasons:
         """A copy on the client where the target wants it."""
         return (
             f"{self._task(at)} is {role} on {self._names[client]}, where the target wants it: {rule.text}. "
-            f"It need not wait for anything: {self._why_no_movement(at, client)}."
+            f"Nothing stands against it: {self._why_no_movement(at, client)}."
         )
 
     def shortfall(self, at: int, missing: int) -> str:
@@ -43,8 +43,8 @@ class Reasons:
     def kept(self, movement: Movement, role: str, rule: Rule) -> str:
         """A copy on another client than the target's for now."""
         return (
-            f"{self._task(movement.task)} is {role} on {self._names[movement.keeper]} for now: that is "
-            f"{movement.kept.value} ({self._lag(movement.task, movement.keeper)}). The target wants it on "
+            f"{self._task(movement.task)} is {role} on {self._names[movement.keeper]} for now, {movement.kept.value} "
+            f"(it {self._lag(movement.task, movement.keeper)}). The target wants it on "
             f"{self._names[movement.target]} ({rule.text}), but {self._not_ready(movement)}. {self._when(movement)}"
         )
 
@@ -82,7 +82,7 @@ class Reasons:
         lags = self._trace.lags
         standing = f"{self._names[client]} {self._lag(at, client)}"
         if lags.is_caught_up(at, client):
-            return f"{standing}, which is caught up (acceptable.recovery.lag = {self._acceptable})"
+            return f"{standing}, so it is caught up (acceptable.recovery.lag = {self._acceptable})"
         if lags.least(at) == lags.lag(at, client):
             return f"{standing}, and nobody is less behind"
         return f"{standing}, and nobody is caught up"
@@ -113,21 +113,23 @@ class Reasons:
         return f": {', '.join(named)}" if named else ""
 
     def _when(self, movement: Movement) -> str:
-        target, interval = self._names[movement.target], self._trace.state.config.probing_rebalance_interval_ms
-        go = self._trace.rebalances_to_go(movement)
-        probing = f"a probing rebalance follows every {interval} ms (probing.rebalance.interval.ms)"
-        if go is None:
-            return "It never moves, because max.warmup.replicas allows no warm-up."
-        if go == 1:
+        target, place = self._names[movement.target], self._trace.place_in_queue(movement)
+        if place is None:
             return (
                 f"It moves to {target} in the first rebalance that finds it at most {self._acceptable} behind there; "
-                f"{probing}."
+                f"the next probing rebalance is due {self._after(1)} (probing.rebalance.interval.ms)."
             )
+        go = self._trace.rebalances_to_go(movement)
+        if go is None:
+            return "It never moves, because max.warmup.replicas allows no warm-up."
         return (
-            f"It is number {self._trace.waiting.index(movement) + 1} of {len(self._trace.waiting)} waiting: expected "
-            f"to be warmed up from rebalance {go - 1} from now and to move to {target} in rebalance {go}, if the "
-            f"warm-ups before it catch up from one rebalance to the next; {probing}."
+            f"It is number {place + 1} of {len(self._trace.waiting)} that wait: expected "
+            f"to be warmed up from rebalance {go - 1} after this one ({self._after(go - 1)}) and to move to {target} in "
+            f"rebalance {go} ({self._after(go)}), if warm-ups catch up from one probing rebalance to the next."
         )
+
+    def _after(self, rebalances: int) -> str:
+        return f"in {rebalances * self._trace.state.config.probing_rebalance_interval_ms / 1_000:g} s"
 
     @property
     def _acceptable(self) -> int:

@@ -16,7 +16,7 @@ from tidemill.assignment.movements import Kept, Movement, MovementForm
 from tidemill.assignment.placement import Placement
 from tidemill.assignment.rules import Rule
 from tidemill.assignment.standby import Shortfall
-from tidemill.ids import ProcessId, TaskId
+from tidemill.ids import TaskId
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,10 @@ class Trace:
         """Movements whose target got no copy, because no warm-up was left."""
         return [movement for movement in self.planned if not movement.target_has_copy]
 
-    def process_id(self, client: int) -> ProcessId:
-        return self.placement.clients[client].process_id
+    @cached_property
+    def moved_standbys(self) -> dict[tuple[int, int], Movement]:
+        """(task, target) -> its standby movement; a copy that a swap left on its target may be moved once more."""
+        return {(one.task, one.target): one for one in self.standby_movements if one.kept is not Kept.NOT_MOVABLE}
 
     def rule_of_active(self, task: int) -> Rule:
         """The stage that last changed where the target has the active copy."""
@@ -69,7 +71,14 @@ class Trace:
 
     def rebalances_to_go(self, movement: Movement) -> int | None:
         """How many further rebalances it takes, if each round's warm-ups catch up before the next; None = never."""
-        if movement.target_has_copy:
+        place = self.place_in_queue(movement)
+        if place is None:
             return 1
         budget = self.state.config.max_warmup_replicas
-        return None if budget < 1 else 2 + self.waiting.index(movement) // budget
+        return None if budget < 1 else 2 + place // budget
+
+    def place_in_queue(self, movement: Movement) -> int | None:
+        """The place among those who wait for a warm-up; None if the target has a copy that can catch up."""
+        if movement.is_swap:
+            movement = self.moved_standbys.get((movement.task, movement.target), movement)
+        return None if movement.target_has_copy else self.waiting.index(movement)

@@ -1,0 +1,70 @@
+"""A user's own assignor (KIP-924's idea): a class with one method, named by ``task.assignor.class``.
+
+Decides how the class is found, what it must look like, and that an answer which breaks an invariant is refused with
+everything that is wrong with it. Invariant: an answer that comes out of here can be carried out. Keeping the previous
+assignment after a refusal is left to the leader.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+from tidemill.assignment.invariants import violations
+from tidemill.assignment.model import ApplicationState, Assignment, Assignor
+from tidemill.errors import AssignmentError, ConfigError
+
+NAMED_FAULTS = 5
+"""How many faults the message of a refusal lists before it only counts them; the error's field has all."""
+
+
+class InvalidAssignmentError(AssignmentError):
+    """A custom assignor's answer can't be carried out; ``violations`` says in sentences why."""
+
+    def __init__(self, assignor: str, found: list[str]) -> None:
+        listed = "; ".join(found[:NAMED_FAULTS])
+        more = f"; and {len(found) - NAMED_FAULTS} more" if len(found) > NAMED_FAULTS else ""
+        super().__init__(f"the assignment of {assignor} is invalid: {listed}{more}. Correct its assign method")
+        self.assignor, self.violations = assignor, tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAssignor:
+    """An assignor whose answers are checked; it is called with the state and with nothing else."""
+
+    assignor: Assignor
+    name: str
+
+    def assign(self, state: ApplicationState) -> Assignment:
+        assignment: object = self.assignor.assign(state)
+        if not isinstance(assignment, Assignment):
+            raise InvalidAssignmentError(
+                self.name, [f"assign returned a {type(assignment).__name__}; expected a tidemill.assignment.model.Assignment"]
+            )
+        found = violations(state, assignment)
+        if found:
+            raise InvalidAssignmentError(self.name, found)
+        return assignment
+
+
+def custom_assignor(dotted_name: str) -> CheckedAssignor:
+    """The class ``package.module.Class``, made without arguments; ConfigError if there is no such assignor."""
+    setting = f"task.assignor.class = {dotted_name!r}"
+    module_name, _, class_name = dotted_name.rpartition(".")
+    if not module_name or not all(part.isidentifier() for part in dotted_name.split(".")):
+        raise ConfigError(f"{setting}: expected package.module.Class")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"{setting}: module {module_name} can't be imported ({error}); is it on the path?") from error
+    named: object = getattr(module, class_name, None)
+    if not isinstance(named, type):
+        classes = sorted(name for name, value in vars(module).items() if isinstance(value, type))
+        raise ConfigError(f"{setting}: module {module_name} has no class {class_name}; it has {', '.join(classes) or 'none'}")
+    if not callable(getattr(named, "assign", None)):
+        raise ConfigError(f"{setting}: {class_name} has no method assign(application_state) -> assignment")
+    try:
+        assignor = named()
+    except TypeError as error:
+        raise ConfigError(f"{setting}: {class_name} can't be made without arguments ({error})") from error
+    return CheckedAssignor(assignor, dotted_name)
