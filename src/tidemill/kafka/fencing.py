@@ -9,13 +9,11 @@ import logging
 from collections.abc import Mapping, Set
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
-
-from tidemill.errors import RetriableError
+from tidemill.errors import RetriableError, TidemillError
 from tidemill.kafka.group_transactions import open_transactions
+from tidemill.kafka.producer import fence
 
 log = logging.getLogger("tidemill.fencing")
-_LIMIT_S = 15.0
 _UUID_LENGTH = 36
 
 
@@ -40,13 +38,13 @@ def fence_vanished(
     for name in names:
         process = name.removeprefix(prefix)[:_UUID_LENGTH]
         if len(process) == _UUID_LENGTH and process not in processes:
-            fence(settings, name)
+            fence_quietly(settings, name)
 
 
-def fence(settings: Mapping[str, Any], name: str) -> None:
-    """Takes over ``name``: its owner can commit nothing any more, what it had open is aborted."""
+def fence_quietly(settings: Mapping[str, Any], name: str) -> None:
+    """Takes over ``name``; if that fails, the broker ends its transaction when the time is over."""
     try:
-        Producer({**settings, "transactional.id": name}).init_transactions(_LIMIT_S)
+        fence(settings, name)
         log.info("event=fenced transactional_id=%s", name)
-    except KafkaException as problem:  # the broker ends it when its time is over
-        log.warning("event=fencing-failed transactional_id=%s problem=%s", name, problem.args[0].str())
+    except TidemillError as problem:
+        log.warning("event=fencing-failed transactional_id=%s problem=%r", name, str(problem))

@@ -25,18 +25,19 @@ from tidemill.ids import ProcessId
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
-from tidemill.kafka.fencing import fence, transactional_id
+from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.kafka.java import find_java
 from tidemill.membership.topology_facts import topology_facts
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.stream_thread import StreamThread, TaskFacts
-from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function
+from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.control import ControlServer
-from tidemill.spark.engine import BatchEngine
+from tidemill.spark.engine import BatchEngine, start_workers
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.session import SparkHandle, adopt_session, open_session
+from tidemill.spark.stages import stages
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
@@ -203,6 +204,10 @@ class KafkaStreams:
         self._closers.append(("control channel", server.close))
         spark = self._open_spark()
         self._closers.append(("Spark", spark.close))
+        names = [self._thread_name(number) for number in range(1, config.num_stream_threads + 1)]
+        steps = ["source", *(f"step-{number}" for number in range(1, stages(self.topology).last + 1))]
+        for name in names:
+            start_workers(spark.session, name, steps, warm)
         compiled = compile_topology(
             spark.session,
             self.topology,
@@ -214,9 +219,9 @@ class KafkaStreams:
         facts = topology_facts(self.topology, config.application_id, topic_defaults=config.topic)
         producer = data_client_settings(config, ClientRole.PRODUCER)
         task_facts = self._task_facts()
-        for number in range(1, config.num_stream_threads + 1):
+        for number, name in enumerate(names, start=1):
             leader = Leader(config, admin, self._process_id, facts, group_client_settings(config), producer)
-            self._threads.append(self._make_thread(number, admin, leader, directory, server, spark, compiled, task_facts))
+            self._threads.append(self._make_thread(number, name, admin, leader, directory, server, spark, compiled, task_facts))
         purge = RepartitionPurge(admin, self._threads, task_facts.internal_topics, config.repartition_purge_interval_ms / 1e3)
         purge.start()
         self._closers.append(("purge", purge.close))
@@ -232,9 +237,15 @@ class KafkaStreams:
             heap=self.config.spark.get("driver.memory", JVM_HEAP),
         )
 
+    def _thread_name(self, number: int) -> str:
+        """As Kafka Streams names its threads; the group member's client id begins with it."""
+        client = self.config.client_id or f"{self.config.application_id}-{self._process_id}"
+        return f"{client}-StreamThread-{number}"
+
     def _make_thread(
         self,
         number: int,
+        name: str,
         admin: Admin,
         leader: Leader,
         directory: StateDirectory,
@@ -244,7 +255,6 @@ class KafkaStreams:
         facts: TaskFacts,
     ) -> StreamThread:
         config = self.config
-        name = f"{config.client_id or f'{config.application_id}-{self._process_id}'}-StreamThread-{number}"
         producer = data_client_settings(config, ClientRole.PRODUCER)
         exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         own_id = transactional_id(config.application_id, str(self._process_id), number) if exactly_once else None
@@ -279,7 +289,7 @@ class KafkaStreams:
             directory=directory,
             make_member=make_member,
             make_engine=make_engine,
-            fence=(lambda: fence(producer, own_id)) if own_id else lambda: None,
+            fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
             on_change=self._thread_changed,
         )
 

@@ -18,16 +18,16 @@ from tidemill.ids import ProcessId
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin, TopicSpec
 from tidemill.kafka.fencing import fence_vanished
+from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.leader import (
-    ClusterMetadata,
-    FetchedOffsets,
     LeaderConfig,
     PreparedRebalance,
     complete,
     prepare,
 )
 from tidemill.membership.leader_log import LogLevel, LogLine
+from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import TopologyFacts
 
 log = logging.getLogger("tidemill.leader")

@@ -230,7 +230,7 @@ class Compiler:
             assert isinstance(node, ProcessorNode)
             if isinstance(node.operation, (FlatMap, FlatMapValues)):
                 return Wave(wave.tag, name, _exploded(changes, wave.tag, node, at))
-            at = _applied(changes, wave.tag, node, at)
+            at = _applied(changes, node, at)
             children = self.topology.children(name)
             if isinstance(node.operation, Branch) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
                 return Wave(wave.tag, name, changes.keep(wave.tag, at))
@@ -352,7 +352,7 @@ def _branch(branch: Branch, tags: dict[str, int], at: Pair) -> Column:
     return column
 
 
-def _applied(changes: Changes, tag: int, node: ProcessorNode, at: Pair) -> Pair:
+def _applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
     """What a node that makes at most one record of one does to it."""
     operation: Operation = node.operation
     frame = changes.frame

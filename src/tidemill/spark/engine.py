@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -30,6 +30,40 @@ _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""
 
 
+@contextlib.contextmanager
+def _pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None]]:
+    """Within it, the function it gives names the worker of every Python step that is added to a plan next (rule 20).
+
+    Spark keeps a pool of Python workers for each distinct environment: a key of its own pins the worker.
+    """
+    environment = session.sparkContext.environment
+    with _BUILD:
+        before = dict(environment)
+        try:
+            yield lambda step: environment.__setitem__(_WORKER_KEY, f"{thread}/{step}")
+        finally:
+            environment.clear()
+            environment.update(before)
+
+
+def start_workers(session: SparkSession, thread: str, steps: Sequence[str], warm: ArrowStep) -> threading.Thread:
+    """Has Spark start a thread's Python workers while its plan is still being compiled: they take a second to import."""
+    plans = []
+    with _pinning(session, thread) as pin:
+        for step in steps:
+            pin(step)
+            plans.append(session.range(0, 1, 1, 1).mapInArrow(warm, "id bigint")._jdf.queryExecution().executedPlan())
+
+    def run() -> None:
+        for plan in plans:
+            with contextlib.suppress(Exception):  # the first batch would say what is wrong
+                plan.executeCollect()
+
+    starter = threading.Thread(target=run, name=f"{thread}-workers", daemon=True)
+    starter.start()
+    return starter
+
+
 class BatchEngine:
     """One stream thread's plan. ``run`` is called by that thread only."""
 
@@ -45,20 +79,9 @@ class BatchEngine:
     ) -> None:
         self._thread, self._limit_s = thread, limit_s
         self._pids: dict[str, int] = {}
-        environment = session.sparkContext.environment
-        before = dict(environment)
-
-        def pin(step: str) -> None:
-            # Spark keeps a pool of Python workers for each distinct environment: a key of its own pins the worker (rule 20).
-            environment[_WORKER_KEY] = f"{thread}/{step}"
-
-        with _BUILD:
-            try:
-                frame = compiled.frame(session, source, steps, pin)
-                self._plan = frame._jdf.queryExecution().executedPlan()
-            finally:
-                environment.clear()
-                environment.update(before)
+        with _pinning(session, thread) as pin:
+            frame = compiled.frame(session, source, steps, pin)
+            self._plan = frame._jdf.queryExecution().executedPlan()
         self._explained = frame._jdf.queryExecution().toString()
 
     @property

@@ -44,8 +44,8 @@ def unreadable_records(
     if policy.handler is OnUnreadable.FAIL:
         first = rows[0]
         raise StopError(
-            f"{sources[first['n']][first['seq']]}-{first['part']} at offset {first['off']}: {_reason(first, policy)}. Correct the "
-            "serde, or set deserialization.exception.handler to continue or dead-letter"
+            f"{sources[first['n']][first['seq']]}-{first['part']} at offset {first['off']}: {_reason(first, policy)}. "
+            "Correct the serde, or set deserialization.exception.handler to continue or dead-letter"
         )
     if policy.handler is OnUnreadable.CONTINUE:
         return None
