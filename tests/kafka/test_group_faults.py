@@ -23,6 +23,13 @@ from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.kafka.group_protocol import Assigned, Lost
 
 
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[EmbeddedBroker]:
+    """A broker of this file's own: whoever kills it starts it again."""
+    with EmbeddedBroker(environ=os.environ, start_limit_s=120) as broker:
+        yield broker
+
+
 class MemberProcess:
     """One member in a process of its own, and the lines that it prints."""
 
@@ -102,61 +109,54 @@ def test_a_member_frozen_past_its_session_learns_that_it_lost_everything(
 @pytest.mark.broker
 @pytest.mark.fault
 def test_a_broker_that_is_away_for_longer_than_the_session_costs_no_membership(
-    private_broker: Callable[..., EmbeddedBroker],
+    mortal: EmbeddedBroker, names: tuple[str, str], application: Application
 ) -> None:
-    broker = private_broker()
-    partitions = create_topic(broker.bootstrap_servers, "input", 4)
-    application = Application(topics=["input"])
+    partitions = create_topic(mortal.bootstrap_servers, names[0], 4)
     options = {"session_timeout_ms": 4_000, "report_unreachable_after_ms": 3_000}
-    member = joined(broker.bootstrap_servers, application, "group", "patient", **options)
-    try:
-        assert until(lambda: len(application.owned) == 4)
-        member.commit({partitions[0]: OffsetAndMetadata(1)})
-        broker.kill()
-        processor_time = time.process_time()
-        time.sleep(6)
-        assert time.process_time() - processor_time < 1  # it waits between its attempts
-        broker.start()
-        back = time.monotonic()
-        member.commit({partitions[0]: OffsetAndMetadata(2)})
-        assert time.monotonic() - back < 5
-        assert member.committed(partitions) == {partitions[0]: OffsetAndMetadata(2)}
-        member.request_rejoin("test")
-        assert until(lambda: len(application.assigned) == 2)
-    finally:
-        application.closed = True
-        member.close()
+    member = joined(mortal.bootstrap_servers, application, names[1], "patient", **options)
+    assert until(lambda: len(application.owned) == 4)
+    member.commit({partitions[0]: OffsetAndMetadata(1)})
+    mortal.kill()
+    processor_time = time.process_time()
+    time.sleep(6)
+    assert time.process_time() - processor_time < 1  # it waits between its attempts
+    mortal.start()
+    back = time.monotonic()
+    member.commit({partitions[0]: OffsetAndMetadata(2)})
+    assert time.monotonic() - back < 5
+    assert member.committed(partitions) == {partitions[0]: OffsetAndMetadata(2)}
+    member.request_rejoin("test")
+    assert until(lambda: len(application.assigned) == 2)
     assert application.of_kind(Lost) == []
     [failure] = application.failed
     assert not failure.fatal
     assert isinstance(failure.error, EnvironmentProblem)
-    assert broker.bootstrap_servers in str(failure.error)
+    assert mortal.bootstrap_servers in str(failure.error)
 
 
 @pytest.mark.broker
 @pytest.mark.fault
-def test_a_broker_that_goes_during_a_join_only_delays_it(private_broker: Callable[..., EmbeddedBroker]) -> None:
-    broker = private_broker()
-    create_topic(broker.bootstrap_servers, "input", 2)
-    applications = [Application(topics=["input"]) for _ in "ab"]
-    first = joined(broker.bootstrap_servers, applications[0], "group", "a", session_timeout_ms=6_000)
-    second = joined(
-        broker.bootstrap_servers, applications[1], "group", "b", session_timeout_ms=6_000, heartbeat_interval_ms=4_000
-    )
+def test_a_broker_that_goes_during_a_join_only_delays_it(
+    mortal: EmbeddedBroker, names: tuple[str, str], application: Application
+) -> None:
+    create_topic(mortal.bootstrap_servers, names[0], 2)
+    other = Application(topics=application.topics)
+    first = joined(mortal.bootstrap_servers, application, names[1], "a", session_timeout_ms=8_000)
+    late = {"session_timeout_ms": 8_000, "heartbeat_interval_ms": 3_000}
+    second = joined(mortal.bootstrap_servers, other, names[1], "b", **late)
     try:
-        assert until(lambda: all(len(application.owned) == 1 for application in applications))
+        assert until(lambda: len(application.owned) == len(other.owned) == 1)
         generation = first.membership.generation
         first.request_rejoin("test")  # is held until b's heartbeat tells it of the rebalance
         assert until(lambda: not first.membership.is_stable)
-        broker.kill()
-        broker.start()
+        mortal.kill()
+        mortal.start()
         assert until(lambda: first.membership.generation > generation and first.membership.is_stable, 20)
         assert until(lambda: second.membership.generation == first.membership.generation)
-        assert until(lambda: all(len(application.owned) == 1 for application in applications))
+        assert until(lambda: len(application.owned) == len(other.owned) == 1)
     finally:
-        for application, member in zip(applications, (first, second), strict=True):
-            application.closed = True
-            member.close()
+        other.closed = True
+        second.close()
 
 
 def test_a_wrong_address_is_reported_and_tried_further() -> None:

@@ -1,0 +1,76 @@
+"""What librdkafka's errors of a producer mean for the batch and for the thread.
+
+Decides the kind of error only, by the tree in ``tidemill.errors``: whether a transaction counts after an error is not
+for an error code to say (see ``producer``).
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, StopError, TidemillError
+
+_FENCED = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+_REFUSED_BY_THE_GROUP = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+)
+_NO_RIGHT = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+    }
+)
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
+_BAD_RECORD = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP, KafkaError.TOPIC_EXCEPTION})
+_BAD_SETTING = frozenset(
+    {
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError._INVALID_ARG,
+        KafkaError._STATE,
+    }
+)
+
+
+def meaning_of(error: KafkaError, doing: str) -> TidemillError:
+    """The error to raise, or to keep, when ``doing`` (a few words: "committing", "writing to orders") failed."""
+    code = error.code()
+    said = f"{doing}: {error.str()} ({error.name()})"
+    if code in _FENCED:
+        return FencedError(f"{said}: another producer or member has taken over; rejoin and make a new producer.")
+    if code in _REFUSED_BY_THE_GROUP:
+        return CommitRefusedError(f"{said}: the group refuses the offsets; go back to the committed ones.")
+    if code in _NO_RIGHT:
+        return StopError(f"{said}: the user lacks a right or can't log in; grant it and start again.")
+    if code in _TOO_LARGE:
+        return StopError(
+            f"{said}: a record is larger than allowed; raise max.message.bytes of the topic and max.request.size of "
+            f"the producer, or write smaller records."
+        )
+    if code in _NO_TOPIC:
+        return StopError(f"{said}: the topic or partition does not exist; create it and start again.")
+    if code in _BAD_RECORD:
+        return StopError(f"{said}: the broker refuses the record for good.")
+    if code in _BAD_SETTING:
+        return StopError(f"{said}: trying again can't help; check transaction.timeout.ms and the brokers' version.")
+    return BatchLostError(f"{said}: go back to the committed offsets and run the batch again.")

@@ -1,0 +1,417 @@
+"""Producers of the last step on a real broker: what is visible, what is known after an error, and who fences whom."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as DataPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill.errors import (
+    BatchLostError,
+    CommitRefusedError,
+    ConfigError,
+    FencedError,
+    RetriableError,
+    StopError,
+)
+from tidemill.ids import TopicPartition
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.group_metadata import OffsetAndMetadata, group_metadata_bytes
+from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer, fence
+
+NO_GROUP_MEMBER = -1, ""
+"""How a producer commits offsets for a group that has no members."""
+LARGE = random.Random(1).randbytes(50_000)
+"""Stays large when compressed, which is what the broker looks at."""
+
+
+@pytest.fixture
+def topic(bootstrap_servers: str, unique_name: Callable[[str], str]) -> str:
+    return _create(bootstrap_servers, unique_name("output"))
+
+
+def _create(bootstrap_servers: str, name: str) -> str:
+    """Four partitions; LARGE is refused by the broker, though not by the client."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(name, 4, 1, config={"max.message.bytes": "20000"})])[name].result(20)
+    return name
+
+
+@pytest.fixture
+def source(bootstrap_servers: str, unique_name: Callable[[str], str]) -> TopicPartition:
+    return TopicPartition(_create(bootstrap_servers, unique_name("source")), 0)
+
+
+@pytest.fixture
+def producer(bootstrap_servers: str, topic: str) -> Iterator[TransactionalProducer]:
+    made = _producer(bootstrap_servers, topic)
+    yield made
+    made.close()
+
+
+def _producer(
+    bootstrap_servers: str, transactional_id: str, *, timeout_ms: int = 10_000, **settings: int | str
+) -> TransactionalProducer:
+    return TransactionalProducer(
+        {"bootstrap.servers": bootstrap_servers, "log_level": 0, **settings},
+        transactional_id=transactional_id,
+        timeout_ms=timeout_ms,
+    )
+
+
+@pytest.fixture(scope="module")
+def freezable() -> Iterator[EmbeddedBroker]:
+    """A broker of this file's own, to be stopped for a while."""
+    with EmbeddedBroker(environ=os.environ, start_limit_s=120) as broker:
+        yield broker
+
+
+@contextmanager
+def _frozen(broker: EmbeddedBroker) -> Iterator[None]:
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+
+
+@contextmanager
+def _reading(bootstrap_servers: str, topic: str, isolation: str) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "readers",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([DataPartition(topic, number, 0) for number in range(4)])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _values(bootstrap_servers: str, topic: str, expected: int, isolation: str = "read_committed") -> list[bytes]:
+    """What can be read, sorted; stops half a second after what is expected has come."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + 10
+    with _reading(bootstrap_servers, topic, isolation) as consumer:
+        while time.monotonic() < deadline:
+            found += [bytes(message.value() or b"") for message in consumer.consume(1_000, 0.1) if not message.error()]
+            if len(found) >= expected:
+                deadline = min(deadline, time.monotonic() + 0.5)
+    return sorted(found)
+
+
+def _committed(bootstrap_servers: str, group: str, partition: TopicPartition) -> tuple[int, str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    try:
+        [answer] = consumer.committed([DataPartition(*partition)], 10)
+        return answer.offset, answer.metadata or ""
+    finally:
+        consumer.close()
+
+
+def _write(producer: TransactionalProducer | FlushingProducer, topic: str, *values: bytes) -> None:
+    producer.write(topic, [b"key"] * len(values), values, [1_000] * len(values))
+
+
+@pytest.mark.broker
+def test_a_committed_batch_is_visible_with_its_offsets_and_an_aborted_one_is_not(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str, source: TopicPartition
+) -> None:
+    metadata = group_metadata_bytes(topic, *NO_GROUP_MEMBER)
+    _write(producer, topic, b"aborted")
+    producer.send_offsets({source: 5}, metadata)
+    producer.abort()
+    assert not producer.is_open
+    _write(producer, topic, b"one", b"two")
+    producer.send_offsets({source: OffsetAndMetadata(7, "time")}, metadata)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert producer.failure is None
+    assert _values(bootstrap_servers, topic, 2) == [b"one", b"two"]
+    assert _committed(bootstrap_servers, topic, source) == (7, "time")
+
+
+@pytest.mark.broker
+def test_the_ends_are_behind_the_last_record_of_each_partition(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    for values in ([b"a"] * 3, [b"b"] * 5):
+        producer.write(topic, [None] * len(values), values, [0] * len(values), [2] * len(values))
+        producer.write(topic, [b"k"], [None], [0], [0])
+        assert producer.commit() is CommitOutcome.COMMITTED
+    with _reading(bootstrap_servers, topic, "read_uncommitted") as consumer:
+        last: dict[TopicPartition, int] = {}
+        while len(last) < 2 or last[TopicPartition(topic, 2)] < 8:
+            for message in consumer.consume(100, 0.1):
+                last[TopicPartition(topic, message.partition() or 0)] = message.offset() or 0
+    assert dict(producer.ends) == {partition: offset + 1 for partition, offset in last.items()}
+    assert producer.ends[TopicPartition(topic, 2)] == 9  # 3, a commit marker, 5
+
+
+@pytest.mark.broker
+def test_a_batch_without_records_or_offsets_needs_no_transaction(producer: TransactionalProducer) -> None:
+    assert producer.commit() is CommitOutcome.COMMITTED
+    producer.abort()
+    assert producer.must_init  # nothing was even connected
+
+
+@pytest.mark.broker
+def test_keys_go_where_a_java_producer_puts_them(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    """Hashes from Kafka's own tests of its murmur2."""
+    java = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    producer.write(topic, list(java), list(java), [0] * 3)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    found = {}
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        while len(found) < 3:
+            found.update({message.key(): message.partition() for message in consumer.consume(100, 0.1)})
+    assert found == {key: (value & 0x7FFFFFFF) % 4 for key, value in java.items()}
+
+
+@pytest.mark.broker
+def test_offsets_of_a_stale_member_are_refused_and_the_producer_goes_on(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str, source: TopicPartition
+) -> None:
+    _write(producer, topic, b"zombie")
+    with pytest.raises(CommitRefusedError):
+        producer.send_offsets({source: 5}, group_metadata_bytes(topic, 3, "nobody"))
+    assert not producer.is_open
+    assert not producer.must_init
+    _write(producer, topic, b"good")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(bootstrap_servers, topic, 1) == [b"good"]
+
+
+@pytest.mark.broker
+def test_a_second_producer_fences_the_first_which_then_makes_a_new_one(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    _write(producer, topic, b"fenced")
+    second = _producer(bootstrap_servers, topic)
+    second.init()
+    _write(producer, topic, b"fenced too")
+    assert producer.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(producer.failure, FencedError)
+    assert producer.must_init
+    _write(second, topic, b"second")
+    assert second.commit() is CommitOutcome.COMMITTED
+    _write(producer, topic, b"first again")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(bootstrap_servers, topic, 2) == [b"first again", b"second"]
+
+
+@pytest.mark.broker
+def test_fencing_a_dead_owner_frees_what_waits_behind_its_open_transaction(
+    bootstrap_servers: str, topic: str
+) -> None:
+    dead = _producer(bootstrap_servers, topic, **{"transaction.timeout.ms": 600_000})
+    _write(dead, topic, b"never committed")
+    dead.make_room()
+    other = _producer(bootstrap_servers, f"{topic}-other")
+    _write(other, topic, b"waiting")
+    assert other.commit() is CommitOutcome.COMMITTED
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        assert consumer.consume(1, 1) == []
+        fence({"bootstrap.servers": bootstrap_servers, "log_level": 0}, topic)
+        fenced = time.monotonic()
+        [message] = consumer.consume(1, 5)
+        assert message.value() == b"waiting"
+        assert time.monotonic() - fenced < 2
+    _write(dead, topic, b"zombie")
+    assert dead.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(dead.failure, FencedError)
+
+
+@pytest.mark.broker
+def test_a_record_that_the_broker_refuses_for_good_stops_with_the_reason(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    _write(producer, topic, b"good", LARGE, b"good")
+    assert producer.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(producer.failure, StopError)
+    assert "max.message.bytes" in str(producer.failure)
+    assert topic in str(producer.failure)
+    _write(producer, topic, b"after it")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(bootstrap_servers, topic, 1) == [b"after it"]
+
+
+@pytest.mark.broker
+def test_a_record_that_the_client_refuses_aborts_the_batch(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    with pytest.raises(StopError, match="larger than allowed"):
+        _write(producer, topic, b"aborted", b"x" * 2_000_000)
+    assert not producer.is_open
+    _write(producer, topic, b"good")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(bootstrap_servers, topic, 1) == [b"good"]
+
+
+@pytest.mark.broker
+def test_a_missing_partition_stops_with_its_name(producer: TransactionalProducer, topic: str) -> None:
+    producer.write(topic, [b"key"], [b"value"], [0], [99])
+    assert producer.commit() is CommitOutcome.ABORTED
+    assert isinstance(producer.failure, StopError)
+    assert f"{topic}-99" in str(producer.failure)
+
+
+@pytest.mark.broker
+def test_a_reason_that_no_error_of_the_commit_gives_is_known_at_the_second_attempt(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    missing = unique_name("missing")
+    producer = _producer(bootstrap_servers, missing, **{"topic.metadata.propagation.max.ms": 300})
+    _write(producer, missing, b"v")
+    assert producer.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(producer.failure, BatchLostError)
+    _write(producer, missing, b"v")
+    assert producer.commit() is CommitOutcome.ABORTED
+    assert isinstance(producer.failure, StopError)
+    assert missing in str(producer.failure)
+
+
+@pytest.mark.broker
+def test_a_small_buffer_only_slows_a_batch_down(bootstrap_servers: str, topic: str) -> None:
+    producer = _producer(bootstrap_servers, topic, **{"queue.buffering.max.messages": 500})
+    _write(producer, topic, *[b"v"] * 5_000)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert len(_values(bootstrap_servers, topic, 5_000)) == 5_000
+
+
+@pytest.mark.broker
+def test_the_clients_own_produce_takes_part_in_the_batch(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    write = producer.writer()
+    for number in range(10):
+        write(topic, b"%d" % number, partition=1, on_delivery=producer.delivered if number == 9 else None)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert producer.ends == {TopicPartition(topic, 1): 10}
+    assert len(_values(bootstrap_servers, topic, 10)) == 10
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_commit_that_is_not_answered_is_unknown_until_the_committed_offsets_are_read(
+    freezable: EmbeddedBroker, unique_name: Callable[[str], str]
+) -> None:
+    servers = freezable.bootstrap_servers
+    topic, source = _create(servers, unique_name("output")), TopicPartition(_create(servers, unique_name("source")), 0)
+    metadata = group_metadata_bytes(topic, *NO_GROUP_MEMBER)
+    producer = _producer(servers, topic, timeout_ms=2_500)
+    _write(producer, topic, b"first")
+    producer.send_offsets({source: 1}, metadata)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    _write(producer, topic, b"second")
+    producer.send_offsets({source: 2}, metadata)
+    producer.make_room()  # the record is acknowledged: only the commit is left to do
+    with _frozen(freezable):
+        assert producer.commit() is CommitOutcome.UNKNOWN
+        assert isinstance(producer.failure, BatchLostError)
+        assert producer.must_init
+    producer.init()
+    counts = _committed(servers, topic, source)[0] == 2
+    seen = _values(servers, topic, 1 + counts)
+    assert seen == ([b"first", b"second"] if counts else [b"first"])  # offsets and records agree, whatever it was
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_records_that_are_not_acknowledged_in_time_abort_the_batch(
+    freezable: EmbeddedBroker, unique_name: Callable[[str], str]
+) -> None:
+    topic = _create(freezable.bootstrap_servers, unique_name("output"))
+    producer = _producer(freezable.bootstrap_servers, topic, timeout_ms=2_500)
+    _write(producer, topic, b"first")
+    with _frozen(freezable):
+        _write(producer, topic, b"second")
+        assert producer.commit() is CommitOutcome.ABORTED  # not all was written, so the commit was never asked for
+        assert isinstance(producer.failure, BatchLostError)
+    _write(producer, topic, b"third")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(freezable.bootstrap_servers, topic, 1) == [b"third"]
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_full_buffer_that_never_empties_loses_the_batch(
+    freezable: EmbeddedBroker, unique_name: Callable[[str], str]
+) -> None:
+    topic = _create(freezable.bootstrap_servers, unique_name("output"))
+    options = {"queue.buffering.max.messages": 100}
+    producer = _producer(freezable.bootstrap_servers, topic, timeout_ms=2_500, **options)
+    _write(producer, topic, b"good")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    with _frozen(freezable):
+        with pytest.raises(BatchLostError, match="buffer is full"):
+            _write(producer, topic, *[b"v"] * 1_000)
+        assert not producer.is_open
+    _write(producer, topic, b"good")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(freezable.bootstrap_servers, topic, 2) == [b"good", b"good"]
+
+
+@pytest.mark.broker
+def test_at_least_once_counts_a_batch_when_all_is_acknowledged(bootstrap_servers: str, topic: str) -> None:
+    producer = FlushingProducer({"bootstrap.servers": bootstrap_servers})
+    producer.write(topic, [None] * 3, [b"v"] * 3, [0] * 3, [1] * 3)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert producer.ends == {TopicPartition(topic, 1): 3}
+    assert len(_values(bootstrap_servers, topic, 3)) == 3
+
+
+@pytest.mark.broker
+def test_at_least_once_notices_any_record_that_was_refused(bootstrap_servers: str, topic: str) -> None:
+    producer = FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    _write(producer, topic, LARGE)
+    _write(producer, topic, b"the last one is good")
+    assert producer.commit() is CommitOutcome.UNKNOWN
+    assert isinstance(producer.failure, StopError)
+    assert "max.message.bytes" in str(producer.failure)
+    _write(producer, topic, b"next batch")
+    assert producer.commit() is CommitOutcome.COMMITTED
+
+
+def test_without_a_broker_init_gives_up_in_time() -> None:
+    producer = TransactionalProducer(
+        {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, transactional_id="id", init_timeout_ms=600
+    )
+    began = time.monotonic()
+    with pytest.raises(RetriableError, match="no answer within"):
+        producer.init()
+    assert time.monotonic() - began < 3
+
+
+def test_without_a_broker_nothing_is_taken_for_written() -> None:
+    producer = FlushingProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, timeout_ms=300)
+    _write(producer, "t", b"v")
+    assert producer.commit() is CommitOutcome.UNKNOWN
+    assert isinstance(producer.failure, BatchLostError)
+
+
+@pytest.mark.parametrize("settings", [{"no.such.setting": 1}, {"acks": "some"}])
+def test_a_setting_that_librdkafka_refuses_is_named(settings: dict[str, int | str]) -> None:
+    [name] = settings
+    with pytest.raises(ConfigError, match=name.replace(".", r"\.")):
+        FlushingProducer({"bootstrap.servers": "127.0.0.1:1", **settings}).init()
+
+
+def test_a_worker_can_import_it_without_the_group_client() -> None:
+    code = "import sys; sys.modules['kafka'] = None; import tidemill.kafka.producer, tidemill.kafka.group_metadata"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
