@@ -97,6 +97,7 @@ class StreamThread(threading.Thread):
         self._committed_at = time.monotonic()
         self._stop_wanted = threading.Event()
         self._is_assigned = False
+        self._restoring_from: dict[TaskId, Mapping[str, int]] = {}
         self.error: TidemillError | None = None
         self.metrics = ThreadMetrics()
 
@@ -203,6 +204,7 @@ class StreamThread(threading.Thread):
             log.warning("event=membership-lost thread=%s reason=%r tasks=%s", self.name, event.reason, _text(self._tasks))
             self._incarnation = event.incarnation
             self._uncommitted = {}
+            self._is_assigned = False
             self._release(list(self._tasks))
         elif isinstance(event, RevokeAll):
             self._commit_offsets()
@@ -253,6 +255,8 @@ class StreamThread(threading.Thread):
     def _release(self, tasks: Sequence[TaskId]) -> None:
         """Gives tasks up: a batch without them makes the worker close their stores, and its report is the proof (rule 12)."""
         kept = {name: task for name, task in self._tasks.items() if name not in tasks}
+        for name in tasks:
+            self._restoring_from.pop(name, None)
         if tasks and self._engine is not None and self._engine.worker_pids and not self._run_batch(0, with_tasks=kept):
             self._engine.kill_workers()  # no acknowledgement: their death is as good
         self._tasks = kept
@@ -261,7 +265,7 @@ class StreamThread(threading.Thread):
     # --- batches ---------------------------------------------------------------------------------------------------
 
     def _run_batch(self, wait_ms: int, with_tasks: Mapping[TaskId, ActiveTask] | None = None) -> bool:
-        """One micro-batch; False if it was lost. ``with_tasks``: only keep these tasks open, read nothing."""
+        """One micro-batch; whether it was committed. ``with_tasks``: only keep these tasks open, read nothing."""
         assert self._engine is not None
         self._batch_id += 1
         idle = with_tasks is not None
@@ -288,7 +292,7 @@ class StreamThread(threading.Thread):
         self.metrics.batch(report, time.monotonic() - started)
         if not idle:
             self._take_report(report)
-        return True
+        return report.outcome is Outcome.COMMITTED
 
     def _take_report(self, report: BatchReport) -> None:
         for at in report.stores:
@@ -320,8 +324,22 @@ class StreamThread(threading.Thread):
         for task in changed:
             held = self._tasks[task]
             log.info("event=task-%s task=%s thread=%s stores=%s", held.phase.value, task, self.name, dict(held.stores or {}))
+            if held.phase is Phase.RESTORING:
+                self._restoring_from[task] = dict(held.stores or {})
+            elif held.phase is Phase.RUNNING and task in self._restoring_from:
+                self._tell_restored(held, self._restoring_from.pop(task))
         if changed:
             self._on_change()
+
+    def _tell_restored(self, task: ActiveTask, before: Mapping[str, int]) -> None:
+        """Offsets, so transaction markers and compacted records count too."""
+        after = task.stores or {}
+        for store, partition in task.changelogs.items():
+            begin, end = before.get(store, 0), after.get(store, 0)
+            log.info(
+                "event=restored task=%s store=%s changelog=%s offsets=%d from=%d to=%d",
+                task.task, store, partition, end - begin, begin, end,
+            )  # fmt: skip
 
     def _batch_lost(self, reason: str) -> None:
         log.warning("event=batch-lost thread=%s reason=%r", self.name, reason)
@@ -348,8 +366,11 @@ class StreamThread(threading.Thread):
 
     def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> None:
         """Commits where the policy says that reading goes on, so that every later start agrees."""
-        found = self._start_offsets(partitions)
-        self._member.commit({tp: OffsetAndMetadata(offset) for tp, offset in found.items()})
+        try:
+            found = self._start_offsets(partitions)
+            self._member.commit({tp: OffsetAndMetadata(offset) for tp, offset in found.items()})
+        except (RetriableError, BatchLostError) as problem:  # the next batch finds the same and comes here again
+            log.warning("event=offsets-not-reset thread=%s problem=%r", self.name, str(problem))
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 

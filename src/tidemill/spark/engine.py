@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import psutil
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
@@ -26,6 +25,7 @@ from tidemill.task.batch import BatchReport, report_from_json
 log = logging.getLogger("tidemill.engine")
 
 _WORKER_KEY = "TIDEMILL_WORKER"
+_DEATH_LIMIT_S = 5.0
 _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""
 
@@ -78,7 +78,7 @@ class BatchEngine:
         limit_s: float,
     ) -> None:
         self._thread, self._limit_s = thread, limit_s
-        self._pids: dict[str, int] = {}
+        self._workers: dict[str, psutil.Process] = {}
         with _pinning(session, thread) as pin:
             frame = compiled.frame(session, source, steps, pin)
             self._plan = frame._jdf.queryExecution().executedPlan()
@@ -89,13 +89,15 @@ class BatchEngine:
         return str(self._explained)
 
     def worker_joined(self, step: str, pid: int) -> None:
-        if self._pids.get(step) not in (None, pid):
-            log.info("event=worker-replaced thread=%s step=%s pid=%d", self._thread, step, pid)
-        self._pids[step] = pid
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has died since it said so
+            before = self._workers.get(step)
+            if before is not None and before.pid != pid:
+                log.info("event=worker-replaced thread=%s step=%s pid=%d", self._thread, step, pid)
+            self._workers[step] = psutil.Process(pid)
 
     @property
     def worker_pids(self) -> dict[str, int]:
-        return dict(self._pids)
+        return {step: worker.pid for step, worker in self._workers.items()}
 
     def run(self) -> BatchReport:
         """One execution of the plan.
@@ -126,14 +128,16 @@ class BatchEngine:
             timer.cancel()
 
     def _kill_workers(self) -> None:
-        log.error("event=batch-hangs thread=%s limit_s=%s workers=%s", self._thread, self._limit_s, self._pids)
+        log.error("event=batch-hangs thread=%s limit_s=%s workers=%s", self._thread, self._limit_s, self.worker_pids)
         self.kill_workers()
 
     def kill_workers(self) -> None:
-        """Ends this thread's Python workers; Spark starts new ones at the next batch."""
-        for pid in self._pids.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """Ends this thread's Python workers and returns when they are dead; Spark starts new ones at the next batch."""
+        workers = list(self._workers.values())
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):  # psutil never signals another process under a reused pid
+                worker.kill()
+        psutil.wait_procs(workers, timeout=_DEATH_LIMIT_S)
 
 
 def _first_line(problem: Py4JJavaError) -> str:
