@@ -53,7 +53,7 @@ class WorkerSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """For tests: a worker of step ``s`` that has reached ``at`` and finds the file ``<folder>/s.at`` takes it away and does
-    what it says: the number of a signal to send, first to the processes that follow it by pid, then to itself."""
+    what it says: a signal's number, then to whom it is sent, pids or ``self``."""
 
     folder: str
 
@@ -100,11 +100,11 @@ class Worker:
             return
         order = Path(self.spec.fault.folder) / f"{self.spec.step}.{at}"
         with contextlib.suppress(FileNotFoundError):
-            number, *others = map(int, order.read_text().split())
+            number, *targets = order.read_text().split()
             order.unlink()
-            for pid in (*others, os.getpid()):
+            for target in targets:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+                    os.kill(os.getpid() if target == "self" else int(target), int(number))
 
 
 _workers: dict[str, Worker] = {}
