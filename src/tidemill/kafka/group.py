@@ -18,13 +18,11 @@ import queue
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tidemill.errors import (
     BatchLostError,
     CommitRefusedError,
-    ConfigError,
     RejoinError,
     RetriableError,
     StopError,
@@ -32,6 +30,7 @@ from tidemill.errors import (
 )
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group_client import ClientClosedError, GroupClient, UnreachableError
+from tidemill.kafka.group_config import GroupMemberConfig
 from tidemill.kafka.group_coordinator import (
     FencedInstanceError,
     GroupCoordinator,
@@ -51,40 +50,14 @@ from tidemill.kafka.group_protocol import (
 )
 from tidemill.kafka.group_state import MemberState, Phase
 
+__all__ = ["GroupMember", "GroupMemberConfig"]
+
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 1_000
 _METADATA_MAX_AGE_MS = 300_000
 _MISSING_TOPIC_CHECK_MS = 2_000
 _LEFT_BEHIND = "the stream thread has not polled for max.poll.interval.ms"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMemberConfig:
-    """``client_settings`` under kafka-python's names (``bootstrap_servers``, ``security_protocol`` ...)."""
-
-    client_settings: Mapping[str, Any]
-    group_id: str
-    client_id: str
-    instance_id: str | None = None
-    rack: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    eager: bool = False
-    leave_on_close: bool = True
-    report_unreachable_after_ms: int = 30_000
-
-    def __post_init__(self) -> None:
-        if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
-            raise ConfigError(
-                f"heartbeat.interval.ms={self.heartbeat_interval_ms} must lie between 0 and "
-                f"session.timeout.ms={self.session_timeout_ms}; a third of it or less is advised."
-            )
-        if self.max_poll_interval_ms <= 0:
-            raise ConfigError(f"max.poll.interval.ms={self.max_poll_interval_ms} must be greater than 0.")
-        if self.instance_id == "":
-            raise ConfigError("group.instance.id is empty: expected a name that is unique in the group, or no setting.")
 
 
 class _OvertakenError(Exception):

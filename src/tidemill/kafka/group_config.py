@@ -1,0 +1,40 @@
+"""What a group member must be told once: where its group is, who it is there, and its time limits.
+
+Decides which combinations can work at all; names are Kafka's, in underscores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemberConfig:
+    """``client_settings`` under kafka-python's names (``bootstrap_servers``, ``security_protocol`` ...)."""
+
+    client_settings: Mapping[str, Any]
+    group_id: str
+    client_id: str
+    instance_id: str | None = None
+    rack: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    eager: bool = False
+    leave_on_close: bool = True
+    report_unreachable_after_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat.interval.ms={self.heartbeat_interval_ms} must lie between 0 and "
+                f"session.timeout.ms={self.session_timeout_ms}; a third of it or less is advised."
+            )
+        if self.max_poll_interval_ms <= 0:
+            raise ConfigError(f"max.poll.interval.ms={self.max_poll_interval_ms} must be greater than 0.")
+        if self.instance_id == "":
+            raise ConfigError("group.instance.id is empty: expected a name that is unique in the group, or no setting.")

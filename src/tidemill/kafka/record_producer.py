@@ -1,0 +1,221 @@
+"""Writing records through librdkafka: what a transactional and a plain producer have in common.
+
+Decides a producer's settings, how columns of records are written, how the ends of partitions and the reasons of failures
+are learnt, and when a producer is given up. Whether a batch counts is decided in ``producer``.
+
+There is no callback for each record: the last record of each partition of a ``write`` has one, which is how the end of a
+changelog partition is learnt. Some errors of librdkafka's commit say only *that* records failed; so after such a batch
+every record of the next one has a callback, and the reason is known when it fails again.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tidemill.errors import BatchLostError, ConfigError, TidemillError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.producer_errors import meaning_of
+
+Write = Callable[..., None]
+"""confluent-kafka's ``produce(topic, value, key, partition, on_delivery=..., timestamp=..., headers=...)``."""
+
+_ANY_PARTITION = -1
+_ROOM_POLL_S = 0.1
+_DEFAULTS: Mapping[str, Any] = {
+    "linger.ms": 2,
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",  # places keys as the Java producer does
+    "enable.idempotence": True,
+    "queue.buffering.max.messages": 2_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    # A missing topic should be named before the transaction's time is over, and a new one gets a while to be known.
+    "topic.metadata.propagation.max.ms": 8_000,
+}
+
+
+class CommitOutcome(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """Known not to count: the commit was never asked for."""
+    UNKNOWN = "unknown"
+    """Asked for, and not answered with success: fence by ``init``, then read the committed offsets."""
+
+
+class RecordProducer:
+    """What both guarantees share: writing, the ends of partitions, and the replacement of a producer that failed."""
+
+    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_ms / 1000
+        self._producer: Producer | None = None
+        self._is_open = False
+        self._ends: dict[TopicPartition, int] = {}
+        self._delivery_error: tuple[KafkaError, str] | None = None
+        self._asks_for_reasons = False
+        self.failure: TidemillError | None = None
+        """Why the last batch is not COMMITTED."""
+
+    @property
+    def must_init(self) -> bool:
+        """There is no producer, or the last one failed and was given up."""
+        return self._producer is None
+
+    @property
+    def is_open(self) -> bool:
+        """A batch was begun and has neither been committed nor aborted."""
+        return self._is_open
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """The offset behind the last record of each partition that was written by number (it may hold others); complete
+        after a commit."""
+        return self._ends
+
+    def init(self) -> None:
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Begins a batch if none is open; makes a producer first if need be."""
+        if self._is_open:
+            return
+        if self._producer is None:
+            self.init()
+        self._begin()
+        self._is_open, self._ends, self._delivery_error, self.failure = True, {}, None, None
+
+    def writer(self) -> Write:
+        """Begins, and gives the client's own ``produce`` for a loop of one's own.
+
+        On BufferError call ``make_room`` and write the record again; on KafkaException raise what ``refused`` gives.
+        """
+        self.begin()
+        assert self._producer is not None
+        if self._asks_for_reasons:
+            return functools.partial(self._producer.produce, on_delivery=self.delivered)
+        return self._producer.produce
+
+    def write(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        partitions: Sequence[int] | None = None,
+        headers: Sequence[Any] | None = None,
+    ) -> None:
+        """Writes columns of records; without ``partitions`` the partitioner places them by key.
+
+        Raises StopError for a record or topic that is refused for good, otherwise BatchLostError or FencedError; the
+        batch is aborted then.
+        """
+        self.begin()
+        assert self._producer is not None
+        produce = self._producer.produce
+        count = len(keys)
+        callbacks: Sequence[Any] = [self.delivered if self._asks_for_reasons else None] * count
+        if partitions is not None:
+            callbacks = list(callbacks)
+            for at in {partition: at for at, partition in enumerate(partitions)}.values():
+                callbacks[at] = self.delivered
+        rows = zip(
+            values,
+            keys,
+            [_ANY_PARTITION] * count if partitions is None else partitions,
+            callbacks,
+            timestamps,
+            [None] * count if headers is None else headers,
+            strict=True,
+        )
+        for value, key, partition, callback, timestamp, header in rows:
+            while True:
+                try:
+                    produce(topic, value, key, partition, callback, None, timestamp, header)
+                    break
+                except BufferError:
+                    self.make_room()
+                except KafkaException as problem:
+                    raise self.refused(problem, f"writing to {topic}") from problem
+        self._producer.poll(0)
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """The callback of a partition's last record; ``write`` sets it, a loop of one's own must."""
+        partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
+        if error is not None:
+            first = self._delivery_error
+            if first is None or _is_consequence(first[0]):
+                self._delivery_error = (error, f"writing to {partition}")
+        else:
+            self._ends[partition] = max(self._ends.get(partition, 0), int(message.offset() or 0) + 1)
+
+    def make_room(self) -> None:
+        """Waits until records have left the full buffer; BatchLostError, and the batch aborted, if none do in time."""
+        assert self._producer is not None
+        deadline = time.monotonic() + self._timeout_s
+        while self._producer.poll(_ROOM_POLL_S) == 0:
+            if time.monotonic() > deadline:
+                waiting = len(self._producer)
+                self.abort()
+                raise BatchLostError(
+                    f"The producer's buffer is full: none of its {waiting} records was acknowledged for "
+                    f"{self._timeout_s:.0f} s. Are the brokers reachable?"
+                )
+
+    def refused(self, problem: KafkaException, doing: str) -> TidemillError:
+        """What an exception of the client means; aborts the batch."""
+        error: KafkaError = problem.args[0]
+        if error.fatal():
+            self._give_up()
+        else:
+            self.abort()
+        return meaning_of(error, doing)
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Drops the producer; what was not committed is left to be fenced, or to the transaction's time-out."""
+        self._give_up()
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _make(self, settings: Mapping[str, Any]) -> Producer:
+        self._give_up()
+        try:
+            return Producer({**_DEFAULTS, **settings, **self._settings})
+        except (KafkaException, ValueError, TypeError) as problem:
+            raise ConfigError(f"The producer can't be set up: {error_text(problem)}") from problem
+
+    def _give_up(self) -> None:
+        self._producer = None
+        self._is_open = False
+
+    def _reason(self, problem: KafkaException | None, doing: str) -> TidemillError:
+        """The failed record's own error where it is known: the commit's says only that there is one."""
+        if self._delivery_error is not None:
+            return meaning_of(*self._delivery_error)
+        self._asks_for_reasons = True
+        if problem is None:
+            return BatchLostError(f"{doing}: not all records were acknowledged within {self._timeout_s:.0f} s")
+        return meaning_of(problem.args[0], doing)
+
+    def _succeeded(self) -> CommitOutcome:
+        self._asks_for_reasons = False
+        self._is_open = False
+        return CommitOutcome.COMMITTED
+
+
+def _is_consequence(error: KafkaError) -> bool:
+    """Records that were dropped because others had failed."""
+    return error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+
+
+def error_text(problem: Exception) -> str:
+    error = problem.args[0] if problem.args else problem
+    return error.str() if isinstance(error, KafkaError) else str(error)
