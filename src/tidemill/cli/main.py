@@ -22,6 +22,7 @@ COMMANDS = {
     "group": ("tidemill.cli.group", "app"),
     "assign": ("tidemill.cli.assign", "app"),
     "broker": ("tidemill.cli.broker", "app"),
+    "demo": ("tidemill.cli.demo", "demo"),
     "explain-plan": ("tidemill.cli.explain_plan", "explain_plan"),
     "run": ("tidemill.cli.run", "run"),
 }

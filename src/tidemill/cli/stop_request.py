@@ -7,6 +7,7 @@ signal ends the process on the spot: everything it has started ends with it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -55,8 +56,9 @@ class StopRequest:
         """The end of standard input counts as SIGTERM: who holds the other end is gone."""
 
         def watch() -> None:
-            while sys.stdin.buffer.read(1024):
-                pass
+            with contextlib.suppress(OSError):
+                while os.read(0, 1024):  # not sys.stdin, whose lock would keep the interpreter from ending
+                    pass
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=watch, name="tidemill-stdin", daemon=True).start()

@@ -1,0 +1,118 @@
+"""The demo's two ends: lines into the input topic, counts out of the output topic.
+
+Decides nothing about the pace. The counts are read read_committed, as any consumer of the output would read them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from tidemill.errors import StopError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.admin import Admin, TopicSpec
+
+INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
+PARTITIONS = 6
+_READ_AT_ONCE = 10_000
+_END_LIMIT_S = 60.0
+_QUIET = {"log_level": 2}
+
+
+def create_topics(bootstrap_servers: str) -> None:
+    admin = Admin({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics(TopicSpec(name=topic, partitions=PARTITIONS) for topic in (INPUT, OUTPUT))
+
+
+class Feed:
+    """Sends lines in their order, over the partitions in turn."""
+
+    def __init__(self, bootstrap_servers: str, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, **_QUIET})
+        self.sent = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.sent == len(self._lines)
+
+    def send(self, up_to: int) -> None:
+        """Sends on until ``up_to`` lines are sent and acknowledged."""
+        if up_to <= self.sent:
+            return
+        for number in range(self.sent, up_to):
+            self._producer.produce(INPUT, self._lines[number].encode(), partition=number % PARTITIONS, on_delivery=_delivered)
+            self._producer.poll(0)
+        self._producer.flush()
+        self.sent = up_to
+
+
+class Counts:
+    """The latest count of each word, per partition: a word that came out in two of them would count twice."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._partitions = [TopicPartition(OUTPUT, number) for number in range(PARTITIONS)]
+        self._admin = Admin({"bootstrap.servers": bootstrap_servers})
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "tidemill-demo",  # unused, but librdkafka wants one
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                **_QUIET,
+            }
+        )
+        self._consumer.assign([ClientPartition(tp.topic, tp.partition, 0) for tp in self._partitions])
+        self._latest: dict[tuple[int, str], int] = {}
+        self.total = 0
+
+    def take(self, wait_s: float) -> None:
+        """Takes in what has arrived; waits for the first."""
+        for message in self._consumer.consume(1, wait_s) + self._consumer.consume(_READ_AT_ONCE, 0):
+            if message.error() is None:
+                self._take(message)
+
+    def take_to_end(self) -> None:
+        """Takes in all that is there now."""
+        ends = self._admin.end_offsets(self._partitions)
+        deadline = time.monotonic() + _END_LIMIT_S
+        while any(self._position(tp) < end for tp, end in ends.items()):
+            if time.monotonic() > deadline:
+                raise StopError(f"{OUTPUT} could not be read to its end within {_END_LIMIT_S:.0f} s")
+            self.take(0.1)
+
+    def by_word(self) -> Mapping[str, int]:
+        counts: dict[str, int] = {}
+        for (_, word), count in self._latest.items():
+            counts[word] = counts.get(word, 0) + count
+        return counts
+
+    def commonest(self, most: int) -> list[tuple[str, int]]:
+        return heapq.nsmallest(most, self.by_word().items(), key=lambda item: (-item[1], item[0]))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        key, value = message.key(), message.value()
+        where = f"{message.topic()}-{message.partition()} at offset {message.offset()}"
+        if key is None or value is None or len(value) != 8:
+            raise StopError(f"{where} holds {key!r}: {value!r}, expected a word and a count")
+        at = (int(message.partition() or 0), bytes(key).decode())
+        count = int(struct.unpack(">q", value)[0])
+        self.total += count - self._latest.get(at, 0)
+        self._latest[at] = count
+
+    def _position(self, tp: TopicPartition) -> int:
+        (found,) = self._consumer.position([ClientPartition(tp.topic, tp.partition)])
+        return max(0, int(found.offset))
+
+
+def _delivered(error: KafkaError | None, _message: Message) -> None:
+    if error is not None:
+        raise StopError(f"a line could not be written to {INPUT}: {error.str()}")
