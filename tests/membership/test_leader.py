@@ -126,6 +126,23 @@ def test_a_task_that_another_member_owns_is_withheld_and_asked_for_at_once():
     assert {*third.members["b"].info.active_tasks} == third.assignment.clients[P2].active
 
 
+def test_a_stateless_task_is_never_kept_as_a_standby():
+    owned = [TopicPartition("in", number) for number in range(3)]
+    everywhere = {TaskId(0, number): 7 for number in range(3)}
+    answer = lead({"a": said(P1, owned=owned), "b": said(P2, sums=everywhere)})
+    withheld = [line.text for line in answer.log if line.text.startswith("Removing task 0_")]
+    assert withheld
+    assert answer.members["b"].info.standby_tasks == {}
+
+
+def test_previous_tasks_are_the_owned_and_the_running_ones_and_state_of_the_others_makes_standbys():
+    sums = {TaskId(1, 0): -2, TaskId(1, 1): 40, TaskId(1, 2): 50, TaskId(9, 9): 3}
+    (client,) = lead({"a": said(P1, owned=[TopicPartition("r", 1), TopicPartition("in", 2)], sums=sums)}).state.clients
+    assert client.previous_active == {TaskId(1, 0), TaskId(1, 1), TaskId(0, 2)}
+    assert client.previous_standby == {TaskId(1, 2), TaskId(9, 9)}
+    assert client.lags == {TaskId(1, 0): -2, TaskId(1, 1): 960, TaskId(1, 2): 950}
+
+
 def test_a_disputed_task_is_given_to_no_one_until_its_claimants_have_let_go():
     owned = (TopicPartition("in", 0), TopicPartition("in", 1))
     disputed = {"a": said(P1, owned=owned, generation=3), "b": said(P2, owned=owned[:1], generation=3)}
@@ -281,8 +298,10 @@ def test_a_future_member_keeps_its_tasks_and_the_group_is_asked_again():
     assert answer.assignment.clients[FUTURE_PROCESS].active
     info = decode_assignment(answer.members["f"].user_data)
     assert (info.version, info.commonly_supported_version) == (11, 11)
-    assert not answer.is_stable
     assert "(version: 12)" in answer.log[0].text
+    nothing_withheld = lead({"a": said(P1), "f": replace(future, owned_partitions=())})
+    assert {told.info.next_rebalance_ms for told in nothing_withheld.members.values()} == {LONG_MAX}
+    assert not nothing_withheld.is_stable
 
 
 def test_a_future_member_beside_one_from_before_version_probing_is_an_error():

@@ -89,6 +89,12 @@ def test_the_first_assignment_is_taken_up_whole():
     assert owned_partitions(state, incarnation=state.incarnation) == (*inputs(A), *inputs(B))
 
 
+def test_partitions_are_matched_to_tasks_in_sorted_order_however_they_arrive():
+    event = assigned([A, B, C])
+    shuffled = replace(event, partitions=tuple(reversed(event.partitions)))
+    assert run(shuffled)[1] == [assign([A, B, C])]
+
+
 def test_an_unchanged_assignment_changes_nothing_but_the_generation():
     _, instructions = run(assigned([A], [C]), assigned([A], [C], generation=6))
     assert instructions == []

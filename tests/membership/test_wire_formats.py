@@ -151,6 +151,11 @@ def test_an_absurd_number_of_elements_is_refused_without_allocating_for_it(versi
     assert refused >= 3
 
 
+def test_a_number_that_the_bytes_cannot_hold_is_refused_before_anything_of_it_is_read():
+    with pytest.raises(WireFormatError, match=r"number of active tasks is 3, expected 0 to 2 \(28 bytes are left\)"):
+        decode_assignment(struct.pack(">iii", 11, 11, 3) + bytes(28))
+
+
 def test_bytes_after_the_last_field_are_refused():
     data = encode_subscription(SubscriptionInfo(process_id=ProcessId(1, 2)))
     with pytest.raises(WireFormatError, match="1 bytes follow the last field"):

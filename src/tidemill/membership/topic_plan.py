@@ -174,7 +174,7 @@ def _enforce_copartitioning(
     if not free:
         return
     wanted = next(iter(fixed.values())) if fixed else max(repartition[topic] for topic in free)
-    repartition.update((topic, wanted) for topic in free if topic not in enforced)
+    repartition.update(dict.fromkeys(free, wanted))
 
 
 def _internal_topic(facts: TopologyFacts, name: str) -> InternalTopicFacts:
