@@ -152,7 +152,12 @@ def test_a_process_that_was_overtaken_applies_nothing(directory: Path) -> None:
     state.close(clean=False)
 
 
-def test_threads_of_a_reader_survive_growth_in_their_own_process(directory: Path) -> None:
+@pytest.mark.parametrize("is_checked", [True, False], ids=["grown before", "grown when full"])
+def test_threads_of_a_reader_survive_growth_in_their_own_process(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, is_checked: bool
+) -> None:
+    if not is_checked:
+        monkeypatch.setattr(TaskState, "_make_room", lambda *_: None)
     state = TaskState.open(directory, STORES, map_size=MEBIBYTE)
     apply_batch(state, 1)
     reader = TaskState.open_to_read(directory)
@@ -169,11 +174,13 @@ def test_threads_of_a_reader_survive_growth_in_their_own_process(directory: Path
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for number in range(2, 30):
-        apply_batch(state, number, value_size=number * 2000)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for number in range(2, 30):
+            apply_batch(state, number, value_size=number * 2000)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
     assert faults == []
     assert state.size()[0] > 4 * MEBIBYTE
     reader.close(clean=True)

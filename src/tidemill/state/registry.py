@@ -147,10 +147,30 @@ class SharedEnvironment:
     def _transaction(self, names: tuple[bytes, ...], *, write: bool) -> Iterator[Databases]:
         transaction = self._begin(names, write=write)
         try:
-            with self._errors(), transaction:
-                yield Databases(transaction, tuple(self._databases[name] for name in names))
+            with self._errors():
+                try:
+                    yield Databases(transaction, tuple(self._databases[name] for name in names))
+                except BaseException:
+                    with self._no_newcomers():
+                        transaction.abort()
+                    raise
+                transaction.commit()
         finally:
             self._leave()
+
+    @contextmanager
+    def _no_newcomers(self) -> Iterator[None]:
+        """Without it the binding's abort, which waits for a moment without calls, starved for seconds beside busy readers."""
+        with self._gate:
+            is_mine = not self._is_exclusive
+            self._is_exclusive = True
+        try:
+            yield
+        finally:
+            if is_mine:
+                with self._gate:
+                    self._is_exclusive = False
+                    self._gate.notify_all()
 
     def _begin(self, names: tuple[bytes, ...], *, write: bool) -> lmdb.Transaction[bytes]:
         for _ in range(_ATTEMPTS):
