@@ -68,6 +68,7 @@ def count_spec(operation: Operation | None = None, value_serde: Any = None) -> S
                 value_serde=stored,
             )
         },
+        mixed=True,
         sources={0: ("in",)},
     )
 
@@ -201,7 +202,8 @@ class Context:
 def word(key: str | None, offset: int, n: int | None = None, **columns: Any) -> dict[str, Any]:
     """A row that waits for the count."""
     key_bytes = None if key is None else key.encode()
-    return {"node": COUNT_TAG, "part": 0, "off": offset, "seq": 0, "ts": 100 + offset, "key": key_bytes, "n": n, **columns}
+    row = {"node": COUNT_TAG, "part": 0, "off": offset, "seq": offset << 6, "ts": 100 + offset, "key": key_bytes, "n": n}
+    return {**row, **columns}
 
 
 def rows_batch(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

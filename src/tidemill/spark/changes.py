@@ -17,9 +17,6 @@ from tidemill.spark.codecs import Encoded
 from tidemill.spark.codecs_wire import Physical
 from tidemill.spark.rows import DROPPED
 
-SEQUENCE_STEP = 1 << 20
-"""Rows that one flat map may make of one record before their order could be mixed up with the next one's."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -144,9 +141,7 @@ class Changes:
         frame = self.frame
         for tag, alias, array, kind in self._exploded:
             other = F.array(F.lit(None).cast(kind.elementType))
-            frame = frame.select("*", F.posexplode(F.when(F.col("node") == tag, array).otherwise(other)).alias("at:", alias))
-            seq = F.when(F.col("node") == tag, F.col("seq") * SEQUENCE_STEP + F.col("`at:`")).otherwise(F.col("seq"))
-            frame = frame.withColumn("seq", seq).drop("at:")
+            frame = numbered(frame, F.when(F.col("node") == tag, array).otherwise(other), alias, rows.FLAT_BITS)
         columns = {name: by_tag(writes, F.col(name)).cast(rows.DDL[name]) for name, writes in self._columns.items()}
         columns.update(self._typed)
         if self._summed:
@@ -155,6 +150,13 @@ class Changes:
         if self._node:
             columns["node"] = by_tag(self._node, F.col("node"))
         return frame.withColumns(columns) if columns else frame
+
+
+def numbered(frame: DataFrame, array: Column, alias: str, bits: int) -> DataFrame:
+    """A row for each element of ``array``, as column ``alias``; ``seq`` goes on to say which, in ``bits`` more bits."""
+    kept = [F.col(f"`{name}`") for name in frame.columns if name != alias]
+    frame = frame.select(*kept, F.posexplode(array).alias("at:", alias))
+    return frame.withColumn("seq", F.shiftleft("seq", bits) + F.col("`at:`")).drop("at:")
 
 
 def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column:

@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
 from tidemill.spark import rows
-from tidemill.spark.changes import Changes, Pair, Wave, by_tag
+from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered
 from tidemill.spark.clock import wall_clock_functions
 from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for_type
 from tidemill.spark.rows import DROPPED, UNREADABLE, Tags
@@ -79,6 +79,7 @@ class Compiler:
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
         self.edges: dict[str, Edge] = {}
+        self.mixing_layers: set[int] = set()
 
     def infer(self, session: SparkSession) -> None:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
@@ -139,6 +140,7 @@ class Compiler:
             left = [wave for wave in (self._run(changes, wave, combinable) for wave in entering) if wave is not None]
             frame = changes.apply()
         if combinable:
+            self.mixing_layers.add(number)
             frame = self._presummed(frame, combinable)
         return frame.filter(F.col("node") != DROPPED)
 
@@ -189,7 +191,8 @@ class Compiler:
                 arrivals.setdefault(child, []).append(Wave(tags[child], child, wave.at))
         if any(len(to) > 1 for _, to in retagged):
             arrays = [(tag, F.array(*to)) for tag, to in retagged]
-            frame = frame.withColumn("node", F.explode(by_tag(arrays, F.array(F.col("node")))))
+            bits = max(len(to) for _, to in retagged).bit_length()
+            frame = numbered(frame, by_tag(arrays, F.array(F.col("node"))), "node", bits)
         elif retagged:
             frame = frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in retagged], F.col("node")))
         merged = {child: waves for child, waves in arrivals.items() if len(waves) > 1}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -39,6 +41,8 @@ def _pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], Non
     environment = session.sparkContext.environment
     with _BUILD:
         before = dict(environment)
+        # What the application imports, files beside it included, the workers can import too.
+        environment["PYTHONPATH"] = os.pathsep.join(folder for folder in sys.path if folder)
         try:
             yield lambda step: environment.__setitem__(_WORKER_KEY, f"{thread}/{step}")
         finally:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidemill.errors import BatchLostError, FencedError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.spark.records import Records, from_rows, to_rows
+from tidemill.spark.records import Records, from_rows, in_order, to_rows
 from tidemill.spark.rows import CHUNK, MARKER, SUMMED_HEADER, UNREADABLE
 from tidemill.spark.state_step import StepState, StoreReader, Written, run_node
 from tidemill.spark.step_spec import NodeSpec, SinkSpec, StepSpec
@@ -337,17 +337,18 @@ def _run_nodes(batch: _Batch) -> None:
     for tag, node in spec.nodes.items():
         table = tables.pop(tag, None)
         if table is not None:
-            ordered = not isinstance(node.operation, Count)
-            value_serde = None if isinstance(node.operation, Count) else node.value_serde
-            waiting.setdefault(node.name, []).append(from_rows(table, node.key_serde, value_serde, ordered=ordered))
-        for records in waiting.pop(node.name, []):
-            _deliver(batch, node, run_node(node, records, batch.state), waiting)
+            counts = isinstance(node.operation, Count)
+            value_serde = None if counts else node.value_serde
+            records = from_rows(table, node.key_serde, value_serde, mixed=spec.mixed and not counts)
+            waiting.setdefault(node.name, []).append(records)
+        if node.name in waiting:
+            _deliver(batch, node, run_node(node, in_order(waiting.pop(node.name)), batch.state), waiting)
     if spec.last:
         for tag, sink in spec.sinks.items():
             table = tables.pop(tag, None)
             if table is not None:
                 batch.pending.setdefault(sink.name, []).append(
-                    from_rows(table, sink.key_serde, sink.value_serde, ordered=not sink.summed)
+                    from_rows(table, sink.key_serde, sink.value_serde, mixed=spec.mixed)
                 )
 
 
@@ -366,15 +367,19 @@ def _deliver(batch: _Batch, node: NodeSpec, records: Records, waiting: dict[str,
 def _produce(batch: _Batch) -> None:
     output = batch.context.output
     sinks = {sink.name: sink for sink in batch.spec.sinks.values()}
+    by_topic: dict[str, list[Records]] = {}
     for name, held in batch.pending.items():
-        for records in held:
-            sink = sinks.get(name)
-            if sink is not None and sink.summed:
+        sink = sinks.get(name)
+        if sink is not None and sink.summed:
+            for records in held:
                 _produce_summed(output, sink, records)
-            else:
-                topic = name if sink is None else sink.topic
-                output.produce(topic, records.keys, records.values, records.timestamps, None, records.headers)
-            batch.out += len(records)
+                batch.out += len(records)
+        else:
+            by_topic.setdefault(name if sink is None else sink.topic, []).extend(held)
+    for topic, held in by_topic.items():
+        records = in_order(held)
+        output.produce(topic, records.keys, records.values, records.timestamps, None, records.headers)
+        batch.out += len(records)
     for (task, name), written in batch.state.written.items():
         store = batch.spec.stores[name]
         if store.changelog is None or not written.rows:

@@ -113,6 +113,7 @@ def _step_spec(topology: Topology, application_id: str, plan: Stages, compiler: 
         nodes=nodes,
         sinks=sinks,
         stores=_store_specs(topology, application_id, compiler, number_of),
+        mixed=number in compiler.mixing_layers,
         sources={
             tags.index(name): tuple(broker_topic(topology, application_id, t) for t in node.topics)
             for name, node in topology.nodes.items()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemill.spark.codecs_wire import Physical, fixed_width, physical
 from tidemill.spark.rows import HEADERS_TYPE, SCHEMA
@@ -21,7 +20,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(slots=True)
 class Records:
-    """Columns of some records of one node. ``offsets`` are those of the source records (None: summed), for order and messages.
+    """Columns of some records of one node. ``offsets`` are those of the source records (None: summed), for messages;
+    ``sequences`` say in which order they came.
 
     ``counts``: how many source records each one stands for; None = one each.
     """
@@ -31,6 +31,7 @@ class Records:
     values: list[bytes | None]
     timestamps: list[int]
     offsets: list[int | None]
+    sequences: list[int | None]
     headers: list[Headers | None] | None = None
     counts: list[int] | None = None
 
@@ -41,10 +42,10 @@ class Records:
         return None if self.headers is None else self.headers[at]
 
 
-def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, ordered: bool) -> Records:
-    """The rows of one node as records; ``ordered`` sorts them by source offset within each partition (rule 25)."""
-    if ordered and table.num_rows > 1 and not _is_ordered(table):
-        table = table.sort_by([("part", "ascending"), ("off", "ascending"), ("seq", "ascending")])
+def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed: bool) -> Records:
+    """The rows of one node as records; ``mixed``: the JVM has not kept their order, so they are put back into it (rule 25)."""
+    if mixed and table.num_rows > 1:
+        table = table.sort_by("seq")
     counts = table.column("n")
     headers = table.column("headers")
     return Records(
@@ -53,20 +54,10 @@ def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, order
         values=[None] * table.num_rows if value_serde is None else _side(table, "value", value_serde),
         timestamps=table.column("ts").to_pylist(),
         offsets=table.column("off").to_pylist(),
+        sequences=table.column("seq").to_pylist(),
         headers=None if headers.null_count == table.num_rows else [_headers(row) for row in headers.to_pylist()],
         counts=None if counts.null_count == table.num_rows else [n or 1 for n in counts.to_pylist()],
     )
-
-
-def _is_ordered(table: pa.Table) -> bool:
-    """Rows of one partition come in offset order unless the JVM has summed some of them; then all may be mixed."""
-    parts, offsets = table.column("part").combine_chunks(), table.column("off").combine_chunks()
-    if offsets.null_count or len(pc.unique(parts)) > 1:
-        return False
-    rises = pc.less_equal(offsets.slice(0, len(offsets) - 1), offsets.slice(1))
-    sequence = table.column("seq").combine_chunks()
-    flat = pc.all(pc.equal(sequence, 0)).as_py()
-    return bool(flat and pc.all(rises).as_py())
 
 
 def _side(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
@@ -90,7 +81,7 @@ def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.
     columns["node"] = pa.array([tag] * count, pa.int32())
     columns["part"] = pa.array(records.parts, pa.int32())
     columns["off"] = pa.array(records.offsets, pa.int64())
-    columns["seq"] = pa.array(range(count), pa.int64())
+    columns["seq"] = pa.array(records.sequences, pa.int64())
     columns["ts"] = pa.array(records.timestamps, pa.int64())
     if records.headers is not None:
         rows = [[{"name": n, "value": v} for n, v in row] if row else None for row in records.headers]
@@ -103,3 +94,26 @@ def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.
             name = side + physical(serde.sql_type).value
             columns[name] = pa.array([None if v is None else fixed.decode(v) for v in data], SCHEMA.field(name).type)
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def in_order(several: Sequence[Records]) -> Records:
+    """Records of several nodes as one, in the order in which their sources came; summed ones first."""
+    if len(several) == 1:
+        return several[0]
+    has_headers = any(records.headers is not None for records in several)
+    has_counts = any(records.counts is not None for records in several)
+    order = sorted(
+        ((-1 if (s := records.sequences[at]) is None else s, which, at)
+         for which, records in enumerate(several)
+         for at in range(len(records)))
+    )  # fmt: skip
+    return Records(
+        parts=[several[which].parts[at] for _, which, at in order],
+        keys=[several[which].keys[at] for _, which, at in order],
+        values=[several[which].values[at] for _, which, at in order],
+        timestamps=[several[which].timestamps[at] for _, which, at in order],
+        offsets=[several[which].offsets[at] for _, which, at in order],
+        sequences=[several[which].sequences[at] for _, which, at in order],
+        headers=[several[which].header(at) for _, which, at in order] if has_headers else None,
+        counts=[counts[at] if (counts := several[which].counts) else 1 for _, which, at in order] if has_counts else None,
+    )

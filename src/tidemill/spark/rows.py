@@ -6,7 +6,7 @@
   insertion order), ``FRESH`` and above: on the way within a layer; below 0: control |
 | part | int | partition, hence the task; -1 where rows of several tasks were summed |
 | off | bigint | offset of the source record |
-| seq | bigint | position among the rows that one source record became |
+| seq | bigint | order within the batch: which record of the batch, then which of the rows that it became (``Sequence``) |
 | n | bigint | how many records the row stands for; null = one |
 | ts | bigint | timestamp, ms |
 | headers | array<struct<name: string, value: binary>> | null = none |
@@ -35,8 +35,8 @@ CHUNK = -2
 DROPPED = -3
 """Filtered out; never reaches a Python step."""
 UNREADABLE = -4
-"""A record that a serde can't read: key and value as they came, ``n`` = index of the source node, ``seq`` = which of its
-topics."""
+"""A record that a serde can't read: key and value as they came, ``n`` = index of the source node, ``seq`` says
+which of its topics."""
 CHANGELOG = -100
 """A changelog record to restore: ``CHANGELOG - i`` for the i-th store."""
 
@@ -90,6 +90,19 @@ DDL: Mapping[str, str] = {
 
 def ddl(columns: tuple[str, ...] = tuple(DDL)) -> str:
     return ", ".join(f"{name} {DDL[name]}" for name in columns)
+
+
+TOPIC_BITS = 6
+"""A source record's ``seq`` is its number in the batch, then, in these bits, which topic of its source node it is from."""
+FLAT_BITS = 16
+
+
+def first_sequence(number: int, topic_index: int) -> int:
+    return (number << TOPIC_BITS) | topic_index
+
+
+def topic_index(sequence: int) -> int:
+    return sequence & ((1 << TOPIC_BITS) - 1)
 
 
 class Tags:

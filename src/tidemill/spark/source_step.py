@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidemill.ids import TopicPartition
 from tidemill.spark.codecs_wire import FixedWidth, fixed_width
-from tidemill.spark.rows import CHUNK, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE
+from tidemill.spark.rows import CHUNK, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, Marker, marker_to_json
 
@@ -49,7 +49,7 @@ def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -
         if restoring:
             yield restored_rows(messages, spec, chunks)
         else:
-            yield chunk_rows(messages, spec, request.now_ms, chunks)
+            yield chunk_rows(messages, spec, request.now_ms, chunks, rows)
         chunks += 1
         rows += len(messages)
     inputs, changelogs = reader.ends()
@@ -66,17 +66,18 @@ def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -
     yield marker_rows(marker)
 
 
-def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: int) -> pa.RecordBatch:
-    """The messages as rows in their order, and the chunk's control row."""
+def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: int, before: int) -> pa.RecordBatch:
+    """The messages as rows in their order, and the chunk's control row; ``before``: rows of earlier chunks."""
     topics = [m.topic() for m in messages]
     distinct = set(topics)
     sources = spec.topics
     if len(distinct) == 1:
         node = [sources[topics[0]].tag] * len(messages)
-        seq = [sources[topics[0]].index] * len(messages)
+        which = [sources[topics[0]].index] * len(messages)
     else:
         node = [sources[t].tag for t in topics]
-        seq = [sources[t].index for t in topics]
+        which = [sources[t].index for t in topics]
+    seq = [first_sequence(number, at) for number, at in enumerate(which, start=before)]
     keys = [m.key() for m in messages]
     values = [m.value() for m in messages]
     headers: list[Any] = [m.headers() for m in messages]
@@ -94,7 +95,7 @@ def restored_rows(messages: Sequence[Any], spec: SourceSpec, index: int) -> pa.R
     node = [spec.changelogs[m.topic()] for m in messages]
     columns: dict[str, list[Any] | None] = {"key": [m.key() for m in messages], "value": [m.value() for m in messages]}
     headers = pa.nulls(len(messages) + 1, SCHEMA.field("headers").type)
-    return _batch(messages, node, [0] * len(messages), headers, columns, index)
+    return _batch(messages, node, list(range(len(messages))), headers, columns, index)
 
 
 def _batch(

@@ -97,7 +97,7 @@ def _by_task(node: NodeSpec, parts: Sequence[int]) -> dict[TaskId, list[int]]:
 
 def _count(node: NodeSpec, operation: Count, records: Records, state: StepState) -> Records:
     """Adds how many records each key got; null keys (and what had a null value) are dropped and counted."""
-    out = Records([], [], [], [], [], None if records.headers is None else [])
+    out = Records([], [], [], [], [], [], None if records.headers is None else [])
     for task, indexes in _by_task(node, records.parts).items():
         sums: dict[bytes, int] = {}
         latest: dict[bytes, int] = {}
@@ -137,6 +137,7 @@ def _count(node: NodeSpec, operation: Count, records: Records, state: StepState)
         out.values.extend(values)
         out.timestamps.extend(timestamps)
         out.offsets.extend(records.offsets[last[key]] for key in keys)
+        out.sequences.extend(records.sequences[last[key]] for key in keys)
         if out.headers is not None:
             out.headers.extend(records.header(last[key]) for key in keys)
     return out
@@ -173,7 +174,7 @@ def _aggregator(node: NodeSpec, operation: Aggregate, store: StoreSpec) -> _Fold
 
 def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: _Fold) -> Records:
     """Record by record in offset order; forwards each key's last aggregate, as a record cache does."""
-    out = Records([], [], [], [], [], [])
+    out = Records([], [], [], [], [], [], [])
     for task, indexes in _by_task(node, records.parts).items():
         usable = [at for at in indexes if records.keys[at] is not None and records.values[at] is not None]
         state.dropped += len(indexes) - len(usable)
@@ -207,7 +208,7 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
 
 def _keep_latest(node: NodeSpec, store: str, records: Records, state: StepState) -> Records:
     """Every update is forwarded; the store keeps the last one; null keys are dropped."""
-    out = Records([], [], [], [], [], [])
+    out = Records([], [], [], [], [], [], [])
     for task, indexes in _by_task(node, records.parts).items():
         rows: dict[bytes, bytes | None] = {}
         times: dict[bytes, int] = {}
@@ -246,6 +247,7 @@ def _forward(
     out.values.append(value)
     out.timestamps.append(timestamp)
     out.offsets.append(records.offsets[at])
+    out.sequences.append(records.sequences[at])
     headers: Headers | None = records.header(at)
     assert out.headers is not None
     out.headers.append(headers)

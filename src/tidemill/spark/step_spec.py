@@ -84,5 +84,7 @@ class StepSpec:
     nodes: Mapping[int, NodeSpec]
     sinks: Mapping[int, SinkSpec]
     stores: Mapping[str, StoreSpec]
+    mixed: bool = False
+    """The layer before this step sums rows, and so mixes the others."""
     sources: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Index of a source node -> its topics, for messages about unreadable records."""

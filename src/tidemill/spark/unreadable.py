@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidemill.errors import StopError
 from tidemill.spark.records import Headers, Records
+from tidemill.spark.rows import topic_index
 
 
 class OnUnreadable(Enum):
@@ -43,8 +44,9 @@ def unreadable_records(
     rows: list[dict[str, Any]] = table.select(["part", "off", "seq", "ts", "headers", "key", "value", "n"]).to_pylist()
     if policy.handler is OnUnreadable.FAIL:
         first = rows[0]
+        topic = sources[first["n"]][topic_index(first["seq"])]
         raise StopError(
-            f"{sources[first['n']][first['seq']]}-{first['part']} at offset {first['off']}: {_reason(first, policy)}. "
+            f"{topic}-{first['part']} at offset {first['off']}: {_reason(first, policy)}. "
             "Correct the serde, or set deserialization.exception.handler to continue or dead-letter"
         )
     if policy.handler is OnUnreadable.CONTINUE:
@@ -56,7 +58,8 @@ def unreadable_records(
         values=[row["value"] for row in rows],
         timestamps=[row["ts"] for row in rows],
         offsets=[row["off"] for row in rows],
-        headers=[_headers(row, sources[row["n"]][row["seq"]], policy) for row in rows],
+        sequences=[row["seq"] for row in rows],
+        headers=[_headers(row, sources[row["n"]][topic_index(row["seq"])], policy) for row in rows],
     )
 
 

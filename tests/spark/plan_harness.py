@@ -1,0 +1,315 @@
+"""Programs run on their real Spark plans without a broker: topics are lists, the last step's output is collected.
+
+The plan is the one that an application executes; only what lies outside Spark is replaced: the reader hands out the given
+records, stores live in the worker's memory from batch to batch, and the report row carries what was committed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.engine import BatchEngine
+from tidemill.spark.last_step import run_last_step, run_middle_step
+from tidemill.spark.plan import CompiledTopology, compile_topology
+from tidemill.spark.source_step import source_rows
+from tidemill.spark.step_spec import SourceSpec, StepSpec
+from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.task.batch import (
+    BatchReport,
+    BatchRequest,
+    Membership,
+    Outcome,
+    Positions,
+    StoresAt,
+    TaskRun,
+    request_from_json,
+    request_to_json,
+)
+from tidemill.task.commit import CommitStep
+from tidemill.topology.graph import subtopologies
+from tidemill.topology.nodes import Topology
+
+APPLICATION = "app"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a topic's only partition."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Message:
+    """A record as confluent-kafka shows it."""
+
+    def __init__(self, topic: str, offset: int, record: Record) -> None:
+        self._topic, self._offset, self._record = topic, offset, record
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    def value(self) -> bytes | None:
+        return self._record.value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._record.timestamp
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return list(self._record.headers) or None
+
+
+class ListReader:
+    """Hands out one batch's messages in the order given, a chunk for each topic's run."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+
+    def place(self, request: BatchRequest) -> None:
+        self._ends = dict(request.inputs)
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        if self._messages:
+            for message in self._messages:
+                self._ends[TopicPartition(message.topic(), 0)] = message.offset() + 1
+            yield False, self._messages
+
+    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        return self._ends, {}
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]:
+        return ()
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {}
+
+
+class KeptStores:
+    def __init__(self, task: TaskId) -> None:
+        self.task = task
+        self.rows: dict[str, dict[bytes, bytes]] = {}
+
+    @property
+    def at(self) -> StoresAt:
+        return StoresAt(task=self.task, changelog={})
+
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        held = self.rows.get(store, {})
+        return [held.get(key) for key in keys]
+
+    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
+
+    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
+        for store, rows in writes.items():
+            held = self.rows.setdefault(store, {})
+            for key, row in rows.items():
+                if row is None:
+                    held.pop(key, None)
+                else:
+                    held[key] = row
+
+
+@dataclass
+class CollectingOutput:
+    sent: list[list[Any]] = field(default_factory=list)
+
+    def prepare(self) -> None: ...
+
+    def begin(self) -> None:
+        self.sent = []
+
+    def produce(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        partitions: Sequence[int] | None = None,
+        headers: Sequence[Any] | None = None,
+    ) -> None:
+        for at, key in enumerate(keys):
+            rows = [[n, _text(v)] for n, v in headers[at]] if headers and headers[at] else []
+            self.sent.append([topic, _text(key), _text(values[at]), timestamps[at], rows])
+
+    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def abort(self) -> None: ...
+
+
+class WorkerContext:
+    """Kept in the worker's process; ``address`` is a file that holds the batch."""
+
+    def __init__(self, address: str, handler: str, sources: Mapping[int, str]) -> None:
+        self._address = address
+        self.output = CollectingOutput()
+        self.continuity: dict[TopicPartition, int] = {}
+        self.unreadable = Unreadable(handler=OnUnreadable(handler), topic="dead-letters", expected=sources)
+        self.stores: dict[TaskId, KeptStores] = {}
+
+    def request(self) -> BatchRequest:
+        with open(self._address) as file:
+            return request_from_json(json.load(file)["request"])
+
+    def messages(self) -> list[Message]:
+        with open(self._address) as file:
+            rows = json.load(file)["messages"]
+        return [
+            Message(t, o, Record(_bytes(k), _bytes(v), ts, tuple((n, _bytes(h) or b"") for n, h in hs)))
+            for t, o, k, v, ts, hs in rows
+        ]
+
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, KeptStores]:
+        for run in runs:
+            self.stores.setdefault(run.task, KeptStores(run.task))
+        return self.stores
+
+    def membership(self) -> Membership:
+        return Membership(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        return {}
+
+    def reached(self, step: CommitStep, batch_id: int) -> None: ...
+
+
+def _context(address: str, step: str, handler: str, sources: Mapping[int, str]) -> WorkerContext:
+    place = sys.modules.setdefault("plan_harness_kept", ModuleType("kept"))  # outlives a task
+    kept: dict[tuple[str, str], WorkerContext] = place.__dict__.setdefault("by", {})
+    return kept.setdefault((address, step), WorkerContext(address, handler, sources))
+
+
+def source(address: str, spec: SourceSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        context = _context(address, "source", "fail", {})
+        yield from source_rows(ListReader(context.messages()), context.request(), spec)
+
+    return read
+
+
+def step(address: str, spec: StepSpec, handler: str, sources: Mapping[int, str]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = _context(address, f"step-{spec.number}", handler, sources)
+        if not spec.last:
+            yield from run_middle_step(batches, spec, context)
+            return
+        for report in run_last_step(batches, spec, context):
+            carried = json.loads(report.column("report")[0].as_py())
+            stores = [
+                [str(t), name, _text(k), _text(v)]
+                for t, held in context.stores.items()
+                for name, rows in held.rows.items()
+                for k, v in rows.items()
+            ]
+            carried["message"] = json.dumps({"said": carried["message"], "sent": context.output.sent, "stores": stores})
+            context.output.sent = []
+            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(carried)])], schema=report.schema)
+
+    return run
+
+
+class Program:
+    """A compiled program on one session; every topic has one partition."""
+
+    def __init__(
+        self, session: SparkSession, topology: Topology, folder: Any, *, handler: str = "fail", presum: bool = True,
+        default: Any = None,
+    ) -> None:  # fmt: skip
+        self.compiled: CompiledTopology = compile_topology(
+            session, topology, APPLICATION, presum=presum, default_key=default, default_value=default
+        )
+        self._address = str(folder / f"batch-{id(self)}")
+        expected = {
+            i: f"a key of {e.key.name} and a value of {e.value.name}"
+            for i, n in enumerate(topology.nodes)
+            if (e := self.compiled.compiler.edges.get(n)) is not None and e.value is not None
+        }
+        self.engine = BatchEngine(
+            session,
+            self.compiled,
+            f"thread-{id(self)}",
+            source(self._address, self.compiled.source),
+            [step(self._address, s, handler, expected) for s in self.compiled.steps],
+            limit_s=120,
+        )
+        self._parts = subtopologies(topology, APPLICATION)
+        self._internal = {t for part in self._parts for t in part.repartition_source_topics}
+        self._positions = {TopicPartition(t, 0): 0 for part in self._parts for t in part.source_topics}
+        self._batch = 0
+        self.outputs: dict[str, list[Record]] = {}
+        self.stores: dict[str, dict[bytes, bytes]] = {}
+        self.dropped = 0
+        self.skipped = 0
+
+    def pipe(self, records: Sequence[tuple[str, Record]]) -> BatchReport:
+        """The records in one batch, in this order, and whatever goes through repartition topics in batches after it."""
+        report = self._run(records)
+        while again := [(t, r) for t in sorted(self._internal) for r in self.outputs.pop(t, [])]:
+            report = self._run(again)
+        return report
+
+    def _run(self, records: Sequence[tuple[str, Record]]) -> BatchReport:
+        self._batch += 1
+        request = BatchRequest(
+            batch_id=self._batch,
+            inputs=dict(self._positions),
+            tasks=tuple(
+                TaskRun(task=TaskId(part.id, 0), directory="-", epoch="e") for part in self._parts if part.state_stores
+            ),
+            now_ms=1_000 * self._batch,
+        )
+        messages = []
+        for topic, record in records:
+            tp = TopicPartition(topic, 0)
+            headers = [[n, _text(h)] for n, h in record.headers]
+            messages.append([topic, self._positions[tp], _text(record.key), _text(record.value), record.timestamp, headers])
+            self._positions[tp] += 1
+        with open(self._address, "w") as file:
+            json.dump({"request": request_to_json(request), "messages": messages}, file)
+        report = self.engine.run()
+        carried = json.loads(report.message)
+        if report.outcome is not Outcome.COMMITTED:
+            raise AssertionError(f"{report.outcome}: {carried['said']}")
+        for topic, key, value, timestamp, headers in carried["sent"]:
+            record = Record(_bytes(key), _bytes(value), timestamp, tuple((n, _bytes(h) or b"") for n, h in headers))
+            self.outputs.setdefault(topic, []).append(record)
+        self.stores = {}
+        for _, name, key, value in carried["stores"]:
+            self.stores.setdefault(name, {})[_bytes(key) or b""] = _bytes(value) or b""
+        self.dropped += report.dropped
+        self.skipped += report.skipped
+        return report
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+__all__ = ["Program", "Record"]
