@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -91,6 +92,23 @@ def test_a_broker_that_was_killed_is_no_longer_shown_and_starts_again(tidemill: 
     os.kill(pid, signal.SIGKILL)
     assert tidemill("broker", "status").returncode == 1
     assert tidemill("broker", "start", "--port", port).returncode == 0
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_ctrl_c_while_it_starts_leaves_nothing_behind(environ: dict[str, str], tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = [str(Path(sys.executable).with_name("tidemill")), "broker", "start", "--port", str(free_port())]
+    with subprocess.Popen([*command, "--data", str(data)], env=environ, stderr=subprocess.PIPE, text=True) as starting:
+        deadline = time.monotonic() + 60
+        while not (data / "console.log").exists():  # the broker itself is being started
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        starting.send_signal(signal.SIGINT)
+        said = starting.communicate(timeout=30)[1]
+    assert starting.returncode == 130
+    assert "Traceback" not in said
+    assert [p.pid for p in psutil.process_iter(["cmdline"]) if str(data) in " ".join(p.info["cmdline"] or [])] == []
 
 
 def _one_sentence(done: subprocess.CompletedProcess[str]) -> str:

@@ -171,6 +171,14 @@ def test_the_proxy_of_the_environment_is_handed_to_java(tmp_path: Path, lock_fil
     assert "-Dhttps.proxyHost=proxy.example -Dhttps.proxyPort=3128" in (tmp_path / "runs").read_text()
 
 
+def test_ivy_settings_of_one_s_own_are_handed_to_ivy(
+    tmp_path: Path, lock_file: Path, environ: dict[str, str]
+) -> None:
+    _install(tmp_path / "jdk", _ivy(tmp_path))
+    fetch_bundle("things", environ=environ | {"TIDEMILL_IVY_SETTINGS": "/etc/ivy.xml"}, lock_file=lock_file)
+    assert " -settings /etc/ivy.xml " in (tmp_path / "runs").read_text()
+
+
 def test_a_bundle_that_the_lock_file_lacks_is_told_with_those_it_has() -> None:
     with pytest.raises(ValueError, match=r"no bundle 'brokers' .*broker, kafka-streams"):
         locked_jars("brokers", LOCK_FILE.read_text())
