@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from tidemill.assignment.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.invariants import violations
 from tidemill.assignment.model import (
     LONG_MAX,
     ApplicationState,
@@ -28,7 +29,6 @@ from tidemill.assignment.model import (
     RackStrategy,
 )
 from tidemill.assignment.threads import ThreadAssignment, assign_to_threads
-from tidemill.assignment.validation import first_fault
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership import leader_log
@@ -187,13 +187,12 @@ def _assigned(
         return config.fallback.assign(state), (leader_log.NO_LAGS,)
     try:
         assignment = config.assignor.assign(state)
-        fault = first_fault(state, assignment)
-        wrong = None if fault is None else f"{fault.kind.value}: {fault.message}"
+        found = violations(state, assignment)
     except Exception as error:  # a user's class: whatever it raises must not take the group down
-        wrong = f"{type(error).__name__}: {error}"
-    if wrong is None:
+        found = [f"{type(error).__name__}: {error}"]
+    if not found:
         return assignment, ()
-    return config.fallback.assign(state), (leader_log.invalid_answer(type(config.assignor).__name__, wrong),)
+    return config.fallback.assign(state), (leader_log.invalid_answer(type(config.assignor).__name__, found),)
 
 
 def _encoded(

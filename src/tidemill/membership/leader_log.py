@@ -6,13 +6,17 @@ shell adds time, level and thread. Sets of tasks are printed in the order in whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from tidemill.assignment.java_hash import hash_order, task_hash_2_7
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment
 from tidemill.ids import TaskId
+
+
+NAMED_VIOLATIONS = 5
+"""How many faults of an invalid answer are told; the others are only counted."""
 
 
 class LogLevel(Enum):
@@ -35,9 +39,11 @@ STABLE = LogLine("Finished stable assignment of tasks, no followup rebalances re
 UNSTABLE = LogLine("Finished unstable assignment of tasks, a followup rebalance will be scheduled.")
 
 
-def invalid_answer(assignor: str, wrong: str) -> LogLine:
+def invalid_answer(assignor: str, violations: Sequence[str]) -> LogLine:
+    named = "; ".join(violations[:NAMED_VIOLATIONS])
+    more = f"; and {len(violations) - NAMED_VIOLATIONS} more" if len(violations) > NAMED_VIOLATIONS else ""
     return LogLine(
-        f"The answer of {assignor} is refused ({wrong}); the previous assignment is returned to clients and another "
+        f"The answer of {assignor} is refused ({named}{more}); the previous assignment is returned to clients and another "
         "rebalance will try again.",
         LogLevel.ERROR,
     )

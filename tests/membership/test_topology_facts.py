@@ -1,0 +1,74 @@
+"""What the leader knows of a built topology is what recorded topologies say of the same program."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.membership.replay_e2e import facts_of
+from tidemill.membership.topology_facts import topology_facts
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+def _recorded():
+    with gzip.open(VECTORS / "topologies.jsonl.gz", "rt", encoding="utf-8") as file:
+        found = [json.loads(line) for line in file]
+    with open(VECTORS / "topologies_of_e2e.jsonl", encoding="utf-8") as file:
+        found += [json.loads(line) for line in file]
+    return {topology["id"]: topology for topology in found}
+
+
+RECORDED = _recorded()
+
+
+def wordcount_demo(b):
+    words = b.stream("streams-plaintext-input").flat_map_values(lambda v: v)
+    words.group_by(lambda k, v: v).count().to_stream().to("streams-wordcount-output", key=Serdes.string(), value=Serdes.long())
+
+
+def group_by_key_count(b):
+    b.stream("in").group_by_key().count().to_stream().to("out")
+
+
+def repartition_named_4(b):
+    b.stream("in").repartition(name="my-rep", partitions=4).to("out")
+
+
+def pipe(b):
+    b.stream("streams-plaintext-input").to("streams-pipe-output")
+
+
+@pytest.mark.parametrize("program", [wordcount_demo, group_by_key_count, pipe])
+def test_facts_of_a_built_topology_are_those_recorded_of_kafkas(program):
+    builder = StreamsBuilder()
+    program(builder)
+    facts = topology_facts(builder.build(optimization="all"), "app")
+    recorded = facts_of(RECORDED[f"{program.__name__}/all"])
+    assert facts == recorded
+    assert facts.source_topics == {topic for part in recorded.subtopologies for topic in part.source_topics}
+
+
+def test_the_programs_own_number_of_partitions_is_enforced():
+    builder = StreamsBuilder()
+    repartition_named_4(builder)
+    (topic,) = topology_facts(builder.build(), "app").internal_topics.values()
+    assert (topic.name, topic.enforced_partitions, topic.is_repartition) == ("app-my-rep-repartition", 4, True)
+
+
+def test_topic_defaults_reach_internal_topics():
+    builder = StreamsBuilder()
+    group_by_key_count(builder)
+    (topic,) = topology_facts(builder.build(), "app", topic_defaults={"min.insync.replicas": "2"}).internal_topics.values()
+    assert topic.settings == {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "min.insync.replicas": "2"}
+
+
+def test_a_source_by_pattern_reads_the_topics_whose_whole_name_matches():
+    builder = StreamsBuilder()
+    builder.stream(re.compile("orders-[a-z]+")).to("out")
+    facts = topology_facts(builder.build(), "app", topics_on_broker=["orders-eu", "orders-1", "my-orders-eu", "orders-us"])
+    assert facts.subtopologies[0].source_topics == {"orders-eu", "orders-us"}
+    assert topology_facts(builder.build(), "app").subtopologies == ()
