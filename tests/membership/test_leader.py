@@ -324,7 +324,11 @@ class _TwiceActive:
 
 @pytest.mark.parametrize(
     ("assignor", "wrong"),
-    [(_Raises(), "ZeroDivisionError: user code"), (_TwiceActive(), "task 0_0 is active on 2 clients"), (_TwiceActive(), "; and 1 more)")],
+    [
+        (_Raises(), "ZeroDivisionError: user code"),
+        (_TwiceActive(), "task 0_0 is active on 2 clients"),
+        (_TwiceActive(), "; and 1 more)"),
+    ],
 )
 def test_an_invalid_answer_of_a_users_assignor_is_refused_and_the_previous_assignment_kept(assignor, wrong):
     first = lead({"a": said(P1), "b": said(P2)})

@@ -14,7 +14,6 @@ from tidemill.assignment.java_hash import hash_order, task_hash_2_7
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment
 from tidemill.ids import TaskId
 
-
 NAMED_VIOLATIONS = 5
 """How many faults of an invalid answer are told; the others are only counted."""
 
