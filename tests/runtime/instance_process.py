@@ -1,0 +1,194 @@
+"""An application's instances as processes, for tests that kill them: starting, asking, killing, freezing, waiting.
+
+Every wait has a generous limit, since the machine may be busy; what fails says what the instance's log ends with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import wordcount_instance
+
+LIMIT_S = 240.0
+
+
+def until(claim: Callable[[], bool], limit_s: float = LIMIT_S, pause_s: float = 0.05) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not claim():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause_s)
+    return True
+
+
+class InstanceProcess:
+    """One process id's state directory, and the process that runs on it now; ``start`` again after a kill."""
+
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap_servers: str,
+        application_id: str,
+        *,
+        program: str = "wordcount",
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.state_dir = folder / "state"
+        self.orders = folder / "orders"
+        self.orders.mkdir(parents=True)
+        self.log_file = folder / "log"
+        self._process: subprocess.Popen[str] | None = None
+        self._asked = {
+            "program": program,
+            "input": f"{application_id}-input",
+            "output": f"{application_id}-output",
+            "orders": str(self.orders),
+            "settings": {
+                "application.id": application_id,
+                "bootstrap.servers": bootstrap_servers,
+                "state.dir": str(self.state_dir),
+                "session.timeout.ms": 3_000,
+                "heartbeat.interval.ms": 500,
+                **(settings or {}),
+            },
+        }
+
+    # --- running ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        command = [sys.executable, wordcount_instance.__file__, json.dumps(self._asked)]
+        with self.log_file.open("a") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None
+        return self._process
+
+    def ask(self, question: str) -> dict[str, Any]:
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(question + "\n")
+        stdin.flush()
+        answer = stdout.readline()
+        assert answer, f"the instance has ended with {self.process.poll()}: {self.log_end()}"
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def look(self) -> dict[str, Any]:
+        return self.ask("look")
+
+    def wait(self, claim: Callable[[dict[str, Any]], bool], what: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
+        """How it stands when ``claim`` is true of it."""
+        seen: dict[str, Any] = {}
+
+        def look() -> bool:
+            seen.update(self.look())
+            return claim(seen)
+
+        assert until(look, limit_s), f"not {what} after {limit_s:.0f} s: {seen}; log: {self.log_end()}"
+        return seen
+
+    def wait_running(self, limit_s: float = LIMIT_S) -> dict[str, Any]:
+        return self.wait(lambda at: at["state"] == "RUNNING", "running", limit_s)
+
+    def close(self) -> int:
+        """An orderly end; the exit code."""
+        assert self.ask("close")["closed"], self.log_end()
+        return self.process.wait(LIMIT_S)
+
+    def wait_ended(self, limit_s: float = LIMIT_S) -> int:
+        return self.process.wait(limit_s)
+
+    # --- breaking --------------------------------------------------------------------------------------------------
+
+    def tree(self) -> list[psutil.Process]:
+        """The driver and everything below it, parents first."""
+        driver = psutil.Process(self.process.pid)
+        return [driver, *driver.children(recursive=True)]
+
+    def jvm(self) -> psutil.Process | None:
+        found = [process for process in psutil.Process(self.process.pid).children() if process.name() == "java"]
+        return found[0] if found else None
+
+    def order(self, step: str, at: str, number: signal.Signals, *targets: int | str) -> Path:
+        """The worker of ``step`` sends this signal to these pids (or ``self``) when it next reaches ``at``; the file is gone
+        when it is about to."""
+        path = self.orders / f"{step}.{at}"
+        draft = self.orders / "draft"
+        draft.write_text(" ".join(map(str, (int(number), *targets))))
+        draft.rename(path)
+        return path
+
+    def kill_driver(self) -> None:
+        self.process.kill()
+        self._reap()
+
+    def kill_jvm(self) -> None:
+        """The driver says that it can't go on and ends by itself."""
+        jvm = self.jvm()
+        if jvm is None:
+            self.kill_driver()
+            return
+        jvm.kill()
+        self._reap()
+        assert self.process.returncode in (1, 2), f"{self.process.returncode}: {self.log_end()}"
+
+    def kill_tree(self) -> None:
+        _signal(self.tree(), signal.SIGKILL)
+        self._reap()
+
+    def freeze(self) -> list[psutil.Process]:
+        frozen = self.tree()
+        _signal(frozen, signal.SIGSTOP)
+        return frozen
+
+    def end(self) -> None:
+        """However it stands, nothing of it is left."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            _signal(self.tree(), signal.SIGKILL)
+        self._reap()
+
+    def _reap(self) -> None:
+        self.process.wait(LIMIT_S)
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+    # --- its log ---------------------------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def log_end(self) -> str:
+        return self.log[-3000:]
+
+    def events(self, name: str) -> list[dict[str, str]]:
+        """The fields of each log line of this event."""
+        lines = [line for line in self.log.splitlines() if f"event={name} " in line + " "]
+        return [dict(re.findall(r"([\w.]+)=('[^']*'|\"[^\"]*\"|\{[^}]*\}|\[[^\]]*\]|\S*)", line)) for line in lines]
+
+
+def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)

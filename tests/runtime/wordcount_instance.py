@@ -1,0 +1,99 @@
+"""One instance of an application in a process of its own, to be killed or frozen by the tests.
+
+Arguments: the program's name and the settings as JSON. Answers each line of its standard input with one line of JSON: ``look``
+says how it stands, ``close`` closes it. Ends, with everything it started, when its standard input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+
+from pyspark.sql import functions as F
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import TidemillError
+from tidemill.runtime.application import KafkaStreams, State
+from tidemill.runtime.worker import Fault
+
+
+def wordcount(input_topic: str, output_topic: str) -> StreamsBuilder:
+    """The program of the demo."""
+    builder = StreamsBuilder()
+    lines = builder.stream(input_topic, key=Serdes.string(), value=Serdes.string())
+    words = lines.flat_map_values(lambda v: F.filter(F.split(F.lower(v), r"\W+"), lambda w: w != ""))
+    counts = words.group_by(lambda k, v: v).count(store="counts-store")
+    counts.to_stream().to(output_topic, value=Serdes.long())
+    return builder
+
+
+def hanging(input_topic: str, output_topic: str) -> StreamsBuilder:
+    """Passes lines on, but a line of "hang <file>" keeps its worker busy for ever, unless that file is there already."""
+    builder = StreamsBuilder()
+
+    def look(_key: str | None, value: str) -> None:
+        if value.startswith("hang "):
+            try:
+                os.close(os.open(value.removeprefix("hang "), os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            while True:
+                time.sleep(1)
+
+    lines = builder.stream(input_topic, key=Serdes.string(), value=Serdes.string())
+    lines.peek(look).to(output_topic)
+    return builder
+
+
+PROGRAMS = {"wordcount": wordcount, "hanging": hanging}
+
+
+def look(streams: KafkaStreams) -> dict[str, object]:
+    return {
+        "state": streams.state.value,
+        "workers": [thread.engine.worker_pids if thread.engine else {} for thread in streams.threads],
+        "tasks": sorted(str(task) for thread in streams.threads for task in thread.tasks),
+        "batches": sum(thread.metrics.batches for thread in streams.threads),
+        "records_in": sum(thread.metrics.records_in for thread in streams.threads),
+        "restored": sum(thread.metrics.records_restored for thread in streams.threads),
+        "lost": sum(thread.metrics.lost for thread in streams.threads),
+        "skipped": sum(thread.metrics.skipped for thread in streams.threads),
+        "dropped": sum(thread.metrics.dropped for thread in streams.threads),
+    }
+
+
+def main() -> int:
+    asked = json.loads(sys.argv[1])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("kafka").setLevel(logging.WARNING)
+    builder = PROGRAMS[asked["program"]](asked["input"], asked["output"])
+    streams = KafkaStreams(builder, asked["settings"], fault=Fault(folder=asked["orders"]))
+    threading.Thread(target=_obey, args=(streams,), daemon=True).start()
+    try:
+        streams.start()
+    except TidemillError as error:
+        sys.stderr.write(f"tidemill: {type(error).__name__}: {error}\n")
+        return 2
+    while streams.state not in (State.ERROR, State.NOT_RUNNING):
+        time.sleep(0.05)
+    if streams.state is State.ERROR:
+        sys.stderr.write(f"tidemill: {type(streams.error).__name__}: {streams.error}\n")
+        return 1
+    return 0
+
+
+def _obey(streams: KafkaStreams) -> None:
+    for line in sys.stdin:
+        if line.strip() == "look":
+            print(json.dumps(look(streams)), flush=True)
+        else:
+            print(json.dumps({"closed": streams.close(60)}), flush=True)
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
