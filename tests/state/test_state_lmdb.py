@@ -320,6 +320,8 @@ def test_a_power_cut_with_unsynced_writes_wipes_the_state(directory: Path) -> No
     state = TaskState.open(directory, STORES, boot_id="first")
     apply_batch(state, 1)
     state.close(clean=False)
+    with pytest.raises(StateError, match="when the machine went down"):
+        TaskState.open_to_read(directory, boot_id="second")
     state = TaskState.open(directory, STORES, boot_id="second")
     assert state.opened_after is Shutdown.LOST_POWER
     assert batch_found(state) == 0

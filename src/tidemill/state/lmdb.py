@@ -98,13 +98,17 @@ class TaskState:
         return state
 
     @classmethod
-    def open_to_read(cls, directory: Path, stores: Sequence[str] | None = None) -> TaskState:
+    def open_to_read(cls, directory: Path, stores: Sequence[str] | None = None, *, boot_id: str | None = None) -> TaskState:
         """Open for reading, beside an owner in this or another process; ``stores`` None: all that are there.
 
-        Raises StateError if there is no state yet. A wiped and restored state is followed.
+        Raises StateError if there is no state yet, or none that can be believed. A wiped and restored state is followed.
         """
-        boot_id = current_boot_id()
+        boot_id = boot_id or current_boot_id()
         opened_after = last_shutdown(directory, boot_id)
+        if opened_after is Shutdown.LOST_POWER:
+            raise StateError(
+                f"{directory} was in use when the machine went down and may be damaged: its next owner wipes and restores it"
+            )
         environment = open_environment(directory, read_only=True, map_size=0)
         try:
             if stores is None:
@@ -183,6 +187,11 @@ class TaskState:
             for store, partition in changelogs.items()
             if store in self._databases
         }
+
+    def entries(self, store: str) -> int:
+        """How many keys the store has."""
+        with self._read(self._database(store)) as (transaction, (handle,)):
+            return transaction.stat(handle)["entries"]
 
     def claim(self, epoch: str) -> Positions:
         with self._write(_META) as (transaction, (meta_db,)):

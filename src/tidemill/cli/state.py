@@ -1,0 +1,133 @@
+"""`tidemill state`: what lies in a state directory, beside a running instance or without one.
+
+Decides how it is shown; it only reads. Any of `state.dir`, an application's directory in it or a task's directory is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.errors import EnvironmentProblem, StateError
+from tidemill.ids import TaskId
+from tidemill.state import checkpoint
+from tidemill.state.directory import StateDirectory
+from tidemill.state.durability import Shutdown
+
+app = typer.Typer(help="Look into a state directory.", no_args_is_help=True)
+
+StateDir = Annotated[Path, typer.Argument(help="state.dir, an application's directory in it, or a task's.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_LEFT = {Shutdown.CLEAN: "clean", Shutdown.CRASHED: "in use, or crashed"}
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskReport:
+    """What a task's directory holds: as JSON and as a checkpoint, or why it can't be read."""
+
+    path: Path
+    shown: dict[str, Any]
+    checkpoint: str
+    problem: StateError | None
+
+
+@app.command()
+def ls(state_dir: StateDir, as_json: AsJson = False) -> None:
+    """List tasks: stores, entries, next changelog offsets, the tasks' size, and how they were left.
+
+    The exit code is 1 if the state of a task can't be read.
+    """
+    reports = _reports(state_dir)
+    if as_json:
+        typer.echo(json.dumps([report.shown for report in reports], indent=2))
+    else:
+        typer.echo(_table(reports))
+    if any(report.problem for report in reports):
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(state_dir: StateDir, as_json: AsJson = False) -> None:
+    """Print each task's positions as Kafka's `.checkpoint` has them: the offset of the last record applied, per changelog.
+
+    Several tasks are headed by their paths. --json adds owner, stores and input positions.
+    """
+    reports = _reports(state_dir)
+    for report in reports:
+        if report.problem is not None:
+            raise report.problem
+    if as_json:
+        typer.echo(json.dumps([report.shown for report in reports], indent=2))
+        return
+    for report in reports:
+        typer.echo(f"{report.path}:\n{report.checkpoint}" if len(reports) > 1 else report.checkpoint, nl=False)
+
+
+def _table(reports: list[_TaskReport]) -> str:
+    """A line for each store: columns as wide as they need, so that a pipe gets whole lines."""
+    rows = [("application", "task", "store", "entries", "next offset", "in use", "left")]
+    for report in reports:
+        task = (report.shown["application"], report.shown["task"])
+        if report.problem is not None:
+            rows.append((*task, "", "", "", "", str(report.problem)))
+        for store, held in report.shown.get("stores", {}).items():
+            offset = "-" if held["next_offset"] is None else str(held["next_offset"])
+            in_use = f"{report.shown['bytes_in_use'] >> 10:,} KiB"
+            rows.append((*task, store, f"{held['entries']:,}", offset, in_use, report.shown["left"]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _reports(path: Path) -> list[_TaskReport]:
+    """All tasks under `path`. Raises EnvironmentProblem if there are none."""
+    reports = [_report(directory, task) for directory, tasks in _directories(path.resolve()) for task in tasks]
+    if not reports:
+        raise EnvironmentProblem(
+            f"no task's state in {path}: expected a state.dir, an application's directory in it, which has one directory per "
+            "task (1_0, ...), or one of these"
+        )
+    return reports
+
+
+def _report(directory: StateDirectory, task: TaskId) -> _TaskReport:
+    from tidemill.state.lmdb import TaskState
+
+    path = directory.task_path(task)
+    shown: dict[str, Any] = {"application": directory.path.name, "task": str(task), "path": str(path)}
+    try:
+        state = TaskState.open_to_read(path)
+    except StateError as problem:
+        return _TaskReport(path, shown | {"problem": str(problem)}, "", problem)
+    try:
+        positions = state.positions()
+        shown["stores"] = {
+            store: {"entries": state.entries(store), "next_offset": positions.changelog.get(store)} for store in state.stores
+        }
+        shown["inputs"] = {str(partition): offset for partition, offset in sorted(positions.inputs.items())}
+        shown["owner"] = positions.epoch
+        shown["bytes_in_use"] = state.size()[1]
+        shown["left"] = _LEFT[state.opened_after]
+        return _TaskReport(path, shown, checkpoint.render(state.checkpoint()), None)
+    finally:
+        state.close(clean=False)
+
+
+def _directories(path: Path) -> Iterator[tuple[StateDirectory, list[TaskId]]]:
+    """Applications' directories with the tasks in each that are asked for."""
+    of_a_task = StateDirectory(path.parent.parent, path.parent.name)
+    asked = [task for task in of_a_task.tasks() if of_a_task.task_path(task) == path]
+    of_an_application = StateDirectory(path.parent, path.name)
+    if asked:
+        yield of_a_task, asked
+    elif tasks := of_an_application.tasks():
+        yield of_an_application, tasks
+    elif path.is_dir():
+        for entry in sorted(path.iterdir()):
+            directory = StateDirectory(path, entry.name)
+            yield directory, directory.tasks()
