@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: one Kafka broker for the whole session, and private ones for tests that kill."""
+"""Fixtures that all tests share: a Kafka broker and a Spark session for the whole run, private brokers for tests that kill."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from contextlib import ExitStack
 from itertools import count
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.java import find_java
+from tidemill.spark.session import open_session
 
 _numbers = count(1)
 
@@ -40,3 +43,13 @@ def private_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
 def unique_name() -> Callable[[str], str]:
     """Names for topics, groups and applications that no other test on the session's broker uses."""
     return lambda stem: f"{stem}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The run's session, with room for three stream threads. A process can have one at a time: take no other."""
+    handle = open_session(
+        java=find_java(os.environ).path, application_id="tests", threads=3, settings={}, heap="768m", start_limit_s=240
+    )
+    yield handle.session
+    handle.close()

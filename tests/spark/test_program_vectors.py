@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder
-from tidemill.kafka.java import find_java
-from tidemill.spark.session import open_session
 
 pytestmark = pytest.mark.spark
 
@@ -150,13 +148,9 @@ PROGRAMS: tuple[Callable[[StreamsBuilder], None], ...] = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    handle = open_session(
-        java=find_java(os.environ).path, application_id="programs", threads=1, settings={}, heap="768m", start_limit_s=180
-    )
-    yield handle.session
-    handle.close()
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    return spark
 
 
 def cases(program: str) -> list[dict[str, Any]]:
