@@ -13,7 +13,7 @@ from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.last_step import run_last_step
 from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, SCHEMA
-from tidemill.spark.step_spec import NodeSpec, SinkSpec, StepSpec, StoreSpec
+from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import (
     BatchReport,
@@ -69,7 +69,7 @@ def count_spec(operation: Operation | None = None, value_serde: Any = None) -> S
             )
         },
         mixed=True,
-        sources={0: ("in",)},
+        sources={0: Origin(subtopology=0, topics=("in",))},
     )
 
 

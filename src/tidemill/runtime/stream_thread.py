@@ -300,6 +300,8 @@ class StreamThread(threading.Thread):
                 log.warning("event=state-note task=%s note=%r", at.task, at.note)
         if report.outcome is Outcome.STOPPED:
             raise StopError(report.message)
+        if report.skipped:
+            log.warning("event=records-skipped thread=%s count=%d reason=%r", self.name, report.skipped, report.message)
         if report.outcome is Outcome.FENCED:
             log.warning("event=fenced thread=%s reason=%r", self.name, report.message)
             self._forget(report)

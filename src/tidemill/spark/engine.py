@@ -19,7 +19,7 @@ import psutil
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from tidemill.errors import BatchLostError, StopError
+from tidemill.errors import BatchLostError, ConfigError, RecordError, StopError
 from tidemill.spark.compile import ArrowStep
 from tidemill.spark.plan import CompiledTopology
 from tidemill.task.batch import BatchReport, report_from_json
@@ -28,6 +28,8 @@ log = logging.getLogger("tidemill.engine")
 
 _WORKER_KEY = "TIDEMILL_WORKER"
 _DEATH_LIMIT_S = 5.0
+_FINAL = tuple(f"{kind.__module__}.{kind.__qualname__}: " for kind in (StopError, RecordError, ConfigError))
+"""How Spark's text of a failed task begins where running the batch again would fail again."""
 _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""
 
@@ -108,7 +110,7 @@ class BatchEngine:
 
         Raises:
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
-            StopError: the JVM is gone.
+            StopError: the JVM is gone, or a step says that going on is impossible.
         """
         with self._watched():
             try:
@@ -117,7 +119,10 @@ class BatchEngine:
                     raise BatchLostError(f"the last step gave {len(collected)} reports, expected one")
                 return report_from_json(str(collected[0].getUTF8String(0).toString()))
             except Py4JJavaError as problem:
-                raise BatchLostError(f"the Spark task failed: {_first_line(problem)}") from problem
+                reason = _first_line(problem)
+                if reason.startswith(_FINAL):
+                    raise StopError(reason.partition(": ")[2]) from problem
+                raise BatchLostError(f"the Spark task failed: {reason}") from problem
             except (Py4JNetworkError, Py4JError, OSError) as problem:
                 raise StopError("the Spark JVM is gone: the instance can't go on; start it again") from problem
 

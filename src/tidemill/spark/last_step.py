@@ -172,6 +172,7 @@ class _Batch:
     pending: dict[str, list[Records]] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     skipped: int = 0
+    note: str = ""
     out: int = 0
     _mark: float = field(default_factory=time.perf_counter)
 
@@ -250,6 +251,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     return BatchReport(
         batch_id=request.batch_id,
         outcome=Outcome.COMMITTED,
+        message=batch.note,
         ends=marker.ends,
         changelog_ends=marker.changelog_ends,
         high_watermarks=marker.high_watermarks,
@@ -328,8 +330,8 @@ def _run_nodes(batch: _Batch) -> None:
     spec, tables = batch.spec, batch.gathered.tables
     bad = tables.pop(UNREADABLE, None)
     if bad is not None:
-        aside = unreadable_records(bad, spec.sources, batch.context.unreadable)
-        batch.skipped += bad.num_rows
+        first, aside = unreadable_records(bad, spec.sources, batch.context.unreadable)
+        batch.skipped, batch.note = bad.num_rows, f"{bad.num_rows} records can't be read, the first: {first}"
         if aside is not None:
             topic, found = aside
             batch.pending.setdefault(topic, []).append(found)

@@ -17,8 +17,8 @@ from tidemill.spark.compile import ArrowStep, Compiler, Edge
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.rows import Tags
 from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_in_python, stages
-from tidemill.spark.step_spec import NodeSpec, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
-from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
+from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
+from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import Count, ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
 
 
@@ -95,9 +95,10 @@ def _source_spec(topology: Topology, application_id: str, compiler: Compiler) ->
 
 def _step_spec(topology: Topology, application_id: str, plan: Stages, compiler: Compiler, number: int) -> StepSpec:
     tags = compiler.tags
-    number_of = {name: sub.id for sub in subtopologies(topology, application_id) for name in sub.nodes}
+    parts = {name: sub for sub in subtopologies(topology, application_id) for name in sub.nodes}
+    number_of = {name: sub.id for name, sub in parts.items()}
     nodes = {
-        tags.arrived(name): _node_spec(topology, plan, compiler, name, number_of[name])
+        tags.arrived(name): _node_spec(topology, plan, compiler, name, parts[name])
         for name in parents_first(topology)
         if runs_in_python(topology, name) and plan.step_of[name] == number
     }
@@ -115,21 +116,23 @@ def _step_spec(topology: Topology, application_id: str, plan: Stages, compiler: 
         stores=_store_specs(topology, application_id, compiler, number_of),
         mixed=number in compiler.mixing_layers,
         sources={
-            tags.index(name): tuple(broker_topic(topology, application_id, t) for t in node.topics)
+            tags.index(name): Origin(
+                subtopology=number_of[name], topics=tuple(broker_topic(topology, application_id, t) for t in node.topics)
+            )
             for name, node in topology.nodes.items()
             if isinstance(node, SourceNode)
         },
     )
 
 
-def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, subtopology: int) -> NodeSpec:
+def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, part: Subtopology) -> NodeSpec:
     node = topology.nodes[name]
     assert isinstance(node, ProcessorNode)
     entry, leaving = compiler.edges[name + "|in"], compiler.edges[name]
     outer = outer_targets(topology, plan, name)
     return NodeSpec(
         name=name,
-        subtopology=subtopology,
+        subtopology=part.id,
         operation=node.operation,
         key_serde=entry.key,
         value_serde=entry.value,
@@ -137,6 +140,7 @@ def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, 
         out_value_serde=leaving.value,
         inline=inline_targets(topology, plan, name),
         tag=compiler.tags.leaving(name) if outer else None,
+        topics=tuple(sorted(part.source_topics)),
     )
 
 

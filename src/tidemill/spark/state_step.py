@@ -259,7 +259,7 @@ def _user_error(node: NodeSpec, task: TaskId, records: Records, at: int, problem
     return RecordError(
         f"the function of {node.name} failed: {what}",
         task=str(task),
-        topic=node.name,
+        topic="|".join(node.topics) or node.name,
         partition=task.partition,
         offset=-1 if offset is None else offset,
     )

@@ -57,6 +57,8 @@ class NodeSpec:
     out_value_serde: Any
     inline: tuple[str, ...]
     tag: int | None
+    topics: tuple[str, ...] = ()
+    """Where its sub-topology's records come from, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,14 @@ class StoreSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a source node's records come from, for messages about those that are unreadable."""
+
+    subtopology: int
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
     """One Python step: its nodes by the tag that rows arrive with, parents before children."""
 
@@ -86,5 +96,5 @@ class StepSpec:
     stores: Mapping[str, StoreSpec]
     mixed: bool = False
     """The layer before this step sums rows, and so mixes the others."""
-    sources: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Index of a source node -> its topics, for messages about unreadable records."""
+    sources: Mapping[int, Origin] = field(default_factory=dict)
+    """By index of the source node."""

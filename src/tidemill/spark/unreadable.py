@@ -13,9 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.errors import StopError
+from tidemill.errors import RecordError
+from tidemill.ids import TaskId
 from tidemill.spark.records import Headers, Records
 from tidemill.spark.rows import topic_index
+from tidemill.spark.step_spec import Origin
 
 
 class OnUnreadable(Enum):
@@ -34,32 +36,43 @@ class Unreadable:
 
 
 def unreadable_records(
-    table: pa.Table, sources: Mapping[int, tuple[str, ...]], policy: Unreadable
-) -> tuple[str, Records] | None:
-    """(topic, records to put aside), or None when they are passed over.
+    table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable
+) -> tuple[RecordError, tuple[str, Records] | None]:
+    """What is wrong with the first one, and (topic, records to put aside) unless they are passed over.
 
     Raises:
-        StopError: the handler is FAIL; names topic, partition, offset and reason.
+        RecordError: the handler is FAIL.
     """
     rows: list[dict[str, Any]] = table.select(["part", "off", "seq", "ts", "headers", "key", "value", "n"]).to_pylist()
+    first = _error(min(rows, key=lambda row: (row["off"], row["part"])), sources, policy)
     if policy.handler is OnUnreadable.FAIL:
-        first = rows[0]
-        topic = sources[first["n"]][topic_index(first["seq"])]
-        raise StopError(
-            f"{topic}-{first['part']} at offset {first['off']}: {_reason(first, policy)}. "
-            "Correct the serde, or set deserialization.exception.handler to continue or dead-letter"
-        )
+        raise first
     if policy.handler is OnUnreadable.CONTINUE:
-        return None
+        return first, None
     assert policy.topic is not None
-    return policy.topic, Records(
+    return first, (policy.topic, _set_aside(rows, sources, policy))
+
+
+def _error(row: Mapping[str, Any], sources: Mapping[int, Origin], policy: Unreadable) -> RecordError:
+    origin = sources[row["n"]]
+    return RecordError(
+        f"{_reason(row, policy)}. Correct the serde, or set deserialization.exception.handler to continue or dead-letter",
+        task=str(TaskId(origin.subtopology, row["part"])),
+        topic=origin.topics[topic_index(row["seq"])],
+        partition=row["part"],
+        offset=row["off"],
+    )
+
+
+def _set_aside(rows: list[dict[str, Any]], sources: Mapping[int, Origin], policy: Unreadable) -> Records:
+    return Records(
         parts=[row["part"] for row in rows],
         keys=[row["key"] for row in rows],
         values=[row["value"] for row in rows],
         timestamps=[row["ts"] for row in rows],
         offsets=[row["off"] for row in rows],
         sequences=[row["seq"] for row in rows],
-        headers=[_headers(row, sources[row["n"]][topic_index(row["seq"])], policy) for row in rows],
+        headers=[_headers(row, sources[row["n"]].topics[topic_index(row["seq"])], policy) for row in rows],
     )
 
 
