@@ -9,7 +9,7 @@ a tree over the destinations gives the next one that could take a task, which an
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 from tidemill.assignment.load_tree import LoadTree
@@ -46,7 +46,7 @@ def _balance(
     destinations: Destinations,
     move: Callable[[int, int, int], None],
 ) -> None:
-    regions = _Regions(placement, destinations)
+    regions = Regions(placement, destinations)
     if not any(regions.first_below(source, 0) is not None for source in range(len(placement.clients))):
         return
     tasks = tasks_by_client()
@@ -70,11 +70,12 @@ def _balance(
                 at = regions.first_below(source, at + 1)
 
 
-class _Regions:
+class Regions:
     """The destinations of each source with the load that one more task would give them, in a tree per region."""
 
     def __init__(self, placement: Placement, destinations: Destinations) -> None:
         self._count, self._capacity = placement.count, placement.capacity
+        self._destinations = destinations
         trees: dict[int, LoadTree[float]] = {}
         self._places: list[list[tuple[LoadTree[float], int]]] = [[] for _ in placement.clients]
         for region in destinations:
@@ -88,6 +89,16 @@ class _Regions:
         """The first place of the source's region, from ``start``, whose client should take a task of the source."""
         limit = (self._count[source] - 1) / self._capacity[source]
         return self._tree_of[source].first_at_most(limit, start)
+
+    def takers(self, source: int) -> Iterator[int]:
+        """The clients that should take a task of the source, the least loaded first; updates end the iteration."""
+        tried: list[tuple[int, int]] = []
+        while (at := self._tree_of[source].least_outside(tried)) is not None:
+            client = self._destinations[source][at]
+            if not self.should_move(source, client):
+                return
+            yield client
+            tried.append((at, at + 1))
 
     def should_move(self, source: int, destination: int) -> bool:
         return self._load_with_one_more(destination) <= (self._count[source] - 1) / self._capacity[source]

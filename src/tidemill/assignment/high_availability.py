@@ -31,7 +31,7 @@ from tidemill.assignment.rules import Rule
 from tidemill.assignment.standby import Shortfall, StandbyPlacing
 from tidemill.assignment.stateless import least_active_clients
 from tidemill.assignment.tags import standby_placing
-from tidemill.assignment.trace import Trace
+from tidemill.assignment.trace import ActiveStages, StandbyStages, Trace
 from tidemill.ids import ProcessId, TaskId
 
 DEFAULT_COSTS = rack.RackCosts(traffic=10, non_overlap=1)
@@ -82,7 +82,7 @@ class HighAvailabilityTaskAssignor:
         return assignment_of(trace)
 
 
-def place_actives(state: ApplicationState, placement: Placement) -> list[tuple[Rule, list[int]]]:
+def place_actives(state: ApplicationState, placement: Placement) -> ActiveStages:
     """The balanced target of the stateful tasks, with what each stage made of it."""
     clients = len(placement.clients)
     for task in range(len(placement.tasks)):
@@ -100,9 +100,7 @@ def place_actives(state: ApplicationState, placement: Placement) -> list[tuple[R
     return stages
 
 
-def place_standbys(
-    state: ApplicationState, placement: Placement
-) -> tuple[list[tuple[Rule, list[list[int]]]], list[Shortfall]]:
+def place_standbys(state: ApplicationState, placement: Placement) -> tuple[StandbyStages, list[Shortfall]]:
     """The target of the standby tasks, with what each stage made of it, and which tasks got too few."""
     if state.config.num_standby_replicas == 0:
         return [], []

@@ -86,6 +86,11 @@ class Lags:
     def lag(self, task: int, client: int) -> int:
         return self._by_client[client].get(self._tasks[task], self.end[task])
 
+    def to_restore(self, task: int, client: int) -> int:
+        """0 = nothing (caught up), 1 = some of the state, 2 = all of it."""
+        lag = self.lag(task, client)
+        return 0 if is_caught_up(lag, self._acceptable) else 2 if lag == self.end[task] else 1
+
     def least(self, task: int) -> int:
         """The lag of the most caught-up client: -3 sorts below -2, and that below 0."""
         return self._least[task]
@@ -93,6 +98,14 @@ class Lags:
     def is_caught_up(self, task: int, client: int) -> bool:
         lag = self._by_client[client].get(self._tasks[task], self.end[task])
         return is_caught_up(lag, self._acceptable)
+
+    def reported(self, task: int) -> Sequence[tuple[int, int]]:
+        """(lag, client) of the clients whose lag is not the end offset, in client order."""
+        return self._reported[task]
+
+    def end_is_caught_up(self, task: int) -> bool:
+        """Whether even a client without state counts as caught up."""
+        return self._end_is_caught_up[task]
 
     def caught_up_count(self, task: int) -> int:
         acceptable = self._acceptable

@@ -9,18 +9,21 @@ swapping with a standby costs none of it. Where the target comes from is left to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
 from tidemill.assignment.java_queue import JavaPriorityQueue
 from tidemill.assignment.lag import Lags
+from tidemill.assignment.model import LATEST_OFFSET
 from tidemill.assignment.placement import Placement
 
 
 class Kept(Enum):
     """Which client has the task until its target is caught up."""
 
+    RUNNING = "the client that runs it now"
+    RUNNING_STANDBY = "the client that runs it now, whose standby swaps with the target"
     STANDBY_OF_CAUGHT_UP = "a caught-up client whose standby swaps with the target"
     CAUGHT_UP = "a caught-up client"
     MOST_CAUGHT_UP_STANDBY = "the most caught-up client, whose standby swaps with the target"
@@ -28,7 +31,7 @@ class Kept(Enum):
     NOT_MOVABLE = "no better client is without a copy"
 
 
-SWAPS = (Kept.STANDBY_OF_CAUGHT_UP, Kept.MOST_CAUGHT_UP_STANDBY)
+SWAPS = (Kept.RUNNING_STANDBY, Kept.STANDBY_OF_CAUGHT_UP, Kept.MOST_CAUGHT_UP_STANDBY)
 
 
 class Movement(NamedTuple):
@@ -69,6 +72,8 @@ class MovementForm:
     """That order in words."""
     falls_back_on_most_caught_up: bool
     """Whether, when nobody is caught up, the least lagging client takes the task."""
+    moves_only_for_gain: bool
+    """Whether the client that runs a task goes on rather than any caught-up one, and an equal lag moves no standby."""
 
 
 def is_better_elsewhere(lags: Lags, task: int, client: int) -> bool:
@@ -86,6 +91,7 @@ FEWEST_CAUGHT_UP_FIRST = MovementForm(
     in_order=JavaPriorityQueue.drain,
     order="tasks with the fewest caught-up clients first, then in task order",
     falls_back_on_most_caught_up=True,
+    moves_only_for_gain=False,
 )
 """Since 3.3: tasks of fewest caught-up clients first, then in task order."""
 
@@ -94,8 +100,12 @@ HEAP_ARRAY_ORDER = MovementForm(
     in_order=list,
     order="2.7's order: the array of a heap filled client by client",
     falls_back_on_most_caught_up=False,
+    moves_only_for_gain=False,
 )
 """Until 3.2: the same queue, but walked in the order of its heap array."""
+
+ONLY_FOR_GAIN = replace(FEWEST_CAUGHT_UP_FIRST, moves_only_for_gain=True)
+"""As since 3.3, but a running task moves nowhere but to its target, and a standby only to a client that lags less."""
 
 
 def move_actives(placement: Placement, lags: Lags, form: MovementForm, budget: int) -> list[Movement]:
@@ -153,6 +163,10 @@ def _active_keeper(
     placement: Placement, lags: Lags, task: int, target: int, form: MovementForm
 ) -> tuple[int, Kept]:
     standbys = placement.standbys[task]
+    running = [client for lag, client in lags.reported(task) if lag == LATEST_OFFSET] if form.moves_only_for_gain else []
+    keeper = _least_loaded(placement, running)
+    if keeper is not None:
+        return keeper, Kept.RUNNING_STANDBY if keeper in standbys else Kept.RUNNING
     keeper = _least_loaded(placement, [client for client in standbys if lags.is_caught_up(task, client)])
     if keeper is not None:
         return keeper, Kept.STANDBY_OF_CAUGHT_UP
@@ -174,6 +188,8 @@ def _standby_keeper(
         return keeper, Kept.CAUGHT_UP
     if form.falls_back_on_most_caught_up:
         for client in lags.most_caught_up_before(task, target):
+            if form.moves_only_for_gain and lags.lag(task, client) == lags.lag(task, target):
+                break
             if not placement.holds(task, client):
                 return client, Kept.MOST_CAUGHT_UP
     return target, Kept.NOT_MOVABLE

@@ -102,11 +102,11 @@ class Reasons:
         return f"has nothing of its {end} offsets" if lag == end > 0 else f"lags by {lag}"
 
     def _place_in_order(self, movement: Movement) -> str:
-        planned = self._trace.planned
-        return f"It is movement {planned.index(movement) + 1} of {len(planned)} ({self._trace.form.order})"
+        order = self._trace.order
+        return f"It is movement {order[movement]} of {len(order)} ({self._trace.form.order})"
 
     def _by_whom(self) -> str:
-        winners = [movement for movement in self._trace.planned if movement.warms_up]
+        winners = self._trace.warming_up
         named = [f"{self._task(one.task)} on {self._names[one.target]}" for one in winners[:NAMED_WARM_UPS]]
         if len(winners) > NAMED_WARM_UPS:
             named.append(f"{len(winners) - NAMED_WARM_UPS} more")

@@ -40,10 +40,10 @@ class TagSpread:
         self._keys = keys
 
     def place(self, placement: Placement, replicas: int) -> list[Shortfall]:
-        row = _Row(placement, [self._spreading_tags(client.process_id) for client in placement.clients])
+        row = self.row(placement)
         pending: dict[int, int] = {}
         for task in range(len(placement.tasks)):
-            missing = replicas - _spread(placement, row, task, replicas)
+            missing = replicas - spread(placement, row, task, UsedTags(row, placement.active[task]), replicas)
             if missing:
                 pending[task] = missing
         if not pending:
@@ -71,11 +71,13 @@ class TagSpread:
         }
         return len(others.union(self._tags[target].items())) >= len(others.union(self._tags[source].items()))
 
-    def _spreading_tags(self, client: ProcessId) -> dict[str, str]:
-        return {key: value for key, value in self._tags[client].items() if key in self._keys}
+    def row(self, placement: Placement) -> TagRow:
+        """The clients by those of their tags that spread copies."""
+        tags = (self._tags[client.process_id] for client in placement.clients)
+        return TagRow(placement, [{key: own[key] for key in own if key in self._keys} for own in tags])
 
 
-class _Row:
+class TagRow:
     """All clients in a row where those of equal tags stand together, so that a tag value excludes few ranges."""
 
     def __init__(self, placement: Placement, tags: Sequence[Tags]) -> None:
@@ -111,28 +113,50 @@ class _Row:
         self._tree.set(self.place_of[client], (load, client))
 
 
-def _spread(placement: Placement, row: _Row, task: int, replicas: int) -> int:
-    """Place up to ``replicas`` copies of a task on clients of different tags; how many were placed."""
-    used: dict[str, set[str]] = {}
-    last = placement.active[task]
-    holders = [(row.place_of[last], row.place_of[last] + 1)]
-    for placed in range(replicas):
-        for key, value in row.tags[last].items():
-            if len(row.values[key]) <= placed + 1:
-                used.pop(key, None)
+class UsedTags:
+    """Which clients the next copy of one task may not go to, given the clients used so far, the active's first."""
+
+    def __init__(self, row: TagRow, active: int) -> None:
+        self._row = row
+        self._clients: list[int] = []
+        self._values: dict[str, set[str]] = {}
+        self.add(active)
+
+    def add(self, client: int) -> None:
+        """Use a client; a tag with no more values than clients used is forgotten."""
+        self._clients.append(client)
+        for key, value in self._row.tags[client].items():
+            if len(self._row.values[key]) <= len(self._clients):
+                self._values.pop(key, None)
             else:
-                used.setdefault(key, set()).add(value)
-        excluded = [
-            range_ for key, values in used.items() for value in values for range_ in row.ranges[key, value]
+                self._values.setdefault(key, set()).add(value)
+
+    def allows(self, client: int) -> bool:
+        tags = self._row.tags[client]
+        return client not in self._clients and not any(
+            tags.get(key) in values for key, values in self._values.items()
+        )
+
+    def excluded(self) -> list[Range]:
+        places = [self._row.place_of[client] for client in self._clients]
+        return [(place, place + 1) for place in places] + [
+            ranges
+            for key, values in self._values.items()
+            for value in values
+            for ranges in self._row.ranges[key, value]
         ]
-        client = row.least_loaded(excluded + holders)
+
+
+def spread(placement: Placement, row: TagRow, task: int, used: UsedTags, copies: int) -> int:
+    """Place up to so many copies of a task on clients that ``used`` leaves over; how many were placed."""
+    for placed in range(copies):
+        client = row.least_loaded(used.excluded())
         if client is None:
             return placed
         placement.add_standby(task, client)
         row.update(client, placement.load(client))
-        holders.append((row.place_of[client], row.place_of[client] + 1))
-        last = client
-    return replicas
+        used.add(client)
+    return copies
 
 
 def _hash_order(placement: Placement, pending: Mapping[int, int]) -> Iterator[int]:

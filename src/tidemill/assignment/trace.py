@@ -18,6 +18,9 @@ from tidemill.assignment.rules import Rule
 from tidemill.assignment.standby import Shortfall
 from tidemill.ids import TaskId
 
+ActiveStages = Sequence[tuple[Rule, Sequence[int]]]
+StandbyStages = Sequence[tuple[Rule, Sequence[Sequence[int]]]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
@@ -27,8 +30,8 @@ class Trace:
     placement: Placement
     lags: Lags
     form: MovementForm
-    active_stages: Sequence[tuple[Rule, Sequence[int]]]
-    standby_stages: Sequence[tuple[Rule, Sequence[Sequence[int]]]]
+    active_stages: ActiveStages
+    standby_stages: StandbyStages
     shortfalls: Sequence[Shortfall]
     active_movements: Sequence[Movement]
     standby_movements: Sequence[Movement]
@@ -42,9 +45,20 @@ class Trace:
         return [*self.active_movements, *movable]
 
     @cached_property
-    def waiting(self) -> list[Movement]:
-        """Movements whose target got no copy, because no warm-up was left."""
-        return [movement for movement in self.planned if not movement.target_has_copy]
+    def order(self) -> dict[Movement, int]:
+        """The place of each planned movement in the order of serving, from 1."""
+        return {movement: place for place, movement in enumerate(self.planned, 1)}
+
+    @cached_property
+    def waiting(self) -> dict[Movement, int]:
+        """Movements whose target got no copy, because no warm-up was left, with their place among them, from 0."""
+        late = (movement for movement in self.planned if not movement.target_has_copy)
+        return {movement: place for place, movement in enumerate(late)}
+
+    @cached_property
+    def warming_up(self) -> list[Movement]:
+        """Movements that took a warm-up, in the order of serving."""
+        return [movement for movement in self.planned if movement.warms_up]
 
     @cached_property
     def moved_standbys(self) -> dict[tuple[int, int], Movement]:
@@ -81,4 +95,4 @@ class Trace:
         """The place among those who wait for a warm-up; None if the target has a copy that can catch up."""
         if movement.is_swap:
             movement = self.moved_standbys.get((movement.task, movement.target), movement)
-        return None if movement.target_has_copy else self.waiting.index(movement)
+        return None if movement.target_has_copy else self.waiting[movement]
