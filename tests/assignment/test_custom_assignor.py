@@ -6,8 +6,13 @@ import types
 import pytest
 from groups import client, group, process, tasks
 
-from tidemill.assignment.custom import InvalidAssignmentError, custom_assignor
+from tidemill.assignment.balanced import BalancedTaskAssignor
+from tidemill.assignment.choice import choose_assignor
+from tidemill.assignment.custom import CheckedAssignor, InvalidAssignmentError, custom_assignor
+from tidemill.assignment.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import Assignment, ClientAssignment
+from tidemill.assignment.sticky import PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.errors import ConfigError
 
 STATE = group([client(1), client(2)], "1_0 1_1", "0_0")
@@ -85,3 +90,34 @@ def test_an_answer_of_another_kind_is_refused():
 def test_a_name_that_is_no_assignor_is_refused_at_start(name, sentence):
     with pytest.raises(ConfigError, match=sentence):
         custom_assignor(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "needs_lags"),
+    [
+        ("HighAvailabilityTaskAssignor", HighAvailabilityTaskAssignor, True),
+        ("balanced", BalancedTaskAssignor, True),
+        ("StickyTaskAssignor", StickyTaskAssignor, False),
+        ("org.apache.kafka.streams.processor.internals.assignment.StickyTaskAssignor", StickyTaskAssignor, False),
+        (
+            "org.apache.kafka.streams.processor.assignment.assignors.StickyTaskAssignor",
+            PublicStickyTaskAssignor,
+            True,
+        ),
+        ("FallbackPriorTaskAssignor", FallbackPriorTaskAssignor, False),
+        ("shop_assignors.EverythingOnTheFirst", CheckedAssignor, True),
+    ],
+)
+def test_names_mean_assignors(name, kind, needs_lags):
+    chosen = choose_assignor(name)
+    assert (type(chosen.assignor), chosen.needs_lags) == (kind, needs_lags)
+
+
+def test_the_default_is_kafkas_and_takes_a_version():
+    assert choose_assignor().assignor == HighAvailabilityTaskAssignor()
+    assert choose_assignor(compatibility="2.7").assignor == HighAvailabilityTaskAssignor(compatibility="2.7")
+
+
+def test_an_unknown_name_is_refused_with_those_that_exist():
+    with pytest.raises(ConfigError, match="no assignor is named 'Balanced'; there are HighAvailabilityTaskAssignor, "):
+        choose_assignor("Balanced")
