@@ -10,55 +10,34 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
-from tidemill.assignment.model import LATEST_OFFSET
 from tidemill.config import StreamsConfig
-from tidemill.config_values import OffsetReset, ProcessingGuarantee
-from tidemill.errors import (
-    BatchLostError,
-    CommitRefusedError,
-    RejoinError,
-    RetriableError,
-    StopError,
-    TidemillError,
-)
-from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.config_values import ProcessingGuarantee
+from tidemill.errors import BatchLostError, CommitRefusedError, RejoinError, RetriableError, StopError, TidemillError
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
-from tidemill.kafka.group_protocol import Assigned, Failed, GroupEvent, Lost, RevokeAll
-from tidemill.membership.assignor_error import AssignorError
-from tidemill.membership.wire import SubscriptionInfo, WireTaskId, decode_assignment, encode_subscription
+from tidemill.membership import member_state as machine
+from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.leading import Leader
+from tidemill.runtime.offsets import StartOffsets, TaskFacts
 from tidemill.runtime.thread_metrics import ThreadMetrics
 from tidemill.spark.engine import BatchEngine
 from tidemill.state.directory import StateDirectory
 from tidemill.task import lifecycle
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
-from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+from tidemill.task.lifecycle import ActiveTask, Phase
 
 log = logging.getLogger("tidemill.thread")
 
 _IDLE_WAIT_MS = 100
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
-_UNSTABLE_LIMIT_MS = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFacts:
-    """What a thread must know of each sub-topology: its changelogs by store, and which inputs are repartition topics."""
-
-    changelogs: Mapping[int, Mapping[str, str]]
-    has_stores: frozenset[int]
-    internal_topics: frozenset[str]
-    source_changelogs: frozenset[str]
-    topics: tuple[str, ...]
-    offset_resets: Mapping[str, OffsetReset]
 
 
 class StreamThread(threading.Thread):
@@ -71,10 +50,10 @@ class StreamThread(threading.Thread):
         name: str,
         number: int,
         config: StreamsConfig,
-        process_id: ProcessId,
         facts: TaskFacts,
         admin: Admin,
         leader: Leader,
+        identity: machine.MemberConfig,
         directory: StateDirectory,
         make_member: Callable[[group_protocol.GroupProtocol], GroupMember],
         make_engine: Callable[[StreamThread], BatchEngine],
@@ -83,20 +62,23 @@ class StreamThread(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
-        self._config, self._process_id, self._facts = config, process_id, facts
-        self._admin, self._leader, self._directory = admin, leader, directory
+        self._config, self._facts, self._directory = config, facts, directory
         self._make_engine, self._fence, self._on_change = make_engine, fence, on_change
-        self._member = make_member(_Protocol(self))
+        self._group = GroupSide(name, facts.topics, identity, leader, self._stateful_tasks)
+        self._member = make_member(self._group)
+        self._group.membership = lambda: self._member.membership
+        self._start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, fence)
         self._engine: BatchEngine | None = None
         self._tasks: dict[TaskId, ActiveTask] = {}
         self._request: BatchRequest | None = None
         self._batch_id = 0
         self._incarnation = 0
-        self._unique = 0
         self._uncommitted: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
         self._stop_wanted = threading.Event()
         self._is_assigned = False
+        self._is_ended = False
+        self._fatal: StopError | None = None
         self._restoring_from: dict[TaskId, Mapping[str, int]] = {}
         self.error: TidemillError | None = None
         self.metrics = ThreadMetrics()
@@ -139,14 +121,19 @@ class StreamThread(threading.Thread):
         return request
 
     def membership(self) -> Membership:
-        now = self._member.membership
+        now, request = self._member.membership, self._request
         return Membership(
             generation=now.generation,
             member_id=now.member_id,
             instance_id=now.group_instance_id,
             incarnation=now.incarnation,
-            may_commit=now.is_member,
+            may_commit=request is not None
+            and self._group.may_commit(self._reading(request), began_incarnation=request.incarnation),
         )
+
+    def _reading(self, request: BatchRequest) -> list[TaskId]:
+        """The tasks whose inputs the batch reads."""
+        return [name for name, task in self._tasks.items() if any(tp in request.inputs for tp in task.inputs)]
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
@@ -159,16 +146,22 @@ class StreamThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._fence()
+            fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
+            fencing.start()  # takes as long as building the plan does
             self._member.start()
             self._engine = self._make_engine(self)
-            while not self._stop_wanted.is_set():
+            fencing.join()
+            while not self._is_ended:
+                if self._stop_wanted.is_set():
+                    self._act(self._group.step(machine.CloseRequested()))
                 self._member.alive()
                 self._take_events(wait_s=0 if self._tasks else _NO_TASKS_WAIT_S)
-                if self._tasks:
+                self._act(self._group.step(machine.TimePassed()))
+                if self._tasks and not self._is_ended:
                     self._fetch_bounds()
                     self._run_batch(_IDLE_WAIT_MS)
-            self._finish()
+            if self._fatal is not None:
+                raise self._fatal
         except TidemillError as error:
             self.error = error
             log.error("event=thread-ends thread=%s error=%r", self.name, str(error))
@@ -180,13 +173,7 @@ class StreamThread(threading.Thread):
             self._tasks = {}
             self._on_change()
 
-    def _finish(self) -> None:
-        """A clean end: what was processed is committed, the stores are closed and synced."""
-        self._commit_offsets()
-        if self._tasks:
-            self._release(list(self._tasks))
-
-    # --- the group's events ----------------------------------------------------------------------------------------
+    # --- the group's events, and what the member's machine makes of them -----------------------------------------------
 
     def _take_events(self, wait_s: float) -> None:
         try:
@@ -197,50 +184,59 @@ class StreamThread(threading.Thread):
         except queue.Empty:
             return
 
-    def _take(self, event: GroupEvent) -> None:
-        if isinstance(event, Assigned):
-            self._assigned(event)
-        elif isinstance(event, Lost):
+    def _take(self, event: group_protocol.GroupEvent) -> None:
+        if isinstance(event, group_protocol.Assigned):
+            self._act(
+                self._group.step(
+                    machine.Assigned(
+                        generation=event.generation,
+                        member_id=event.member_id,
+                        incarnation=event.incarnation,
+                        partitions=event.partitions,
+                        user_data=event.user_data,
+                    )
+                )
+            )
+            log.info("event=assigned thread=%s generation=%d tasks=%s", self.name, event.generation, _text(self._tasks))
+            self._is_assigned = True
+            self._on_change()
+        elif isinstance(event, group_protocol.Lost):
             log.warning("event=membership-lost thread=%s reason=%r tasks=%s", self.name, event.reason, _text(self._tasks))
-            self._incarnation = event.incarnation
-            self._uncommitted = {}
             self._is_assigned = False
-            self._release(list(self._tasks))
-        elif isinstance(event, RevokeAll):
-            self._commit_offsets()
-            self._release(list(self._tasks))
-            self._member.revoked_all()
-        elif isinstance(event, Failed):
-            if event.fatal:
-                raise event.error
+            self._act(self._group.step(machine.MembershipLost(reason=event.reason, incarnation=event.incarnation)))
+        elif isinstance(event, group_protocol.RevokeAll):
+            self._act(self._group.step(machine.RevokeAllRequested(reason=event.reason)))
+        elif event.fatal:
+            raise event.error
+        else:
             log.warning("event=group-problem thread=%s problem=%r", self.name, str(event.error))
 
-    def _assigned(self, event: Assigned) -> None:
-        info = decode_assignment(event.user_data)
-        if info.error_code:
-            code = AssignorError(info.error_code)
-            raise StopError(f"the group's leader refused to assign tasks: {code.sentence}")
-        inputs: dict[TaskId, list[TopicPartition]] = {}
-        for task, partition in zip(info.active_tasks, event.partitions, strict=True):
-            inputs.setdefault(TaskId(task.subtopology, task.partition), []).append(partition)
-        revoked = [task for task in self._tasks if task not in inputs]
-        if revoked:
-            self._commit_offsets()
-            self._release(revoked)
-        self._incarnation = event.incarnation
-        for task, partitions in inputs.items():
-            if task not in self._tasks:
-                self._tasks[task] = self._new_task(task, partitions)
-        log.info(
-            "event=assigned thread=%s generation=%d tasks=%s revoked=%s",
-            self.name, event.generation, _text(self._tasks), _text(revoked),
-        )  # fmt: skip
-        self._is_assigned = True
-        if revoked:
-            self._member.request_rejoin("revoked tasks are committed, closed and released")
-        elif info.next_rebalance_ms == 0:
-            self._member.request_rejoin("the leader asked for a follow-up rebalance")
-        self._on_change()
+    def _act(self, instructions: Sequence[machine.Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, machine.AdoptMembership):
+                self._incarnation = instruction.incarnation
+            elif isinstance(instruction, machine.RevokeTasks):
+                self._commit_offsets()
+                self._release(instruction.tasks)
+            elif isinstance(instruction, machine.GiveUpTasks):
+                self._uncommitted = {}
+                self._release(instruction.tasks)
+            elif isinstance(instruction, machine.CloseStandbys):
+                self._release(instruction.tasks)
+            elif isinstance(instruction, machine.AssignTasks):
+                for task, partitions in instruction.active.items():
+                    self._tasks[task] = self._new_task(task, partitions)
+            elif isinstance(instruction, machine.RejoinNow):
+                self._member.request_rejoin(instruction.reason)
+            elif isinstance(instruction, machine.ConfirmRevoked):
+                self._member.revoked_all()
+            elif isinstance(instruction, machine.ReportFatal):
+                self._fatal = StopError(f"the group's leader refused to assign tasks: {instruction.reason}")
+            elif isinstance(instruction, machine.ShutDownApplication):
+                self._fatal = StopError(instruction.reason)
+            elif isinstance(instruction, machine.LeaveGroup):
+                self._commit_offsets()
+                self._is_ended = True
 
     def _new_task(self, task: TaskId, partitions: Sequence[TopicPartition]) -> ActiveTask:
         changelogs = self._facts.changelogs.get(task.subtopology, {})
@@ -252,7 +248,7 @@ class StreamThread(threading.Thread):
             changelogs={store: TopicPartition(topic, task.partition) for store, topic in changelogs.items()},
         )
 
-    def _release(self, tasks: Sequence[TaskId]) -> None:
+    def _release(self, tasks: Collection[TaskId]) -> None:
         """Gives tasks up: a batch without them makes the worker close their stores, and its report is the proof (rule 12)."""
         kept = {name: task for name, task in self._tasks.items() if name not in tasks}
         for name in tasks:
@@ -261,6 +257,13 @@ class StreamThread(threading.Thread):
             self._engine.kill_workers()  # no acknowledgement: their death is as good
         self._tasks = kept
         self._on_change()
+        self._act(self._group.step(machine.TasksReleased(tasks=frozenset(tasks))))
+
+    def _stateful_tasks(self) -> tuple[dict[TaskId, int], frozenset[TaskId]]:
+        """Any thread: positions of the held tasks with state, and which of them are restored."""
+        tasks = self._tasks
+        sums = {name: sum((task.stores or {}).values()) for name, task in tasks.items() if task.changelogs}
+        return sums, frozenset(name for name in sums if tasks[name].phase is Phase.RUNNING)
 
     # --- batches ---------------------------------------------------------------------------------------------------
 
@@ -308,7 +311,7 @@ class StreamThread(threading.Thread):
             self._member.request_rejoin("a commit was refused")
             return
         if report.out_of_range:
-            self._out_of_range(report.out_of_range)
+            self._reset_offsets(report.out_of_range)
         before = {task: held.phase for task, held in self._tasks.items()}
         self._tasks = lifecycle.reported(self._tasks, report)
         if report.outcome is Outcome.LOST:
@@ -355,83 +358,23 @@ class StreamThread(threading.Thread):
         self._uncommitted = {}
         self._tasks = lifecycle.lost(lifecycle.reported(self._tasks, report))
 
-    def _out_of_range(self, partitions: Sequence[TopicPartition]) -> None:
-        for tp in partitions:
-            policy = self._facts.offset_resets.get(tp.topic, self._config.auto_offset_reset)
-            if tp.topic in self._facts.internal_topics or policy is OffsetReset.NONE:
-                raise StopError(
-                    f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
-                    "was made anew. Reset the application (tidemill reset), or set auto.offset.reset for a source topic"
-                )
-            log.warning("event=offset-out-of-range partition=%s policy=%s", tp, policy.value)
-        self._reset_offsets(partitions)
-
-    def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commits where the policy says that reading goes on, so that every later start agrees."""
-        try:
-            found = self._start_offsets(partitions)
-            self._member.commit({tp: OffsetAndMetadata(offset) for tp, offset in found.items()})
-        except (RetriableError, BatchLostError) as problem:  # the next batch finds the same and comes here again
-            log.warning("event=offsets-not-reset thread=%s problem=%r", self.name, str(problem))
-
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def _fetch_bounds(self) -> None:
         waiting = {name: task for name, task in self._tasks.items() if task.needs_bounds}
         if not waiting:
             return
-        inputs = [tp for task in waiting.values() for tp in task.inputs]
-        changelogs = [tp for task in waiting.values() for tp in task.changelogs.values()]
         try:
-            committed = self._stable_offsets(inputs)
-            missing = [tp for tp in inputs if tp not in committed]
-            starts = {**committed, **self._start_offsets(missing)}
-            own = [tp for tp in changelogs if tp.topic not in self._facts.source_changelogs]
-            ends = self._admin.end_offsets(own)
-            ends.update({tp: starts[tp] for tp in changelogs if tp.topic in self._facts.source_changelogs})
-            begins = self._admin.beginning_offsets(changelogs)
+            self._tasks = lifecycle.bounds_fetched(self._tasks, self._start_offsets.bounds(waiting))
         except RetriableError as problem:
             log.warning("event=offsets-not-fetched thread=%s problem=%r", self.name, str(problem))
             time.sleep(_RETRY_PAUSE_S)
-            return
-        self._tasks = lifecycle.bounds_fetched(
-            self._tasks,
-            {
-                name: Bounds(
-                    inputs={tp: starts[tp] for tp in task.inputs},
-                    changelog_begins={tp: begins[tp] for tp in task.changelogs.values()},
-                    changelog_ends={tp: ends[tp] for tp in task.changelogs.values()},
-                )
-                for name, task in waiting.items()
-            },
-        )
 
-    def _stable_offsets(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Committed offsets, require-stable. If an own transaction stands in the way, it is ended by fencing (rule 6)."""
+    def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> None:
         try:
-            found = self._member.committed(inputs, timeout_ms=_UNSTABLE_LIMIT_MS)
-        except RetriableError:
-            self._fence()
-            found = self._member.committed(inputs)
-        return {tp: at.offset for tp, at in found.items()}
-
-    def _start_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        if not partitions:
-            return {}
-        latest = [tp for tp in partitions if self._reset_of(tp) is OffsetReset.LATEST]
-        none = [tp for tp in partitions if self._reset_of(tp) is OffsetReset.NONE]
-        if none:
-            raise StopError(
-                f"{none[0]} has no committed offset and auto.offset.reset is none: commit one, or set earliest or latest"
-            )
-        found = dict(self._admin.beginning_offsets([tp for tp in partitions if tp not in latest]))
-        found.update(self._admin.end_offsets(latest))
-        return found
-
-    def _reset_of(self, tp: TopicPartition) -> OffsetReset:
-        if tp.topic in self._facts.internal_topics:
-            return OffsetReset.EARLIEST
-        return self._facts.offset_resets.get(tp.topic, self._config.auto_offset_reset)
+            self._start_offsets.reset(partitions)
+        except (RetriableError, BatchLostError) as problem:  # the next batch finds the same and comes here again
+            log.warning("event=offsets-not-reset thread=%s problem=%r", self.name, str(problem))
 
     def _commit_offsets(self) -> None:
         """At least once only: the outputs are acknowledged and the stores written, now the group may know it."""
@@ -445,59 +388,6 @@ class StreamThread(threading.Thread):
             return
         self._uncommitted = {}
 
-    # --- what the group asks ---------------------------------------------------------------------------------------
-
-    def subscription(self) -> bytes:
-        self._unique = (self._unique + 1) % 128
-        sums: dict[WireTaskId, int] = {name: LATEST_OFFSET for name, task in self._tasks.items() if task.changelogs}
-        return encode_subscription(
-            SubscriptionInfo(
-                process_id=self._process_id,
-                user_endpoint=self._config.application_server or None,
-                task_offset_sums=sums,
-                unique_field=self._unique,
-                client_tags=dict(self._config.client_tags),
-            )
-        )
-
-    def lead(
-        self, counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
-    ) -> group_protocol.GroupAssignment:
-        return self._leader.assign(f"{self.name}-consumer", counts, members)
-
-    @property
-    def owned(self) -> tuple[TopicPartition, ...]:
-        return lifecycle.partitions(self._tasks.values())
-
-    @property
-    def source_topics(self) -> tuple[str, ...]:
-        return self._facts.topics
-
-
-class _Protocol:
-    """The stream thread as its group member asks it; on the member's own threads, reading snapshots only."""
-
-    def __init__(self, thread: StreamThread) -> None:
-        self._thread = thread
-
-    @property
-    def topics(self) -> Sequence[str]:
-        return self._thread.source_topics
-
-    def user_data(self) -> bytes:
-        return self._thread.subscription()
-
-    def owned_partitions(self) -> Sequence[TopicPartition]:
-        return self._thread.owned
-
-    def assign(
-        self, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
-    ) -> group_protocol.GroupAssignment:
-        return self._thread.lead(partition_counts, members)
-
 
 def _text(tasks: Sequence[TaskId] | Mapping[TaskId, ActiveTask]) -> str:
     return "[" + ", ".join(map(str, sorted(tasks))) + "]"
-
-
-__all__ = ["StreamThread", "TaskFacts"]

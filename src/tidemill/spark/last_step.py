@@ -213,10 +213,10 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
         return _run_and_commit(batch, marker)
     except BatchLostError as lost:
         context.continuity.clear()
-        return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=str(lost))
+        return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=str(lost), timings_ms=batch.timings)
     except FencedError as fenced:
         context.continuity.clear()
-        return BatchReport(batch_id=request.batch_id, outcome=Outcome.FENCED, message=str(fenced))
+        return BatchReport(batch_id=request.batch_id, outcome=Outcome.FENCED, message=str(fenced), timings_ms=batch.timings)
     except StopError as stop:
         context.continuity.clear()
         context.output.abort()

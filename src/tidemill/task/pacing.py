@@ -1,0 +1,32 @@
+"""How many records a batch may hold, so that its transaction ends long before the broker would end it (rule 8).
+
+Decides the cap by what the last batches took from their first record produced to the end of the transaction: above a quarter
+of ``transaction.timeout.ms`` it is halved, also after a batch that got so far and was refused or lost, whose transaction may
+have been too slow; well below, it grows again up to what the settings allow.
+"""
+
+from __future__ import annotations
+
+from tidemill.task.batch import BatchReport, Outcome
+from tidemill.task.commit import CommitStep
+
+FEWEST = 100
+"""Records in a batch, however slow they are."""
+_SHARE = 4
+_ROOM = 4
+"""The cap grows only while a batch of twice the size would stay clear of the limit."""
+_IN_TRANSACTION = tuple(
+    step.value for step in (CommitStep.PRODUCE, CommitStep.ROOM, CommitStep.MEMBERSHIP, CommitStep.COMMIT)
+)
+
+
+def next_cap(cap: int, report: BatchReport, *, transaction_timeout_ms: int, most: int) -> int:
+    """The cap for the batch after the reported one, which had ``cap``."""
+    began = CommitStep.RUN.value in report.timings_ms
+    took_ms = sum(report.timings_ms.get(step, 0.0) for step in _IN_TRANSACTION)
+    limit_ms = transaction_timeout_ms / _SHARE
+    if took_ms > limit_ms or (began and report.outcome is not Outcome.COMMITTED):
+        return max(min(FEWEST, most), cap // 2)
+    if took_ms * _ROOM < limit_ms:
+        return min(most, cap * 2)
+    return cap

@@ -1,0 +1,62 @@
+"""Batches adapt to how long their transactions take (correctness.md, rule 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.task.batch import BatchReport, Outcome
+from tidemill.task.commit import CommitStep
+from tidemill.task.pacing import FEWEST, next_cap
+
+TIMEOUT_MS = 10_000
+MOST = 100_000
+
+
+def report(produce_ms: float, commit_ms: float = 0, outcome: Outcome = Outcome.COMMITTED) -> BatchReport:
+    timings = {CommitStep.RUN.value: 9_000.0, CommitStep.PRODUCE.value: produce_ms, CommitStep.COMMIT.value: commit_ms}
+    return BatchReport(batch_id=1, outcome=outcome, timings_ms=timings)
+
+
+def after(cap: int, last: BatchReport) -> int:
+    return next_cap(cap, last, transaction_timeout_ms=TIMEOUT_MS, most=MOST)
+
+
+def test_a_transaction_of_more_than_a_quarter_of_its_time_halves_the_next_batch() -> None:
+    assert after(MOST, report(2_000, 501)) == MOST // 2
+
+
+def test_work_before_the_transaction_begins_does_not_count() -> None:
+    assert after(MOST, report(100)) == MOST
+
+
+def test_quick_transactions_let_batches_grow_again_up_to_the_setting() -> None:
+    assert after(1_000, report(100)) == 2_000
+    assert after(MOST - 1, report(100)) == MOST
+
+
+def test_in_between_the_size_stays() -> None:
+    assert after(1_000, report(1_000)) == 1_000
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED])
+def test_a_batch_that_was_refused_at_its_commit_is_not_tried_again_at_the_same_size(outcome: Outcome) -> None:
+    assert after(1_000, report(1, outcome=outcome)) == 500
+
+
+def test_a_batch_that_was_lost_before_it_ran_says_nothing_about_its_size() -> None:
+    lost = BatchReport(batch_id=1, outcome=Outcome.LOST)
+    assert after(1_000, lost) == 2_000
+
+
+def test_batches_never_shrink_to_nothing() -> None:
+    assert after(FEWEST, report(9_000)) == FEWEST
+    assert next_cap(10, report(9_000), transaction_timeout_ms=TIMEOUT_MS, most=10) == 10
+
+
+def test_from_any_size_batches_become_short_enough_when_time_grows_with_records() -> None:
+    """A record takes 1 ms: 2,500 fit in a quarter of the time."""
+    cap = MOST
+    for _ in range(20):
+        cap = after(cap, report(cap * 1.0))
+    assert cap <= TIMEOUT_MS // 4
+    assert cap == after(cap, report(cap * 1.0))
