@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tidemill.errors import BatchLostError, CommitRefusedError, ConfigError, FencedError, RetriableError, StopError
+from tidemill.errors import BatchLostError, ConfigError, RetriableError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group_metadata import group_metadata_bytes
 from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer
@@ -19,11 +19,9 @@ from tidemill.task.batch import Membership, Positions
 
 @contextlib.contextmanager
 def _batch_terms() -> Iterator[None]:
-    """A refused commit is the group's way of fencing; what may work later costs this batch; a wrong setting stops."""
+    """What may work later costs this batch, as a refused commit does; a wrong setting stops."""
     try:
         yield
-    except CommitRefusedError as error:
-        raise FencedError(str(error)) from error
     except RetriableError as error:
         raise BatchLostError(str(error)) from error
     except ConfigError as error:

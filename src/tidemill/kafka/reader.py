@@ -39,16 +39,16 @@ class PartitionConsumer:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._consumer = Consumer(
             {
-                **settings,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": False,
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 2,
                 "queued.min.messages": 200_000,
                 "queued.max.messages.kbytes": 65_536,
                 "fetch.message.max.bytes": 4_194_304,
+                **settings,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": False,
             }
         )
         self._placed: dict[TopicPartition, int] = {}

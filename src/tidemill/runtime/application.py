@@ -28,10 +28,12 @@ from tidemill.kafka.clients import ClientRole, data_client_settings, group_clien
 from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.kafka.java import find_java
+from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import topology_facts
 from tidemill.runtime.leading import Leader
+from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.purge import RepartitionPurge
-from tidemill.runtime.stream_thread import StreamThread, TaskFacts
+from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine, start_workers
@@ -282,10 +284,14 @@ class KafkaStreams:
             name=name,
             number=number,
             config=config,
-            process_id=self._process_id,
             facts=facts,
             admin=admin,
             leader=leader,
+            identity=MemberConfig(
+                process_id=self._process_id,
+                endpoint=config.application_server or None,
+                client_tags=dict(config.client_tags),
+            ),
             directory=directory,
             make_member=make_member,
             make_engine=make_engine,

@@ -1,0 +1,88 @@
+"""A stream thread as its consumer group sees it: what it subscribes to, claims and leads.
+
+The member's state machine (``membership.member``) decides; this keeps its state for two kinds of callers: the stream thread,
+which steps it, and the member's own threads, which ask at each join. Both go through one lock, so that what a join claims is
+what the state says at that moment.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka import group_protocol
+from tidemill.kafka.group_metadata import Membership
+from tidemill.membership import member_state as machine
+from tidemill.membership.member import step
+from tidemill.membership.member_subscription import OwnSubscription, may_commit, next_subscription, owned_partitions
+from tidemill.runtime.leading import Leader
+
+
+class GroupSide:
+    """Implements ``GroupProtocol``. ``stateful_tasks`` gives, at a join, the held tasks with state (-> sum of their positions)
+    and which of them are restored."""
+
+    def __init__(
+        self,
+        name: str,
+        topics: Sequence[str],
+        member: machine.MemberConfig,
+        leader: Leader,
+        stateful_tasks: Callable[[], tuple[Mapping[TaskId, int], frozenset[TaskId]]],
+    ) -> None:
+        self._name, self._topics, self._leader = name, tuple(topics), leader
+        self._stateful_tasks = stateful_tasks
+        self._lock = threading.Lock()
+        self._state = machine.new_member(member)
+        self._said: OwnSubscription | None = None
+        self.membership: Callable[[], Membership] = Membership
+        """The group's word on this member; set by who makes the member."""
+
+    def step(self, event: machine.Event) -> tuple[machine.Instruction, ...]:
+        """What to do about ``event``, in this order."""
+        with self._lock:
+            self._state, instructions = step(self._state, event, int(time.time() * 1000))
+        return instructions
+
+    def may_commit(self, tasks: Iterable[TaskId], *, began_incarnation: int) -> bool:
+        """Rule 5: the membership is that of the batch's start, and everything that it read is still owned."""
+        now = self.membership()
+        with self._lock:
+            state = self._state
+        return now.is_member and may_commit(state, tasks, began_incarnation=began_incarnation, incarnation=now.incarnation)
+
+    # --- GroupProtocol: on the member's threads ----------------------------------------------------------------------
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return self._topics
+
+    def owned_partitions(self) -> Sequence[TopicPartition]:
+        """The first question of a join; answered together with ``user_data``, since both must fit."""
+        self._said = self._next_subscription()
+        return self._said.owned_partitions
+
+    def user_data(self) -> bytes:
+        said, self._said = self._said or self._next_subscription(), None
+        return said.user_data
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
+    ) -> group_protocol.GroupAssignment:
+        return self._leader.assign(f"{self._name}-consumer", partition_counts, members)
+
+    def _next_subscription(self) -> OwnSubscription:
+        sums, restored = self._stateful_tasks()
+        now = self.membership()
+        with self._lock:
+            self._state, said = next_subscription(
+                self._state, generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=restored
+            )
+        return said
+
+    def owned_now(self) -> tuple[TopicPartition, ...]:
+        """What a join at this moment would claim."""
+        with self._lock:
+            return owned_partitions(self._state, incarnation=self._state.incarnation)

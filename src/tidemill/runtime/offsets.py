@@ -1,0 +1,107 @@
+"""Where tasks start: committed offsets, policies for those that have none or whose offset is gone, ends of changelogs.
+
+Decides by ``auto.offset.reset`` (or the source's own setting) and never for repartition topics, whose loss would be a loss of
+records. Fetching is the member's (committed, require-stable) and the admin client's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemill.config_values import OffsetReset
+from tidemill.errors import RetriableError, StopError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.admin import Admin
+from tidemill.kafka.group import GroupMember
+from tidemill.kafka.group_metadata import OffsetAndMetadata
+from tidemill.task.lifecycle import ActiveTask, Bounds
+
+log = logging.getLogger("tidemill.offsets")
+
+_UNSTABLE_LIMIT_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """What a thread must know of each sub-topology: its changelogs by store, and which inputs are repartition topics."""
+
+    changelogs: Mapping[int, Mapping[str, str]]
+    has_stores: frozenset[int]
+    internal_topics: frozenset[str]
+    source_changelogs: frozenset[str]
+    topics: tuple[str, ...]
+    offset_resets: Mapping[str, OffsetReset]
+
+
+class StartOffsets:
+    """``fence`` ends what an own producer has left open."""
+
+    def __init__(
+        self, facts: TaskFacts, default: OffsetReset, member: GroupMember, admin: Admin, fence: Callable[[], None]
+    ) -> None:
+        self._facts, self._default = facts, default
+        self._member, self._admin, self._fence = member, admin, fence
+
+    def bounds(self, tasks: Mapping[TaskId, ActiveTask]) -> dict[TaskId, Bounds]:
+        """Rule 10's order: committed offsets until stable, then the changelogs' ends.
+
+        Raises RetriableError when the brokers do not tell, StopError when no policy says where to begin.
+        """
+        inputs = [tp for task in tasks.values() for tp in task.inputs]
+        changelogs = [tp for task in tasks.values() for tp in task.changelogs.values()]
+        committed = self._stable(inputs)
+        starts = {**committed, **self._policy([tp for tp in inputs if tp not in committed])}
+        ends = dict(self._admin.end_offsets([tp for tp in changelogs if tp.topic not in self._facts.source_changelogs]))
+        ends.update({tp: starts[tp] for tp in changelogs if tp.topic in self._facts.source_changelogs})
+        begins = self._admin.beginning_offsets(changelogs)
+        return {
+            name: Bounds(
+                inputs={tp: starts[tp] for tp in task.inputs},
+                changelog_begins={tp: begins[tp] for tp in task.changelogs.values()},
+                changelog_ends={tp: ends[tp] for tp in task.changelogs.values()},
+            )
+            for name, task in tasks.items()
+        }
+
+    def reset(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commits where the policy says that reading goes on, so that every later start agrees.
+
+        Raises StopError where no policy may decide.
+        """
+        for tp in partitions:
+            if tp.topic in self._facts.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
+                raise StopError(
+                    f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
+                    "was made anew. Commit an offset that exists, or set auto.offset.reset for a source topic"
+                )
+            log.warning("event=offset-out-of-range partition=%s policy=%s", tp, self._policy_of(tp).value)
+        self._member.commit({tp: OffsetAndMetadata(offset) for tp, offset in self._policy(partitions).items()})
+
+    def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """If an own transaction stands in the way, it is ended by fencing (rule 6)."""
+        try:
+            found = self._member.committed(inputs, timeout_ms=_UNSTABLE_LIMIT_MS)
+        except RetriableError:
+            self._fence()
+            found = self._member.committed(inputs)
+        return {tp: at.offset for tp, at in found.items()}
+
+    def _policy(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        none = [tp for tp in partitions if self._policy_of(tp) is OffsetReset.NONE]
+        if none:
+            raise StopError(
+                f"{none[0]} has no committed offset and auto.offset.reset is none: commit one, or set earliest or latest"
+            )
+        latest = [tp for tp in partitions if self._policy_of(tp) is OffsetReset.LATEST]
+        found = dict(self._admin.beginning_offsets([tp for tp in partitions if tp not in latest]))
+        found.update(self._admin.end_offsets(latest))
+        return found
+
+    def _policy_of(self, tp: TopicPartition) -> OffsetReset:
+        if tp.topic in self._facts.internal_topics:
+            return OffsetReset.EARLIEST
+        return self._facts.offset_resets.get(tp.topic, self._default)
