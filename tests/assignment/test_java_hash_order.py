@@ -17,7 +17,12 @@ from tidemill.assignment.java_tree_bin import TreeBin
 from tidemill.assignment.records import application_state
 from tidemill.ids import ProcessId, TaskId
 
-HASHES = (task_hash, task_hash_2_7)
+def crowding_hash(task):
+    """Keys that crowd few buckets and part again as the table grows, as no task ids of one application do."""
+    return task.subtopology + 64 * (task.partition % 8)
+
+
+HASHES = (task_hash, task_hash_2_7, crowding_hash)
 ORDERS = recorded("java_hash_order")
 
 
