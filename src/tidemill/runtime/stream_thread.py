@@ -32,6 +32,7 @@ from tidemill.state.directory import StateDirectory
 from tidemill.task import lifecycle
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
 from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.pacing import next_cap
 
 log = logging.getLogger("tidemill.thread")
 
@@ -72,6 +73,7 @@ class StreamThread(threading.Thread):
         self._tasks: dict[TaskId, ActiveTask] = {}
         self._request: BatchRequest | None = None
         self._batch_id = 0
+        self._max_records = config.batch_max_records
         self._incarnation = 0
         self._uncommitted: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
@@ -277,7 +279,7 @@ class StreamThread(threading.Thread):
             tasks,
             batch_id=self._batch_id,
             internal=self._facts.internal_topics,
-            max_records=self._config.batch_max_records,
+            max_records=self._max_records,
             max_restore_records=self._config.batch_max_records,
             wait_ms=wait_ms if any(task.phase is Phase.RUNNING for task in tasks.values()) else 0,
             now_ms=int(time.time() * 1000),
@@ -298,6 +300,7 @@ class StreamThread(threading.Thread):
         return report.outcome is Outcome.COMMITTED
 
     def _take_report(self, report: BatchReport) -> None:
+        self._adapt_size(report)
         for at in report.stores:
             if at.note:
                 log.warning("event=state-note task=%s note=%r", at.task, at.note)
@@ -323,6 +326,15 @@ class StreamThread(threading.Thread):
             if time.monotonic() - self._committed_at >= self._config.commit_interval_ms / 1e3:
                 self._commit_offsets()
         self._tell_transitions(before)
+
+    def _adapt_size(self, report: BatchReport) -> None:
+        if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+            self._max_records = next_cap(
+                self._max_records,
+                report,
+                transaction_timeout_ms=self._config.transaction_timeout_ms,
+                most=self._config.batch_max_records,
+            )
 
     def _tell_transitions(self, before: Mapping[TaskId, Phase]) -> None:
         changed = [t for t, held in self._tasks.items() if before.get(t) is not held.phase]
