@@ -377,10 +377,14 @@ class StreamThread(threading.Thread):
         if not waiting:
             return
         try:
-            self._tasks = lifecycle.bounds_fetched(self._tasks, self._start_offsets.bounds(waiting))
+            bounds = self._start_offsets.bounds(waiting)
         except RetriableError as problem:
             log.warning("event=offsets-not-fetched thread=%s problem=%r", self.name, str(problem))
             time.sleep(_RETRY_PAUSE_S)
+            return
+        before = {task: held.phase for task, held in self._tasks.items()}
+        self._tasks = lifecycle.bounds_fetched(self._tasks, bounds)
+        self._tell_transitions(before)
 
     def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> None:
         try:
