@@ -22,17 +22,29 @@ LOGGING = [
 ]
 BUNDLES = {
     "broker": ["org.apache.kafka:kafka_2.13:4.3.0", f"org.apache.logging.log4j:log4j-1.2-api:{LOG4J}", *LOGGING],
-    "kafka-streams": ["org.apache.kafka:kafka-streams:4.3.1", *LOGGING],
+    # The examples bring Kafka's own WordCount: benchmarks need no Java compiler.
+    "kafka-streams": ["org.apache.kafka:kafka-streams:4.3.1", "org.apache.kafka:kafka-streams-examples:4.3.1", *LOGGING],
+}
+EXACT_BUNDLES = {
+    # Spark's Kafka connector, for benchmarks: beside pyspark's own jars nothing but these. The registry has no token
+    # provider of this version, so the one of 4.0.0 is named; it must not bring its Spark with it.
+    "spark-kafka": [
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.13.1",
+    ],
 }
 HEADER = """\
 # The jars that Tidemill fetches: bundle, group:artifact:version, sha256. Written by tools/lock_jars.py.
 """
 
 
-def resolved(bundle: str, roots: list[str], java: Path) -> list[str]:
+def resolved(bundle: str, roots: list[str], java: Path, what: str = 'conf="default->default"') -> list[str]:
     """The lines of one bundle: the roots as given (an error names the first), then what they need, sorted."""
     dependencies = "".join(
-        '<dependency org="{}" name="{}" rev="{}" conf="default->default"/>'.format(*root.split(":")) for root in roots
+        f'<dependency org="{group}" name="{name}" rev="{version}" {what}/>'
+        for group, name, version in (root.split(":") for root in roots)
     )
     with tempfile.TemporaryDirectory() as folder:
         descriptor = Path(folder, "ivy.xml")
@@ -60,6 +72,8 @@ def resolved(bundle: str, roots: list[str], java: Path) -> list[str]:
 def main() -> None:
     java = next(iter(java_candidates(os.environ)))
     lines = [line for bundle, roots in BUNDLES.items() for line in resolved(bundle, roots, java)]
+    for bundle, roots in EXACT_BUNDLES.items():
+        lines += resolved(bundle, roots, java, 'transitive="false" conf="default->master"')
     LOCK_FILE.write_text(HEADER + "\n".join(lines) + "\n")
     print(f"{LOCK_FILE}: {len(lines)} jars")
 
