@@ -6,6 +6,7 @@ from recorded import recorded
 from tidemill.assignment.fallback import FallbackPriorTaskAssignor
 from tidemill.assignment.iteration import sorted_iteration
 from tidemill.assignment.java_hash import task_hash_2_7
+from tidemill.assignment.model import Role
 from tidemill.assignment.records import application_state, expected, texts
 from tidemill.assignment.sticky import PublicStickyTaskAssignor, StickyTaskAssignor
 
@@ -52,3 +53,15 @@ def test_answers_of_the_kip_924_form_are_kafkas():
         if got != line["expected"]["clients"] or assignment.followup_needed != preserves_active:
             wrong.append(line["id"])
     assert wrong == []
+
+
+def test_every_copy_has_a_decision_that_names_its_client_and_says_why():
+    for line in recorded("sticky_assignor", every=100):
+        assignment = StickyTaskAssignor().assign(application_state(line))
+        decisions = assignment.explain()
+        explained = {(decision.task, decision.role, decision.chosen) for decision in decisions}
+        placed = {(task, Role.ACTIVE, client) for client, tasks in assignment.clients.items() for task in tasks.active}
+        placed |= {(task, Role.STANDBY, client) for client, tasks in assignment.clients.items() for task in tasks.standby}
+        assert explained == placed
+        assert all(f"{decision.task} " in decision.reason for decision in decisions)
+        assert all(str(decision.chosen) in decision.reason for decision in decisions)
