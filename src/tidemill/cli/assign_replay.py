@@ -149,8 +149,8 @@ class _Replay:
         found = self._inputs.get(name)
         if found is None:
             raise ConfigError(f"{self.file}: no inputs for record {name}; give the file that has them with --inputs")
-        answers = {key: record[key] for key in ("expected", "error") if key in record}
-        without = {key: value for key, value in found.items() if not key.startswith("expected")}
+        answers: Record = {key: record[key] for key in ("expected", "error") if key in record}
+        without: Record = {key: value for key, value in found.items() if not key.startswith("expected")}
         return {**without, **answers}, said or Compatibility.KAFKA_2_7
 
     def _result(self, record: Record, kind: Any, compatibility: Any) -> Any:
