@@ -110,6 +110,7 @@ class KafkaStreams:
         self._changed = threading.Condition(threading.RLock())
         self._listeners: list[StateListener] = []
         self._threads: list[StreamThread] = []
+        self._starters: dict[str, threading.Thread] = {}
         self._closers: list[tuple[str, Callable[[], object]]] = []
         self._error: TidemillError | None = None
 
@@ -208,8 +209,7 @@ class KafkaStreams:
         self._closers.append(("Spark", spark.close))
         names = [self._thread_name(number) for number in range(1, config.num_stream_threads + 1)]
         steps = ["source", *(f"step-{number}" for number in range(1, stages(self.topology).last + 1))]
-        for name in names:
-            start_workers(spark.session, name, steps, warm)
+        self._starters = {name: start_workers(spark.session, name, steps, warm) for name in names}
         compiled = compile_topology(
             spark.session,
             self.topology,
@@ -263,7 +263,9 @@ class KafkaStreams:
 
         def make_engine(thread: StreamThread) -> BatchEngine:
             server.register(thread.name, thread)
-            return self._make_engine(thread, server, spark, compiled, own_id)
+            engine = self._make_engine(thread, server, spark, compiled, own_id)
+            self._starters[thread.name].join()  # a batch that met a busy worker would get a second one beside it
+            return engine
 
         def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:
             return GroupMember(

@@ -8,7 +8,7 @@ all steps can read them. The formats and the compare-and-swap itself are ``state
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tidemill.errors import CorruptStateError, StateBehindError, StateError
@@ -66,7 +66,14 @@ class OwnedStores:
             for state in self._states:
                 state.wipe()
             self._positions = [state.positions() for state in self._states]
-        self._is_behind = run.changelog is not None and dict(run.changelog) != self._changelog()
+        if self._is_elsewhere(run):  # not where this worker has left them: what counts is what is in the files
+            self._positions = [state.positions() for state in self._states]
+        self._is_behind = self._is_elsewhere(run)
+
+    def _is_elsewhere(self, run: TaskRun) -> bool:
+        """Not where the driver thinks they are, or claimed by another owner (rule 15)."""
+        moved = run.changelog is not None and dict(run.changelog) != self._changelog()
+        return moved or any(positions.epoch != run.epoch for positions in self._positions)
 
     def _changelog(self) -> dict[str, int]:
         return {store: at for positions in self._positions for store, at in positions.changelog.items()}
@@ -77,6 +84,10 @@ class OwnedStores:
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._state_of[store].get_many(store, keys)
+
+    def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
+        """All rows of a store."""
+        return self._state_of[store].scan(store)
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         self._checked = [state.check(_of(state, writes)) for state in self._states]

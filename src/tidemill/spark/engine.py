@@ -95,11 +95,14 @@ class BatchEngine:
         return str(self._explained)
 
     def worker_joined(self, step: str, pid: int) -> None:
+        """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each
+        fencing the other's producer, or the older one be at work still on a batch that Spark has given up."""
         with contextlib.suppress(psutil.NoSuchProcess):  # it has died since it said so
             before = self._workers.get(step)
-            if before is not None and before.pid != pid:
-                log.info("event=worker-replaced thread=%s step=%s pid=%d", self._thread, step, pid)
             self._workers[step] = psutil.Process(pid)
+            if before is not None and before.pid != pid:
+                log.info("event=worker-replaced thread=%s step=%s old=%d pid=%d", self._thread, step, before.pid, pid)
+                _end([before])
 
     @property
     def worker_pids(self) -> dict[str, int]:
@@ -142,11 +145,14 @@ class BatchEngine:
 
     def kill_workers(self) -> None:
         """Ends this thread's Python workers and returns when they are dead; Spark starts new ones at the next batch."""
-        workers = list(self._workers.values())
-        for worker in workers:
-            with contextlib.suppress(psutil.NoSuchProcess):  # psutil never signals another process under a reused pid
-                worker.kill()
-        psutil.wait_procs(workers, timeout=_DEATH_LIMIT_S)
+        _end(list(self._workers.values()))
+
+
+def _end(workers: Sequence[psutil.Process]) -> None:
+    for worker in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):  # psutil never signals another process under a reused pid
+            worker.kill()
+    psutil.wait_procs(workers, timeout=_DEATH_LIMIT_S)
 
 
 def _first_line(problem: Py4JJavaError) -> str:
