@@ -1,0 +1,87 @@
+"""Applications inside the test's own process, on its Spark session: topics made, records sent, what comes out read."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from tidemill import StreamsBuilder
+from tidemill.runtime.application import KafkaStreams, State
+
+LIMIT_S = 240.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test's application runs, under a name that no other has."""
+
+    bootstrap_servers: str
+    spark: SparkSession
+    folder: Path
+    name: str
+
+    def topic(self, end: str) -> str:
+        return f"{self.name}-{end}"
+
+    def create(self, *ends: str, partitions: int = 1) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        for made in admin.create_topics([NewTopic(self.topic(end), partitions, 1) for end in ends]).values():
+            made.result(60)
+
+    def send(
+        self, end: str, records: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int | None = None, partition: int = 0
+    ) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        options: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        for key, value in records:
+            producer.produce(self.topic(end), value, key, partition, **options)
+        assert producer.flush(60) == 0
+
+    def received(self, end: str, count: int, limit_s: float = LIMIT_S) -> list[Any]:
+        """The first ``count`` committed messages of the topic, partition by partition as they come; fewer after the limit."""
+        with contextlib.closing(self.reader(end)) as consumer:
+            found: list[Any] = []
+            deadline = time.monotonic() + limit_s
+            while len(found) < count and time.monotonic() < deadline:
+                found += [m for m in consumer.consume(count - len(found), 0.2) if m.error() is None]
+        return found
+
+    def reader(self, end: str) -> Consumer:
+        settings = {"bootstrap.servers": self.bootstrap_servers, "group.id": "none", "auto.offset.reset": "earliest"}
+        consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
+        partitions = consumer.list_topics(self.topic(end), 30).topics[self.topic(end)].partitions
+        consumer.assign([TopicPartition(self.topic(end), number, 0) for number in partitions])
+        return consumer
+
+    def application(self, builder: StreamsBuilder, **settings: object) -> KafkaStreams:
+        config = {
+            "application.id": self.name,
+            "bootstrap.servers": self.bootstrap_servers,
+            "state.dir": str(self.folder / self.name),
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 500,
+        }
+        return KafkaStreams(builder, {**config, **settings}, session=self.spark)
+
+    @contextlib.contextmanager
+    def running(self, builder: StreamsBuilder, **settings: object) -> Iterator[KafkaStreams]:
+        with self.application(builder, **settings) as streams:
+            assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING, streams.error
+            yield streams
+
+
+def until(claim: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not claim():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

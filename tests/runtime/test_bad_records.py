@@ -1,0 +1,110 @@
+"""Bytes that a serde can't read, nulls and empty bytes, through real applications."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_application import LIMIT_S, Place, until
+from pyspark.sql import SparkSession
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.runtime.application import State
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+LONG_7 = (7).to_bytes(8, "big")
+GOOD_JSON = b'{"name": "ada"}'
+HANDLER = "deserialization.exception.handler"
+
+
+@pytest.fixture
+def place(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, unique_name: Callable[[str], str]) -> Place:
+    return Place(broker.bootstrap_servers, spark, tmp_path, unique_name("bad-records"))
+
+
+def longs_and_documents(place: Place) -> StreamsBuilder:
+    """Two inputs, two outputs; what is read is written again."""
+    place.create("longs", "documents", "sums", "names", "dead")
+    builder = StreamsBuilder()
+    numbers = builder.stream(place.topic("longs"), key=Serdes.string(), value=Serdes.long())
+    numbers.map_values(lambda v: v + 1).to(place.topic("sums"))
+    documents = builder.stream(place.topic("documents"), key=Serdes.string(), value=Serdes.json("name string"))
+    documents.map_values(lambda v: v["name"]).to(place.topic("names"))
+    return builder
+
+
+def send_good_and_bad(place: Place) -> None:
+    place.send("longs", [(b"good", LONG_7), (b"short", b"abc"), (b"empty", b""), (b"good", LONG_7)])
+    place.send("documents", [(b"good", GOOD_JSON), (b"cut", b'{"name": "ad'), (b"good", GOOD_JSON)])
+
+
+def the_good_ones_came_through(place: Place) -> None:
+    assert [m.value() for m in place.received("sums", 2)] == [(8).to_bytes(8, "big")] * 2
+    assert [m.value() for m in place.received("names", 2)] == [b"ada", b"ada"]
+
+
+@pytest.mark.parametrize(("topic", "offset"), [("longs", 1), ("documents", 1)])
+def test_fail_stops_the_application_with_task_topic_partition_offset_and_reason(place: Place, topic: str, offset: int) -> None:
+    builder = longs_and_documents(place)
+    with place.running(builder) as streams:
+        place.send(topic, [(b"good", LONG_7 if topic == "longs" else GOOD_JSON), (b"bad", b"{no")])
+        assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+    message = str(streams.error)
+    assert f"{place.topic(topic)}-0 at offset {offset}" in message
+    assert "task " in message
+    assert "3 bytes" in message
+    assert HANDLER in message
+
+
+def test_continue_passes_unreadable_records_over_counts_them_and_says_so(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = longs_and_documents(place)
+    with caplog.at_level(logging.WARNING), place.running(builder, **{HANDLER: "continue"}) as streams:
+        send_good_and_bad(place)
+        the_good_ones_came_through(place)
+        assert until(lambda: sum(thread.metrics.skipped for thread in streams.threads) == 3)
+        assert streams.state is State.RUNNING
+    assert [line for line in caplog.messages if "event=records-skipped" in line]
+
+
+def test_dead_letter_puts_unreadable_records_aside_with_their_bytes_and_where_they_came_from(place: Place) -> None:
+    builder = longs_and_documents(place)
+    settings = {HANDLER: "dead-letter", "errors.dead.letter.queue.topic.name": place.topic("dead")}
+    with place.running(builder, **settings):
+        send_good_and_bad(place)
+        the_good_ones_came_through(place)
+        letters = place.received("dead", 3)
+    assert {(m.key(), m.value()) for m in letters} == {(b"short", b"abc"), (b"empty", b""), (b"cut", b'{"name": "ad')}
+    headers = {m.key(): dict(m.headers()) for m in letters}
+    assert headers[b"short"]["__streams.errors.topic"] == place.topic("longs").encode()
+    assert headers[b"short"]["__streams.errors.partition"] == b"0"
+    assert headers[b"short"]["__streams.errors.offset"] == b"1"
+    assert b"3 bytes" in headers[b"short"]["__streams.errors.message"]
+    assert headers[b"cut"]["__streams.errors.topic"] == place.topic("documents").encode()
+
+
+def test_nulls_and_empty_bytes_are_what_kafka_streams_makes_of_them(place: Place) -> None:
+    """A null key or value is not counted; empty text is a key and a value like any other; a null passes as a null."""
+    place.create("in", "same", "counts")
+    builder = StreamsBuilder()
+    records = builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.string())
+    records.to(place.topic("same"))
+    records.group_by_key().count().to_stream().to(place.topic("counts"))
+    sent = [(None, b"v"), (b"k", None), (b"", b"v"), (b"", b""), (b"k", b""), (b"k", b"v"), (None, None)]
+    with place.running(builder) as streams:
+        place.send("in", sent)
+        assert [(m.key(), m.value()) for m in place.received("same", len(sent))] == sent
+        counted: dict[bytes, int] = {}
+
+        def both_are_counted() -> bool:
+            for message in place.received("counts", 10, limit_s=1):
+                counted[message.key()] = int.from_bytes(message.value(), "big")
+            return counted == {b"": 2, b"k": 2}
+
+        assert until(both_are_counted), counted
+        assert until(lambda: sum(thread.metrics.dropped for thread in streams.threads) == 3)

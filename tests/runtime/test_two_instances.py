@@ -1,0 +1,129 @@
+"""Two instances of one application: killed, killed within a transaction, frozen and continued; the counts stay exact."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from instance_process import InstanceProcess, until
+from words import PARTITIONS, Counts, Feed, create_topics, differences, stored_counts
+
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.task.commit import CommitStep
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(1500)]
+
+APPLICATION = "two-instances"
+SESSION_TIMEOUT_MS = 6_000
+TRANSACTION_TIMEOUT_MS = 120_000
+TASKS = 2 * PARTITIONS
+
+
+@dataclass
+class Pair:
+    """Both run, and share the tasks, at the beginning of each test."""
+
+    one: InstanceProcess
+    two: InstanceProcess
+    feed: Feed
+    counts: Counts
+
+    def share(self) -> None:
+        def shared() -> bool:
+            tasks = [instance.look() for instance in (self.one, self.two)]
+            return all(at["state"] == "RUNNING" and len(at["tasks"]) == TASKS // 2 for at in tasks)
+
+        assert until(shared), f"{self.one.look()} {self.two.look()}: {self.one.log_end()}"
+
+    def has_all(self, instance: InstanceProcess) -> None:
+        instance.wait(lambda at: len(at["tasks"]) == TASKS and at["state"] == "RUNNING", "owner of all tasks")
+
+    def all_is_counted_exactly(self) -> None:
+        self.feed.send(30)
+        self.feed.stop()
+        total = self.feed.expected.total()
+        assert self.counts.reach(total), f"{sum(self.counts.latest.values())} of {total}: {self.two.log_end()}"
+        self.counts.settle()
+        assert differences(self.counts.latest, self.feed.expected) == {}
+        assert self.counts.not_rising == []
+
+
+@pytest.fixture(scope="module")
+def pair(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    create_topics(broker.bootstrap_servers, APPLICATION)
+    settings = {"session.timeout.ms": SESSION_TIMEOUT_MS, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    folder = tmp_path_factory.mktemp(APPLICATION)
+    one, two = (
+        InstanceProcess(folder / name, broker.bootstrap_servers, APPLICATION, settings=settings) for name in ("one", "two")
+    )
+    counts = Counts(broker.bootstrap_servers, APPLICATION)
+    try:
+        one.start()
+        two.start()
+        yield Pair(one, two, Feed(broker.bootstrap_servers, APPLICATION, seed=2), counts)
+    finally:
+        counts.close()
+        one.end()
+        two.end()
+
+
+def test_a_killed_instances_tasks_move_and_are_restored_from_the_changelog_through_spark(pair: Pair) -> None:
+    pair.share()
+    pair.all_is_counted_exactly()
+    pair.feed.start()
+    restored = pair.two.look()["restored"]
+    pair.one.kill_tree()
+    pair.has_all(pair.two)
+    assert pair.two.look()["restored"] > restored
+    pair.all_is_counted_exactly()
+    pair.one.start()
+    pair.share()
+    pair.all_is_counted_exactly()
+
+
+@pytest.mark.parametrize("at", [CommitStep.MEMBERSHIP, CommitStep.COMMIT], ids=lambda step: step.value)
+def test_an_instance_frozen_past_its_session_commits_nothing_when_it_goes_on(pair: Pair, at: CommitStep) -> None:
+    """Its worker stops right before it commits, or right after and before it writes its stores."""
+    pair.share()
+    lost = len(pair.one.events("membership-lost"))
+    order = pair.one.order("step-1", at.value, signal.SIGSTOP, "self")
+    pair.feed.start()
+    assert until(lambda: not order.exists())
+    frozen = pair.one.freeze()
+    pair.has_all(pair.two)
+    time.sleep(1)
+    pair.all_is_counted_exactly()
+    for process in frozen:
+        process.resume()
+    assert until(lambda: len(pair.one.events("membership-lost")) > lost)
+    pair.feed.start()
+    pair.share()
+    pair.all_is_counted_exactly()
+
+
+def test_an_instance_killed_within_a_transaction_holds_nobody_up_until_the_transactions_time_out(pair: Pair) -> None:
+    pair.share()
+    order = pair.one.order("step-1", CommitStep.PRODUCE.value, signal.SIGSTOP, "self")
+    pair.feed.send(30)
+    assert until(lambda: not order.exists())
+    pair.one.kill_tree()
+    killed_at = time.monotonic()
+    pair.all_is_counted_exactly()
+    assert time.monotonic() - killed_at < TRANSACTION_TIMEOUT_MS / 1000 - 10
+    pair.one.start()
+    pair.share()
+
+
+def test_an_instance_that_is_closed_hands_its_tasks_over_and_the_stores_hold_the_same_counts(pair: Pair) -> None:
+    pair.share()
+    pair.feed.start()
+    assert pair.one.close() == 0
+    pair.has_all(pair.two)
+    pair.all_is_counted_exactly()
+    assert pair.two.close() == 0
+    stored = stored_counts([pair.one.state_dir, pair.two.state_dir], APPLICATION)
+    assert differences(stored, pair.feed.expected) == {}
+    assert pair.one.events("state-note") + pair.two.events("state-note") == []
