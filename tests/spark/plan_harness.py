@@ -1,7 +1,7 @@
 """Programs run on their real Spark plans without a broker: topics are lists, the last step's output is collected.
 
-The plan is the one that an application executes; only what lies outside Spark is replaced: the reader hands out the given
-records, stores live in the worker's memory from batch to batch, and the report row carries what was committed.
+The plan is the one that an application executes; only what lies beyond Kafka's clients is replaced: the reader hands
+out the given records, and the report row carries what was committed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.engine import BatchEngine
-from tidemill.spark.last_step import run_last_step, run_middle_step
+from tidemill.spark.last_step import TaskStore, run_last_step, run_middle_step
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.source_step import source_rows
 from tidemill.spark.step_spec import SourceSpec, StepSpec
@@ -30,7 +31,6 @@ from tidemill.task.batch import (
     Membership,
     Outcome,
     Positions,
-    StoresAt,
     TaskRun,
     request_from_json,
     request_to_json,
@@ -105,31 +105,6 @@ class ListReader:
         return {}
 
 
-class KeptStores:
-    def __init__(self, task: TaskId) -> None:
-        self.task = task
-        self.rows: dict[str, dict[bytes, bytes]] = {}
-
-    @property
-    def at(self) -> StoresAt:
-        return StoresAt(task=self.task, changelog={})
-
-    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        held = self.rows.get(store, {})
-        return [held.get(key) for key in keys]
-
-    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
-
-    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
-        for store, rows in writes.items():
-            held = self.rows.setdefault(store, {})
-            for key, row in rows.items():
-                if row is None:
-                    held.pop(key, None)
-                else:
-                    held[key] = row
-
-
 @dataclass
 class CollectingOutput:
     sent: list[list[Any]] = field(default_factory=list)
@@ -161,12 +136,12 @@ class CollectingOutput:
 class WorkerContext:
     """Kept in the worker's process; ``address`` is a file that holds the batch."""
 
-    def __init__(self, address: str, handler: str, sources: Mapping[int, str]) -> None:
+    def __init__(self, address: str, spec: StepSpec | None, handler: str, sources: Mapping[int, str]) -> None:
         self._address = address
+        self.tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
         self.output = CollectingOutput()
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = Unreadable(handler=OnUnreadable(handler), topic="dead-letters", expected=sources)
-        self.stores: dict[TaskId, KeptStores] = {}
 
     def request(self) -> BatchRequest:
         with open(self._address) as file:
@@ -180,10 +155,9 @@ class WorkerContext:
             for t, o, k, v, ts, hs in rows
         ]
 
-    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, KeptStores]:
-        for run in runs:
-            self.stores.setdefault(run.task, KeptStores(run.task))
-        return self.stores
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
+        assert self.tasks is not None
+        return self.tasks.open(runs)
 
     def membership(self) -> Membership:
         return Membership(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
@@ -194,17 +168,21 @@ class WorkerContext:
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
 
 
-def _context(address: str, step: str, handler: str, sources: Mapping[int, str]) -> WorkerContext:
+def _context(
+    address: str, step: str, spec: StepSpec | None = None, handler: str = "fail", sources: Mapping[int, str] | None = None
+) -> WorkerContext:
     place = sys.modules.setdefault("plan_harness_kept", ModuleType("kept"))  # outlives a task
     kept: dict[tuple[str, str], WorkerContext] = place.__dict__.setdefault("by", {})
-    return kept.setdefault((address, step), WorkerContext(address, handler, sources))
+    if (address, step) not in kept:
+        kept[(address, step)] = WorkerContext(address, spec, handler, sources or {})
+    return kept[(address, step)]
 
 
 def source(address: str, spec: SourceSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        context = _context(address, "source", "fail", {})
+        context = _context(address, "source")
         yield from source_rows(ListReader(context.messages()), context.request(), spec)
 
     return read
@@ -212,17 +190,18 @@ def source(address: str, spec: SourceSpec) -> Callable[[Iterable[pa.RecordBatch]
 
 def step(address: str, spec: StepSpec, handler: str, sources: Mapping[int, str]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = _context(address, f"step-{spec.number}", handler, sources)
+        context = _context(address, f"step-{spec.number}", spec, handler, sources)
         if not spec.last:
             yield from run_middle_step(batches, spec, context)
             return
         for report in run_last_step(batches, spec, context):
             carried = json.loads(report.column("report")[0].as_py())
             stores = [
-                [str(t), name, _text(k), _text(v)]
-                for t, held in context.stores.items()
-                for name, rows in held.rows.items()
-                for k, v in rows.items()
+                [str(task), name, _text(key), _text(value)]
+                for task, held in context.open_stores(context.request().tasks).items()
+                for name in spec.stores
+                if spec.stores[name].subtopology == task.subtopology
+                for key, value in held.scan(name)
             ]
             carried["message"] = json.dumps({"said": carried["message"], "sent": context.output.sent, "stores": stores})
             context.output.sent = []
@@ -241,7 +220,9 @@ class Program:
         self.compiled: CompiledTopology = compile_topology(
             session, topology, APPLICATION, presum=presum, default_key=default, default_value=default
         )
-        self._address = str(folder / f"batch-{id(self)}")
+        self._folder = folder / f"program-{id(self)}"
+        self._folder.mkdir()
+        self._address = str(self._folder / "batch")
         expected = {
             i: f"a key of {e.key.name} and a value of {e.value.name}"
             for i, n in enumerate(topology.nodes)
@@ -277,7 +258,9 @@ class Program:
             batch_id=self._batch,
             inputs=dict(self._positions),
             tasks=tuple(
-                TaskRun(task=TaskId(part.id, 0), directory="-", epoch="e") for part in self._parts if part.state_stores
+                TaskRun(task=TaskId(part.id, 0), directory=str(self._folder / f"{part.id}_0"), epoch="e")
+                for part in self._parts
+                if part.state_stores
             ),
             now_ms=1_000 * self._batch,
         )

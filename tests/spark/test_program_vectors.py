@@ -25,12 +25,18 @@ pytestmark = pytest.mark.spark
 VECTORS = Path(__file__).parent.parent / "vectors" / "semantics.jsonl.gz"
 STRING, LONG, INTEGER = Serdes.string(), Serdes.long(), Serdes.integer()
 SERDES = {"String": STRING, "Long": LONG, "Integer": INTEGER, "Double": Serdes.double()}
-NO_TRAILING_BLANKS = r" +$"
+TRAILING_BLANKS = r" +$"
 
 
 def words(value: Any) -> Any:
-    """Java's ``split(" ")`` leaves trailing empty strings out."""
-    return F.split(F.regexp_replace(value, NO_TRAILING_BLANKS, ""), " ")
+    """Java's ``split(" ")`` leaves trailing empty strings out, and so gives nothing at all for blanks only."""
+    kept = F.regexp_replace(value, TRAILING_BLANKS, "")
+    return F.when((value != "") & (kept == ""), F.array().cast("array<string>")).otherwise(F.split(kept, " "))
+
+
+def text(value: Any) -> Any:
+    """What Java's string concatenation makes of a value."""
+    return F.coalesce(value, F.lit("null"))
 
 
 def map_swap(b: StreamsBuilder) -> None:
@@ -51,8 +57,7 @@ def flatmapvalues_filter_filternot(b: StreamsBuilder) -> None:
 def null_handling_stateless(b: StreamsBuilder) -> None:
     s = b.stream("in")
     s.filter(lambda k, v: v.isNull()).to("nulls")
-    text = F.lit("null")
-    s.filter_not(lambda k, v: k.isNull()).map_values(lambda k, v: F.concat(k, F.lit("="), F.coalesce(v, text))).to("keyed")
+    s.filter_not(lambda k, v: k.isNull()).map_values(lambda k, v: F.concat(k, F.lit("="), text(v))).to("keyed")
     s.peek(lambda k, v: None).map_values(F.upper).to("all")
 
 
@@ -69,15 +74,15 @@ def branch_without_default(b: StreamsBuilder) -> None:
 
 def merge_three(b: StreamsBuilder) -> None:
     first, second, third = (b.stream(topic) for topic in "abc")
-    first.merge(second).merge(third.map_values(lambda v: F.concat(F.lit("c:"), v))).to("out")
+    first.merge(second).merge(third.map_values(lambda v: F.concat(F.lit("c:"), text(v)))).to("out")
 
 
 def diamond_order(b: StreamsBuilder) -> None:
     s = b.stream("in")
-    first = s.map_values(lambda v: F.concat(F.lit("1"), v))
-    second = s.flat_map_values(lambda v: F.array(F.concat(F.lit("2"), v), F.concat(F.lit("3"), v)))
+    first = s.map_values(lambda v: F.concat(F.lit("1"), text(v)))
+    second = s.flat_map_values(lambda v: F.array(F.concat(F.lit("2"), text(v)), F.concat(F.lit("3"), text(v))))
     second.merge(first).to("out")
-    s.map_values(lambda v: F.concat(F.lit("4"), v)).to("out")
+    s.map_values(lambda v: F.concat(F.lit("4"), text(v))).to("out")
 
 
 def select_key_repartition(b: StreamsBuilder) -> None:

@@ -20,7 +20,7 @@ from tidemill.spark.rows import DROPPED
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Key and value of a wave as typed columns. ``condition``: which of its rows are still there (None: all).
+    """Key and value of a wave as typed columns. ``conditions``: which of its rows are still there, and as what the others go.
 
     ``is_plain``: both are columns of the frame, not expressions that the projection in the making computes.
     """
@@ -29,7 +29,7 @@ class Pair:
     key_type: DataType
     value: Column
     value_type: DataType
-    condition: Column | None = None
+    conditions: tuple[tuple[Column, int], ...] = ()
     is_plain: bool = True
 
     @staticmethod
@@ -47,8 +47,15 @@ class Pair:
             return self
         return replace(self, value=value, value_type=_type_of(frame, value), is_plain=False)
 
-    def passing(self, condition: Column) -> Pair:
-        return replace(self, condition=condition if self.condition is None else self.condition & condition)
+    def passing(self, condition: Column, lost: int = DROPPED) -> Pair:
+        """Only the rows that meet ``condition`` go on; the others are tagged ``lost``."""
+        return replace(self, conditions=(*self.conditions, (condition, lost)))
+
+    def tagged(self, tag: Column) -> Column:
+        """``tag`` for the rows that are still there."""
+        for condition, lost in reversed(self.conditions):
+            tag = F.when(condition, tag).otherwise(F.lit(lost))
+        return tag
 
     @property
     def types(self) -> tuple[DataType, DataType]:
@@ -81,16 +88,15 @@ class Changes:
         self._summed: list[tuple[int, Column]] = []
 
     def arrive(self, tag: int, at_tag: int, at: Pair) -> None:
-        """The rows of ``tag`` that are still there wait as ``at_tag``; the others are dropped."""
-        to = F.lit(at_tag)
-        self._node.append((tag, to if at.condition is None else F.when(at.condition, to).otherwise(F.lit(DROPPED))))
+        """The rows of ``tag`` that are still there wait as ``at_tag``."""
+        self._node.append((tag, at.tagged(F.lit(at_tag))))
 
     def keep(self, tag: int, at: Pair) -> Pair:
         """Makes columns of the wave's expressions, for the next projection to read."""
-        if at.condition is not None:
-            self._node.append((tag, F.when(at.condition, F.col("node")).otherwise(F.lit(DROPPED))))
+        if at.conditions:
+            self._node.append((tag, at.tagged(F.col("node"))))
         if at.is_plain:
-            return replace(at, condition=None)
+            return replace(at, conditions=())
         key, value = f"k:{self._number}:{tag}", f"v:{self._number}:{tag}"
         self._typed[key] = F.when(F.col("node") == tag, at.key)
         self._typed[value] = F.when(F.col("node") == tag, at.value)

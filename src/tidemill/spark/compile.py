@@ -22,7 +22,7 @@ from tidemill.spark import rows
 from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered
 from tidemill.spark.clock import wall_clock_functions
 from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for_type
-from tidemill.spark.rows import DROPPED, UNREADABLE, Tags
+from tidemill.spark.rows import DROPPED, DROPPED_COUNT, UNREADABLE, Tags
 from tidemill.spark.stages import Stages, outer_targets, parents_first, runs_in_python, targets
 from tidemill.topology.nodes import (
     Aggregate,
@@ -142,7 +142,7 @@ class Compiler:
         if combinable:
             self.mixing_layers.add(number)
             frame = self._presummed(frame, combinable)
-        return frame.filter(F.col("node") != DROPPED)
+        return frame.filter(F.col("node") != DROPPED).select(*rows.DDL)
 
     def _fresh(self) -> int:
         self._last_tag += 1
@@ -361,8 +361,10 @@ def _applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
     frame = changes.frame
     if isinstance(operation, (PassThrough, Branch)):
         return at
-    if isinstance(operation, (NullKeyFilter, TableSource)):
+    if isinstance(operation, NullKeyFilter):
         return at.passing(at.key.isNotNull())
+    if isinstance(operation, TableSource):
+        return at.passing(at.key.isNotNull(), lost=DROPPED_COUNT)
     if isinstance(operation, Filter):
         passes = F.coalesce(_call(operation.predicate, at), F.lit(False))
         return at.passing(~passes if operation.negate else passes)

@@ -42,7 +42,7 @@ CHANGELOG = -100
 
 FRESH = 1_000_000
 DROPPED_COUNT = -5
-"""``n`` records were dropped by an earlier Python step."""
+"""``n`` records (null = one) were dropped on the way and count as dropped records."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 

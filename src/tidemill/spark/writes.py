@@ -36,7 +36,7 @@ def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
     """Puts such rows back into ``state``, as if this step had written them."""
     dropped = tables.pop(DROPPED_COUNT, None)
     if dropped is not None:
-        state.dropped += sum(dropped.column("n").to_pylist())
+        state.dropped += sum(1 if n is None else n for n in dropped.column("n").to_pylist())
     for name, store in state.stores.items():
         table = tables.pop(WRITE - (CHANGELOG - store.tag), None)
         if table is None:
