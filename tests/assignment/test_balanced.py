@@ -138,6 +138,8 @@ def test_among_equally_near_targets_the_one_with_state_is_taken():
     assert answer.clients[process(2)].active == tasks("1_1")
     to_move = {str(one.task): one.target for one in answer.explain() if one.rebalances_to_go}
     assert set(to_move.values()) == {process(3)}
+    both = [client(1, "1_0 1_1 1_2"), client(2, lags={"1_1": 60_000, "1_2": 5_000})]
+    assert BALANCED.assign(group(both, "1_0 1_1 1_2")).clients[process(2)].active == tasks("1_2")
     partial = [client(1, "1_0 1_1 1_2"), client(2, lags={"1_2": 60_000})]
     warming = BALANCED.assign(group(partial, "1_0 1_1 1_2", max_warmup_replicas=1)).clients[process(2)].warmup
     assert warming == tasks("1_2")

@@ -70,18 +70,20 @@ def test_why_a_task_stays_and_why_a_stateless_one_is_anywhere(at_13_48_02):
 
 
 @pytest.mark.parametrize("version", ["4.3", "2.7"])
-def test_tasks_move_in_the_round_that_was_foretold(version):
+@pytest.mark.parametrize(("budget", "rounds"), [(2, {1: 2, 2: 2}), (1, {1: 1, 2: 1, 3: 1, 4: 1})])
+def test_tasks_move_in_the_round_that_was_foretold(version, budget, rounds):
     assignor = HighAvailabilityTaskAssignor(compatibility=version)
-    state = group([client(2, "1_1 1_4"), client(3, "1_2 1_5"), client(4)], "1_0 1_1 1_2 1_3 1_4 1_5")
-    first = assignor.assign(state)
+    clients = [client(2, "1_1 1_4"), client(3, "1_2 1_5"), client(4)]
+    state = group(clients, "1_0 1_1 1_2 1_3 1_4 1_5", max_warmup_replicas=budget)
+    assignment = assignor.assign(state)
     foretold = {
         decision.task: (decision.rebalances_to_go, decision.target)
-        for decision in first.explain()
+        for decision in assignment.explain()
         if decision.role is Role.ACTIVE and decision.rebalances_to_go
     }
-    assert sorted(Counter(go for go, _ in foretold.values()).items()) == [(1, 2), (2, 2)]
-    happened, assignment = {}, first
-    for number in (1, 2):
+    assert Counter(go for go, _ in foretold.values()) == rounds
+    happened = {}
+    for number in range(1, len(rounds) + 1):
         state = after(state, assignment)
         assignment = assignor.assign(state)
         for moved, (_, target) in foretold.items():

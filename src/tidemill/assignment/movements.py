@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidemill.assignment.java_queue import JavaPriorityQueue
 from tidemill.assignment.lag import Lags
@@ -67,7 +67,9 @@ class MovementForm:
 
     is_wanted: Callable[[Lags, int, int], bool]
     """Whether a copy of this task on this client must wait for a better client's."""
-    in_order: Callable[[JavaPriorityQueue[Wanted]], Iterable[Wanted]]
+    in_order: Callable[[JavaPriorityQueue[Any]], Iterable[Any]]
+    is_requeued_in_order: bool
+    """Whether movements that are left over keep their order when they are queued once more."""
     order: str
     """That order in words."""
     falls_back_on_most_caught_up: bool
@@ -89,6 +91,7 @@ def is_caught_up_elsewhere(lags: Lags, task: int, client: int) -> bool:
 FEWEST_CAUGHT_UP_FIRST = MovementForm(
     is_wanted=is_better_elsewhere,
     in_order=JavaPriorityQueue.drain,
+    is_requeued_in_order=True,
     order="tasks with the fewest caught-up clients first, then in task order",
     falls_back_on_most_caught_up=True,
     moves_only_for_gain=False,
@@ -98,6 +101,7 @@ FEWEST_CAUGHT_UP_FIRST = MovementForm(
 HEAP_ARRAY_ORDER = MovementForm(
     is_wanted=is_caught_up_elsewhere,
     in_order=list,
+    is_requeued_in_order=False,
     order="2.7's order: the array of a heap filled client by client",
     falls_back_on_most_caught_up=False,
     moves_only_for_gain=False,

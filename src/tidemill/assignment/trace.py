@@ -6,10 +6,11 @@ read off the facts without applying a rule again (who waits for a warm-up, which
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tidemill.assignment.java_queue import JavaPriorityQueue
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import ApplicationState
 from tidemill.assignment.movements import Kept, Movement, MovementForm
@@ -51,9 +52,25 @@ class Trace:
 
     @cached_property
     def waiting(self) -> dict[Movement, int]:
-        """Movements whose target got no copy, because no warm-up was left, with their place among them, from 0."""
-        late = (movement for movement in self.planned if not movement.target_has_copy)
+        """Movements whose target got no copy, because no warm-up was left, with their expected place, from 0.
+
+        They are queued anew in each round, actives before standbys, as many being served as the budget allows.
+        """
+        late = [movement for movement in self.planned if not movement.target_has_copy]
+        if not self.form.is_requeued_in_order:
+            actives = set(self.active_movements)
+            late = [*self._queued_anew(actives.intersection(late)), *self._queued_anew(set(late) - actives)]
         return {movement: place for place, movement in enumerate(late)}
+
+    def _queued_anew(self, late: set[Movement]) -> Iterator[Movement]:
+        left = sorted(late, key=lambda movement: (movement.target, movement.task))
+        while left:
+            queue: JavaPriorityQueue[Movement] = JavaPriorityQueue()
+            for movement in left:
+                queue.add((self.lags.caught_up_count(movement.task), movement.task), movement)
+            served = list(self.form.in_order(queue))[: max(self.state.config.max_warmup_replicas, 1)]
+            yield from served
+            left = [movement for movement in left if movement not in served]
 
     @cached_property
     def warming_up(self) -> list[Movement]:
