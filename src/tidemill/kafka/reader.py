@@ -160,7 +160,7 @@ class ThreadReader:
     ) -> Generator[tuple[bool, Sequence[Any]], None, bool]:
         """One short wait on each consumer in turn; gives whether something came."""
         for kind in kinds:
-            messages = self._consumers[kind].read(CHUNK_RECORDS, _WAIT_SLICE_S)
+            messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), _WAIT_SLICE_S)
             if messages:
                 yield kind == "changelog", messages
                 left[kind] -= len(messages)
