@@ -12,20 +12,21 @@ import signal
 import tempfile
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill.cli.demo_instances import Command, Instances
+from tidemill.cli.demo_screen import Screen, in_words
 from tidemill.cli.demo_text import Text, differences, english
 from tidemill.cli.live_text import live_text
 from tidemill.cli.progress import status_line
 from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 
 if TYPE_CHECKING:
-    from tidemill.cli.demo_instances import Instances
-    from tidemill.cli.demo_screen import Screen
     from tidemill.cli.demo_topics import Counts, Feed
     from tidemill.kafka.broker import EmbeddedBroker
 
@@ -36,8 +37,6 @@ _SLOW_LINES_PER_S, _FAST_LINES_PER_S = 200, 4_000
 _TICK_S = 0.1
 _IDLE_LIMIT_S = 20.0
 """After so long without news, everything fed and read, no count will change any more."""
-# A rebalance is noticed with a heartbeat: often, so that the second instance need not wait for its tasks.
-_SETTINGS = ("session.timeout.ms=10000", "heartbeat.interval.ms=500")
 
 
 def demo(
@@ -45,6 +44,7 @@ def demo(
     keep_data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the broker's data, state and logs in this new folder.")
     ] = None,
+    log_level: Annotated[str, typer.Option(help="What the instances log; see --keep-data.")] = "warning",
     lines: Annotated[int | None, typer.Option(hidden=True, min=10)] = None,
     limit_s: Annotated[float, typer.Option(hidden=True)] = 180.0,
 ) -> None:
@@ -59,7 +59,8 @@ def demo(
             temporary = tempfile.TemporaryDirectory(prefix="tidemill-demo-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(temporary))
         broker = _start_broker(stack, None if keep_data is None else folder / "broker")
-        commonest, problem = _count(broker, text, instances, folder, limit_s)
+        command = Command(app=APP, settings=_settings(broker), folder=folder, log_level=log_level)
+        commonest, problem = _count(broker, text, Instances(instances, command), limit_s)
     if keep_data is not None:
         typer.echo(f"kept in {folder}; the broker again: tidemill broker start --data {folder / 'broker'}")
     if problem:
@@ -87,20 +88,18 @@ def _start_broker(stack: ExitStack, data: Path | None) -> EmbeddedBroker:
         return stack.enter_context(EmbeddedBroker(environ=os.environ, data=data, progress=say))
 
 
-def _count(broker: EmbeddedBroker, text: Text, wanted: int, folder: Path, limit_s: float) -> tuple[str, str]:
+def _settings(broker: EmbeddedBroker) -> tuple[str, ...]:
+    # A rebalance is noticed with a heartbeat: often, so that the second instance need not wait for its tasks.
+    return f"bootstrap.servers={broker.bootstrap_servers}", "session.timeout.ms=10000", "heartbeat.interval.ms=500"
+
+
+def _count(broker: EmbeddedBroker, text: Text, instances: Instances, limit_s: float) -> tuple[str, str]:
     """Runs the application on the text; the commonest words, and what is wrong or nothing."""
-    from tidemill.cli.demo_instances import Command, Instances
-    from tidemill.cli.demo_screen import Screen, in_words
     from tidemill.cli.demo_topics import Counts, Feed, create_topics
 
     servers = broker.bootstrap_servers
     create_topics(servers)
-    settings = (f"bootstrap.servers={servers}", *_SETTINGS)
-    with (
-        closing(Counts(servers)) as counts,
-        Instances(wanted, Command(app=APP, settings=settings, folder=folder)) as instances,
-        live_text() as live,
-    ):
+    with closing(Counts(servers)) as counts, instances, live_text() as live:
         screen = Screen(live, len(text.lines), text.words)
         screen.say(f"a Kafka broker on {servers}, data in {broker.data}")
         overdue = _work(text, Feed(servers, text.lines), counts, instances, screen, limit_s)
@@ -111,9 +110,8 @@ def _count(broker: EmbeddedBroker, text: Text, wanted: int, folder: Path, limit_
 
 
 def _work(text: Text, feed: Feed, counts: Counts, instances: Instances, screen: Screen, limit_s: float) -> str:
-    """Feeds and watches until all is counted or nothing moves any more; then says so if it took too long."""
-    total = len(text.lines)
-    goal = total * _FIRST_SHARE
+    """Feeds and watches until all is counted, or nothing moves any more; then says so if that took too long."""
+    goal = len(text.lines) * _FIRST_SHARE
     moved_at, before = time.monotonic(), None
     while True:
         began = time.monotonic()
@@ -122,20 +120,20 @@ def _work(text: Text, feed: Feed, counts: Counts, instances: Instances, screen: 
         counts.take(_TICK_S)
         if instances.is_one_missing and instances.are_started_at_work and (counts.total or not instances.started):
             screen.say(f"instance {instances.start_one().number} starts")
-        views = [instance.view for instance in instances.started]
+        views = instances.views
         screen.show(feed.sent, counts.total, counts.commonest(_COMMONEST), views)
         if feed.is_done and counts.total == text.words and counts.by_word() == text.counts:
             return ""
-        now = (feed.sent, counts.total, [(view.state, view.tasks, view.records_in, view.records_restored) for view in views])
-        moved_at, before = (began, now) if now != before else (moved_at, before)
+        now = (feed.sent, counts.total, [replace(view, behind=0, lost=0) for view in views])
+        if now != before:
+            moved_at, before = began, now
         idle_s = time.monotonic() - moved_at
         if idle_s > _IDLE_LIMIT_S and feed.is_done and all(view.is_at_work and not view.behind for view in views):
             return ""
         if idle_s > limit_s:
-            return f"nothing moved for {limit_s:.0f} s, {feed.sent} lines fed, {counts.total} words counted; " + "; ".join(
-                f"instance {instance.number} is {instance.view.state}: {instance.last_words()}" for instance in instances.started
-            )
-        goal = next_goal(goal, total, time.monotonic() - began, are_all_at_work=instances.are_all_at_work)
+            sentence = f"nothing moved for {limit_s:.0f} s, {feed.sent} lines fed, {counts.total} words counted"
+            return f"{sentence}; {instances.last_words()}"
+        goal = next_goal(goal, len(text.lines), time.monotonic() - began, are_all_at_work=instances.are_all_at_work)
 
 
 def next_goal(goal: float, total: int, seconds: float, *, are_all_at_work: bool) -> float:

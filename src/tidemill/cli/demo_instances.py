@@ -32,6 +32,7 @@ class Command:
     app: Path
     settings: Sequence[str]
     folder: Path
+    log_level: str
 
 
 class Instance:
@@ -44,7 +45,7 @@ class Instance:
         folder.mkdir(parents=True)
         self._log = folder / "log"
         words = [sys.executable, "-m", "tidemill", "run", str(command.app), "--end-with-stdin"]
-        words += ["--state-dir", str(folder / "state")]
+        words += ["--state-dir", str(folder / "state"), "--log-level", command.log_level]
         words += [word for setting in command.settings for word in ("--set", setting)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -105,6 +106,13 @@ class Instances:
     @property
     def are_started_at_work(self) -> bool:
         return all(instance.view.is_at_work for instance in self.started)
+
+    @property
+    def views(self) -> list[InstanceView]:
+        return [instance.view for instance in self.started]
+
+    def last_words(self) -> str:
+        return "; ".join(f"instance {i.number} is {i.view.state}: {i.last_words()}" for i in self.started)
 
     @property
     def is_one_missing(self) -> bool:

@@ -10,7 +10,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.errors import StopError
@@ -21,6 +21,7 @@ INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
 PARTITIONS = 6
 _READ_AT_ONCE = 10_000
 _END_LIMIT_S = 60.0
+_WRITE_LIMIT_S = 30.0
 _QUIET = {"log_level": 2}
 
 
@@ -46,9 +47,12 @@ class Feed:
         if up_to <= self.sent:
             return
         for number in range(self.sent, up_to):
-            self._producer.produce(INPUT, self._lines[number].encode(), partition=number % PARTITIONS, on_delivery=_delivered)
-            self._producer.poll(0)
-        self._producer.flush()
+            # No delivery callback: a Ctrl-C that meets one breaks the client's call. What the broker
+            # does not take stays in the queue for minutes.
+            self._producer.produce(INPUT, self._lines[number].encode(), partition=number % PARTITIONS)
+        left = self._producer.flush(_WRITE_LIMIT_S)
+        if left:
+            raise StopError(f"{left} lines could not be written to {INPUT} within {_WRITE_LIMIT_S:.0f} s: is the broker gone?")
         self.sent = up_to
 
 
@@ -112,7 +116,3 @@ class Counts:
         (found,) = self._consumer.position([ClientPartition(tp.topic, tp.partition)])
         return max(0, int(found.offset))
 
-
-def _delivered(error: KafkaError | None, _message: Message) -> None:
-    if error is not None:
-        raise StopError(f"a line could not be written to {INPUT}: {error.str()}")

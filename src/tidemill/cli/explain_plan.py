@@ -93,9 +93,9 @@ def _named(name: str, node: object) -> str:
 
 
 def _without_ids(plan: str) -> str:
-    """The plan with its column ids and tags, which are new for each plan, numbered in the order of their appearance."""
+    """The plan with what is new for each (column ids, tags, lambdas' variables) numbered in the order of appearance."""
     seen: dict[str, str] = {}
-    return re.sub(r"#\d+|\b1\d{6}\b", lambda found: seen.setdefault(found[0], f"#{len(seen)}"), plan)
+    return re.sub(r"#\d+|\b1\d{6}\b|\b[xyz]_\d+\b", lambda found: seen.setdefault(found[0], f"#{len(seen)}"), plan)
 
 
 def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]]:

@@ -1,0 +1,129 @@
+"""`tidemill demo`: it counts right and says so, it says what is wrong, and nothing outlives it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_process import CliProcess, cli, until
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.cli import demo as demo_module
+from tidemill.cli.demo import next_goal
+from tidemill.cli.demo_text import Text, differences, english, words
+from tidemill.errors import StopError
+
+
+def test_words_are_what_javas_regex_leaves_in_lower_case() -> None:
+    assert words("It's 3_x-Ray, naïve!") == ["it", "s", "3_x", "ray", "na", "ve"]
+    assert words("") == words(" -- ") == []
+    # Two letters that are not ASCII are so in lower case, in Java and in Python.
+    assert words("K İ") == ["k", "i"]
+
+
+def test_the_text_is_counted_line_by_line() -> None:
+    text = Text.of(["to be", "", "or not to be"])
+    assert (text.summary, dict(text.counts)) == ("3 lines, 6 words, 4 distinct", {"to": 2, "be": 2, "or": 1, "not": 1})
+
+
+def test_the_demo_has_a_text_of_some_size() -> None:
+    text = english()
+    assert len(text.lines) > 10_000
+    assert len(text.counts) > 3_000
+    assert english(20).lines == text.lines[:20]
+
+
+def test_equal_counts_do_not_differ() -> None:
+    assert differences({"a": 1}, {"a": 1}) == ""
+
+
+def test_missing_wrong_and_strange_words_are_told() -> None:
+    assert differences({"a": 1, "b": 2, "c": 3}, {"b": 2, "c": 4, "d": 5}) == (
+        "3 counts differ: 'a' stands 1 times, counted 0; 'c' stands 3 times, counted 4; 'd' stands 0 times, counted 5"
+    )
+    many = {f"w{number:02}": 1 for number in range(12)}
+    assert differences(many, {}).startswith("12 counts differ: 'w00' stands 1 times, counted 0; ")
+    assert differences(many, {}).endswith("; and 7 more")
+
+
+@given(st.integers(10, 20_000), st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60))
+def test_the_last_lines_wait_until_all_instances_are_at_work(total: int, ticks: list[tuple[float, bool]]) -> None:
+    goal, ever_at_work = total * 0.3, False
+    for seconds, at_work in ticks:
+        ever_at_work = ever_at_work or at_work
+        after = next_goal(goal, total, seconds, are_all_at_work=at_work)
+        assert goal <= after <= (total if ever_at_work else max(goal, total * 0.8))
+        goal = after
+    assert next_goal(goal, total, total, are_all_at_work=True) == total
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_two_instances_share_the_tasks_and_every_count_is_compared(tmp_path: Path) -> None:
+    with cli("demo", "--instances", 2, "--lines", 600) as demo:
+        assert demo.end() == 0, demo.text
+        assert demo.lines[-1] == f"demo: {english(600).summary}: all counts equal"
+        assert demo.lines[-2].startswith("the ten commonest words: the ")
+        shares = [re.findall(r"instance (\d): RUNNING · tasks ((?:\d_\d ?)+)", line) for line in demo.lines]
+        last = {number: tasks.split() for found in shares for number, tasks in found}
+        assert sorted(last) == ["1", "2"]
+        assert sorted(last["1"] + last["2"]) == [f"{sub}_{part}" for sub in range(2) for part in range(6)]
+        demo.leaves_nothing()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_counts_that_differ_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that counts otherwise, in the place of the demo's."""
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(demo_module.APP.read_text().replace('word != ""', 'word != "the"'))
+    monkeypatch.setattr(demo_module, "APP", wrong)
+    monkeypatch.setattr(demo_module, "_IDLE_LIMIT_S", 3.0)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        told = r"2 counts differ: '' stands 0 times, counted \d+; 'the' stands \d+ times, counted 0"
+        with pytest.raises(StopError, match=told):
+            demo_module.demo(lines=300)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("moment", "interrupt"),
+    [("starting a Kafka broker", CliProcess.interrupt_group), ("instance 1 starts", CliProcess.interrupt)],
+)
+def test_an_interrupted_demo_leaves_nothing(
+    tmp_path: Path, moment: str, interrupt: Callable[[CliProcess], None]
+) -> None:
+    with cli("demo") as demo:
+        demo.wait_for_line(moment)
+        assert until(lambda: len(demo.family()) > (3 if "instance" in moment else 1))
+        interrupt(demo)
+        assert demo.end(60) == 130, demo.text
+        demo.leaves_nothing()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.fault
+def test_a_demo_that_is_killed_takes_its_instances_and_broker_with_it(tmp_path: Path) -> None:
+    with cli("demo") as demo:
+        demo.wait_for_line("instance 1 starts")
+        assert until(lambda: len(demo.family()) > 4)  # the demo, the broker and its guard, the instance and its JVM
+        demo.kill()
+        assert until(lambda: not demo.family(), 60), [process.cmdline() for process in demo.family()]
+
+
+def test_a_folder_with_something_in_it_is_not_taken_for_data(tmp_path: Path) -> None:
+    (tmp_path / "letters").touch()
+    with cli("demo", "--keep-data", tmp_path) as demo:
+        assert demo.end(60) == 2
+        (line,) = demo.lines
+        assert line.startswith(f"tidemill: --keep-data {tmp_path}: it is there and not empty")

@@ -1,0 +1,193 @@
+"""`tidemill run`: whose settings win, what is shown, and how it ends."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli_process import CliProcess, cli, until
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from tidemill.cli.demo_text import words
+from tidemill.cli.instance_view import InstanceView, from_line, to_line, to_text
+from tidemill.cli.run import outside_settings
+from tidemill.errors import ConfigError
+from tidemill.ids import TaskId
+from tidemill.kafka.admin import Admin, TopicSpec
+from tidemill.kafka.broker_plan import free_port
+
+WORDCOUNT = Path(__file__).parents[2] / "examples" / "wordcount.py"
+VIEW = InstanceView(
+    state="RUNNING",
+    tasks=(TaskId(0, 1), TaskId(1, 10)),
+    restoring=1,
+    records_in=12_000,
+    records_restored=3,
+    records_out=5,
+    skipped=6,
+    lost=7,
+    behind=8,
+)
+
+
+def test_what_an_instance_prints_can_be_read_back() -> None:
+    assert from_line(to_line(VIEW)) == VIEW
+    assert from_line(to_line(InstanceView(state="REBALANCING")) + "\n") == InstanceView(state="REBALANCING")
+    assert from_line("CREATED -> REBALANCING\n") is None
+    assert from_line(to_line(VIEW) + " and more") is None
+
+
+def test_people_are_told_only_what_there_is_to_tell() -> None:
+    assert to_text(InstanceView(state="REBALANCING")) == "REBALANCING · 0 in · 0 out"
+    assert to_text(VIEW) == (
+        "RUNNING · tasks 0_1 1_10 · 1 restoring · 3 restored · 12,000 in · 5 out · 8 behind · 6 skipped · 7 batches run again"
+    )
+
+
+def test_only_an_instance_with_tasks_past_restoring_is_at_work() -> None:
+    assert not VIEW.is_at_work
+    assert InstanceView(state="RUNNING", tasks=(TaskId(0, 1),)).is_at_work
+    assert not InstanceView(state="RUNNING").is_at_work
+    assert not InstanceView(state="REBALANCING", tasks=(TaskId(0, 1),)).is_at_work
+
+
+def test_set_wins_over_the_toml_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('commit.interval.ms = 50\n[num]\nstream.threads = 2\n[kafka]\n"client.id" = "x"\n')
+    assert outside_settings(["num.stream.threads=3"], file) == {
+        "commit.interval.ms": 50, "num.stream.threads": "3", "kafka.client.id": "x",
+    }  # fmt: skip
+
+
+def test_a_settings_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"can't read the settings in .*gone\.toml"):
+        outside_settings([], tmp_path / "gone.toml")
+    (tmp_path / "bad.toml").write_text("num.stream.threads: 2")
+    with pytest.raises(ConfigError, match=r"bad\.toml: the settings are not TOML"):
+        outside_settings([], tmp_path / "bad.toml")
+
+
+def test_a_setting_that_does_not_exist_ends_the_command_before_anything_starts(tmp_path: Path) -> None:
+    with cli("run", WORDCOUNT, "--set", "num.stream.thread=2") as run:
+        assert run.end() == 2
+        assert run.lines == [
+            "tidemill: unknown setting 'num.stream.thread'; did you mean 'num.stream.threads'? "
+            "(what is for Kafka's clients begins with kafka., for Spark with spark.)"
+        ]
+
+
+@pytest.fixture(scope="module")
+def calling_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, CliProcess]]:
+    """A run with a bootstrap address where nothing listens, begun before the other tests: it takes its time to give up."""
+    folder, port = tmp_path_factory.mktemp("nobody"), free_port()
+    arguments = ("run", WORDCOUNT, "--state-dir", folder, "--set", f"bootstrap.servers=127.0.0.1:{port}")
+    with cli(*arguments) as run:
+        yield port, run
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("calling_nobody")
+def test_a_missing_topic_is_one_sentence(tmp_path: Path, bootstrap_servers: str) -> None:
+    settings = ("--set", f"bootstrap.servers={bootstrap_servers}", "--state-dir", tmp_path)
+    with cli("run", WORDCOUNT, *settings) as run:
+        assert run.end() == 2
+        assert run.lines[-1].startswith(
+            f"tidemill: the topic streams-plaintext-input does not exist on {bootstrap_servers}: create it and start again"
+        )
+        assert "Traceback" not in run.text
+        run.leaves_nothing()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_an_instance_that_can_not_go_on_ends_with_code_1_and_its_reason(
+    tmp_path: Path, bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    """A long of three bytes, and no permission to skip it."""
+    topic, application = unique_name("numbers"), unique_name("run-error")
+    _create(bootstrap_servers, topic)
+    _write(bootstrap_servers, topic, [b"abc"])
+    app = tmp_path / "app.py"
+    app.write_text(
+        "from tidemill import Serdes, StreamsBuilder\nbuilder = StreamsBuilder()\n"
+        f"config = {{'application.id': {application!r}, 'bootstrap.servers': {bootstrap_servers!r}}}\n"
+        f"builder.stream({topic!r}, key=Serdes.string(), value=Serdes.long()).to({topic!r})\n"
+    )
+    with cli("run", app, "--state-dir", tmp_path) as run:
+        assert run.end() == 1
+        assert run.lines[-1].startswith("tidemill: ")
+        assert f"{topic}-0 at offset 0: " in run.lines[-1]
+        assert "PENDING_ERROR -> ERROR" in run.lines
+        assert "Traceback" not in run.text
+        run.leaves_nothing()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_stop_commits_all_and_the_next_start_goes_on_there(
+    tmp_path: Path, bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    lines, output, application = unique_name("lines"), unique_name("counts"), unique_name("run-again")
+    app = tmp_path / "app.py"
+    text = WORDCOUNT.read_text().replace("streams-plaintext-input", lines).replace("streams-wordcount-output", output)
+    app.write_text(text)
+    _create(bootstrap_servers, lines, output)
+    settings = (f"application.id={application}", f"bootstrap.servers={bootstrap_servers}", "heartbeat.interval.ms=500")
+    arguments = ("run", app, "--state-dir", tmp_path, *(word for setting in settings for word in ("--set", setting)))
+    halves = [["to be or not to be", "that is the question"] * 40, ["to sleep", "perchance to dream", "to be"] * 40]
+    for number, (half, stop, code) in enumerate(
+        zip(halves, (CliProcess.terminate, CliProcess.interrupt), (0, 130), strict=True)
+    ):
+        _write(bootstrap_servers, lines, [line.encode() for line in half])
+        expected = Counter(word for half in halves[: number + 1] for line in half for word in words(line))
+        with cli(*arguments) as run:
+            assert until(lambda wanted=expected: _counts(bootstrap_servers, output) == wanted or run.process.poll() is not None)
+            stop(run)
+            assert run.end() == code, run.text
+            assert run.lines[-2:] == ["RUNNING -> PENDING_SHUTDOWN", "PENDING_SHUTDOWN -> NOT_RUNNING"]
+            views = [view for line in run.lines if (view := from_line(line)) is not None]
+            assert (views[-1].records_restored, views[-1].tasks) == (0, (TaskId(0, 0), TaskId(1, 0)))
+            run.leaves_nothing()
+        assert _counts(bootstrap_servers, output) == expected
+
+
+@pytest.mark.broker
+def test_brokers_that_do_not_answer_are_one_sentence(calling_nobody: tuple[int, CliProcess]) -> None:
+    port, run = calling_nobody
+    assert run.end() == 1
+    assert run.lines[-1].startswith("tidemill: ")
+    assert run.lines[-1].endswith(f"check that the brokers at 127.0.0.1:{port} run and can be reached")
+    assert "Traceback" not in run.text
+    run.leaves_nothing()
+
+
+def _create(servers: str, *topics: str) -> None:
+    Admin({"bootstrap.servers": servers}).create_topics(TopicSpec(name=topic, partitions=1) for topic in topics)
+
+
+def _write(servers: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
+def _counts(servers: str, topic: str) -> dict[str, int]:
+    """The latest count of each word, read_committed."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "isolation.level": "read_committed"})
+    partition = ClientPartition(topic, 0)
+    try:
+        consumer.assign([ClientPartition(topic, 0, 0)])
+        _, end = consumer.get_watermark_offsets(partition, timeout=10)
+        counts: dict[str, int] = {}
+        while consumer.position([partition])[0].offset < end:
+            for message in consumer.consume(1_000, 0.1):
+                assert message.error() is None
+                counts[message.key().decode()] = struct.unpack(">q", message.value())[0]
+        return counts
+    finally:
+        consumer.close()
