@@ -61,6 +61,7 @@ class InstanceProcess:
                 "state.dir": str(self.state_dir),
                 "session.timeout.ms": 3_000,
                 "heartbeat.interval.ms": 500,
+                "repartition.purge.interval.ms": 1_000,
                 **(settings or {}),
             },
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,19 +126,3 @@ def test_a_session_without_a_slot_to_spare_is_refused(spark: SparkSession) -> No
     adopt_session(spark, slots - 1)
     with pytest.raises(ConfigError, match=f"local\\[{slots + 1}\\]"):
         adopt_session(spark, slots)
-
-
-def test_a_batch_that_hangs_is_ended_by_killing_its_workers_and_the_next_one_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """Rule 21: cancelling a Spark job does not stop Python."""
-    flag = tmp_path / "hung"
-
-    def hang_once(_key: str, value: str) -> None:
-        if value == "hang" and not flag.exists():
-            flag.touch()
-            time.sleep(3600)
-
-    builder = StreamsBuilder()
-    builder.stream("in", key=STRING, value=STRING).peek(hang_once).to("out")
-    program = Program(spark, builder.build(), tmp_path)
-    program.pipe([("in", Record(b"k", b"v"))])
-    assert program.outputs["out"]

@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -70,8 +71,7 @@ class ControlServer:
         with contextlib.suppress(OSError):
             self._listener.close()
         for connection in list(self._connections):
-            with contextlib.suppress(OSError):
-                connection.close()
+            _shut(connection)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _accept(self) -> None:
@@ -106,6 +106,12 @@ class ControlServer:
         finally:
             self._connections.discard(connection)
             connection.close()
+
+
+def _shut(connection: Connection) -> None:
+    """Ends it for both sides now: closing alone would wait for the thread that is reading from it, which waits for ever."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as opened:
+        opened.shutdown(socket.SHUT_RDWR)
 
 
 def _answer(desk: ControlDesk, question: Mapping[str, Any]) -> bytes:

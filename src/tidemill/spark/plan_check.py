@@ -62,7 +62,7 @@ def check_physical(frame: DataFrame, partitions: int = 1) -> None:
     """
     executed = frame._jdf.queryExecution().executedPlan()
     for node in _tree(executed):
-        name = node.nodeName()
+        name = "Subquery" if node.subqueries().size() else node.nodeName()
         if any(part in name for part in _FROZEN):
             raise TopologyError(
                 f"the plan holds a {name}, which would replay the first batch's result for ever: "

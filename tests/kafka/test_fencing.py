@@ -1,0 +1,54 @@
+"""Ending what vanished members left open, and nobody else's (correctness.md, rule 7)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill.errors import FencedError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.admin import Admin
+from tidemill.kafka.fencing import fence_vanished, transactional_id
+from tidemill.kafka.producer import CommitOutcome, TransactionalProducer
+
+pytestmark = pytest.mark.broker
+
+
+def test_only_open_transactions_of_this_applications_vanished_processes_are_ended(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    topic, application = unique_name("output"), unique_name("fencing")
+    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    here, gone = str(uuid4()), str(uuid4())
+    names = [
+        transactional_id(application, here, 1),
+        transactional_id(application, gone, 2),
+        transactional_id(application + "-other", gone, 1),
+    ]
+    producers = []
+    for partition, name in enumerate(names):
+        producer = TransactionalProducer(
+            {"bootstrap.servers": bootstrap_servers, "transaction.timeout.ms": 120_000}, transactional_id=name
+        )
+        producer.init()
+        producer.write(topic, [b"k"], [b"v"], [1], [partition])
+        producers.append(producer)
+    admin = Admin({"bootstrap.servers": bootstrap_servers})
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    deadline = time.monotonic() + 60
+    while any(end == 0 for end in admin.end_offsets(partitions).values()):
+        assert time.monotonic() < deadline
+    assert set(admin.stable_end_offsets(partitions).values()) == {0}
+
+    fence_vanished({"bootstrap_servers": bootstrap_servers}, {"bootstrap.servers": bootstrap_servers}, application, {here})
+
+    while admin.stable_end_offsets(partitions)[partitions[1]] == 0:
+        assert time.monotonic() < deadline + 60, "its transaction was not ended long before its time-out"
+    assert admin.stable_end_offsets(partitions)[partitions[0]] == 0
+    assert [producers[0].commit(), producers[2].commit()] == [CommitOutcome.COMMITTED] * 2
+    assert producers[1].commit() is not CommitOutcome.COMMITTED
+    assert isinstance(producers[1].failure, FencedError)

@@ -1,0 +1,146 @@
+"""What keeps an application from starting or going on, in a sentence that says what to do; it never hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, ConsumerGroupTopicPartitions, NewTopic
+from instance_process import InstanceProcess
+from local_application import LIMIT_S, Place, until
+from pyspark.sql import SparkSession
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import ConfigError, RetriableError, StateDirectoryInUseError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.admin import Admin
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.runtime.application import KafkaStreams, State
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+STRING = Serdes.string()
+
+
+@pytest.fixture
+def place(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, unique_name: Callable[[str], str]) -> Place:
+    return Place(broker.bootstrap_servers, spark, tmp_path, unique_name("problems"))
+
+
+def passing_on(place: Place) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.stream(place.topic("in"), key=STRING, value=STRING).to(place.topic("out"))
+    return builder
+
+
+def counting(place: Place) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    words = builder.stream(place.topic("in"), key=STRING, value=STRING)
+    words.group_by(lambda k, v: v).count(store="counts").to_stream().to(place.topic("out"))
+    return builder
+
+
+def ended(streams: KafkaStreams) -> str:
+    """The message with which it has stopped."""
+    assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+    return str(streams.error)
+
+
+def test_a_missing_input_topic_is_named_before_anything_is_started(place: Place) -> None:
+    place.create("out")
+    streams = place.application(passing_on(place))
+    with pytest.raises(ConfigError, match=f"{place.topic('in')} does not exist .* create it"):
+        streams.start()
+    assert streams.state is State.NOT_RUNNING
+
+
+def test_without_a_broker_the_process_ends_with_a_sentence_and_code_2(tmp_path: Path) -> None:
+    instance = InstanceProcess(tmp_path / "one", "127.0.0.1:9", "nowhere")
+    try:
+        instance.start()
+        assert instance.wait_ended() == 2
+        assert "check that the brokers at 127.0.0.1:9 run" in instance.log
+    finally:
+        instance.end()
+
+
+def test_without_a_broker_start_raises_what_may_be_tried_again(place: Place) -> None:
+    streams = place.application(passing_on(place), **{"bootstrap.servers": "127.0.0.1:9"})
+    with pytest.raises(RetriableError, match=r"127\.0\.0\.1:9"):
+        streams.start()
+    assert streams.state is State.NOT_RUNNING
+
+
+def test_a_state_directory_that_another_instance_uses_is_refused(place: Place) -> None:
+    place.create("in", "out")
+    with place.running(passing_on(place)):
+        second = place.application(passing_on(place))
+        with pytest.raises(StateDirectoryInUseError, match=r"give this instance a state\.dir of its own"):
+            second.start()
+
+
+def test_a_changelog_with_another_number_of_partitions_stops_with_both_numbers(place: Place) -> None:
+    place.create("in", "out", partitions=2)
+    admin = AdminClient({"bootstrap.servers": place.bootstrap_servers})
+    name = f"{place.name}-counts-changelog"
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(60)
+    with place.application(counting(place)) as streams:
+        message = ended(streams)
+    assert f"{name} has 3 partitions, expected 2" in message
+
+
+def test_an_input_topic_made_anew_with_fewer_partitions_stops_the_application_with_a_sentence(place: Place) -> None:
+    place.create("in", "out", partitions=2)
+    with place.application(counting(place), **{"kafka.metadata.max.age.ms": 1_000}) as streams:
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
+        place.send("in", [(None, b"a")], partition=1)
+        assert place.received("out", 1)
+        admin = Admin({"bootstrap.servers": place.bootstrap_servers})
+        admin.delete_topics([place.topic("in")])
+        assert until(lambda: admin.partitions([place.topic("in")])[place.topic("in")] is None)
+        time.sleep(0.5)
+        place.create("in", partitions=1)
+        message = ended(streams)
+    assert "expected 1" in message
+    assert "2 partitions" in message
+
+
+def make_the_committed_offset_unreadable(place: Place, partition: TopicPartition) -> None:
+    """Commits far behind the end, as after a topic that was made anew."""
+    admin = AdminClient({"bootstrap.servers": place.bootstrap_servers})
+    beyond = [ClientPartition(partition.topic, partition.partition, 1_000_000)]
+    [done] = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(place.name, beyond)]).values()
+    done.result(60)
+
+
+def test_an_offset_of_a_source_that_is_out_of_range_follows_the_policy(place: Place) -> None:
+    place.create("in", "out")
+    sent = [(b"k", str(number).encode()) for number in range(10)]
+    place.send("in", sent)
+    with place.running(passing_on(place)):
+        assert len(place.received("out", 10)) == 10
+    partition = TopicPartition(place.topic("in"), 0)
+    make_the_committed_offset_unreadable(place, partition)
+    with place.application(passing_on(place), **{"auto.offset.reset": "none"}) as streams:
+        assert f"{partition}: the committed offset is out of range" in ended(streams)
+    Admin({"bootstrap.servers": place.bootstrap_servers}).delete_records({partition: 5})
+    with place.running(passing_on(place), **{"auto.offset.reset": "earliest"}) as streams:
+        again = [m.value() for m in place.received("out", 15)]
+        assert again[10:] == [b"5", b"6", b"7", b"8", b"9"]
+        assert streams.state is State.RUNNING
+
+
+def test_an_offset_of_a_repartition_topic_that_is_out_of_range_stops_whatever_the_policy(place: Place) -> None:
+    place.create("in", "out")
+    place.send("in", [(b"k", b"v")])
+    with place.running(counting(place)):
+        assert place.received("out", 1)
+    partition = TopicPartition(f"{place.name}-counts-repartition", 0)
+    make_the_committed_offset_unreadable(place, partition)
+    with place.application(counting(place), **{"auto.offset.reset": "earliest"}) as streams:
+        message = ended(streams)
+    assert f"{partition}: the committed offset is out of range" in message
+    assert "Commit an offset that exists" in message

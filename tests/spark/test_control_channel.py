@@ -1,0 +1,137 @@
+"""Workers on their driver's leash (correctness.md, rule 9): what they may ask, what they hold, and when they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tidemill.errors import BatchLostError, StateDirectoryInUseError
+from tidemill.ids import TopicPartition
+from tidemill.spark.control import ControlClient, ControlServer
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.task.batch import BatchRequest, Membership, Positions
+
+IN = TopicPartition("in", 0)
+WORKER = """
+    import sys, time
+    from tidemill.spark.control import ControlClient
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
+    print("joined", flush=True)
+    time.sleep(600)
+"""
+DRIVER = """
+    import sys, time
+    from pathlib import Path
+    from tidemill.spark.control import ControlServer
+    from tidemill.state.lock import StateDirectoryLock
+    class Desk:
+        def worker_joined(self, step, pid): pass
+    lock = StateDirectoryLock.acquire(Path(sys.argv[1]), timeout_s=5)
+    server = ControlServer(lock.fileno())
+    server.register("thread", Desk())
+    print(server.address, server.key.hex(), flush=True)
+    time.sleep(600)
+"""
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.joined: list[tuple[str, int]] = []
+
+    def current_request(self) -> BatchRequest:
+        return BatchRequest(batch_id=7, inputs={IN: 3})
+
+    def membership(self) -> Membership:
+        return Membership(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        raise RuntimeError("the brokers are away")
+
+    def worker_joined(self, step: str, pid: int) -> None:
+        self.joined.append((step, pid))
+
+
+@pytest.fixture
+def server() -> Iterator[ControlServer]:
+    made = ControlServer()
+    yield made
+    made.close()
+
+
+def started(source: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(source), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_worker_gets_its_request_the_membership_and_refusals_over_the_channel(server: ControlServer) -> None:
+    desk = Desk()
+    server.register("thread", desk)
+    client = ControlClient(server.address, server.key, "thread", "step-1")
+    assert desk.joined == [("step-1", os.getpid())]
+    assert client.request() == desk.current_request()
+    assert client.membership() == desk.membership()
+    with pytest.raises(BatchLostError, match="the brokers are away"):
+        client.committed([IN])
+
+
+def test_a_stranger_without_the_key_is_refused_and_the_channel_goes_on(server: ControlServer) -> None:
+    server.register("thread", Desk())
+    with pytest.raises(Exception, match="digest"):
+        ControlClient(server.address, b"wrong", "thread", "step-1")
+    assert ControlClient(server.address, server.key, "thread", "step-1").request().batch_id == 7
+
+
+def test_a_worker_whose_channel_is_closed_ends_at_once(server: ControlServer) -> None:
+    server.register("thread", Desk())
+    worker = started(WORKER, server.address, server.key.hex())
+    try:
+        assert said(worker) == "joined"
+        server.close()
+        assert worker.wait(60) == 1
+    finally:
+        worker.kill()
+
+
+def test_a_worker_ends_with_its_driver_and_until_then_a_restart_waits_for_its_lock(tmp_path: Path) -> None:
+    driver = started(DRIVER, str(tmp_path))
+    address, key = said(driver).split()
+    worker = started(WORKER, address, key)
+    try:
+        assert said(worker) == "joined"
+        worker.send_signal(signal.SIGSTOP)  # slow to die
+        driver.kill()
+        driver.wait(60)
+        with pytest.raises(StateDirectoryInUseError, match="its workers still hold the lock"):
+            StateDirectoryLock.acquire(tmp_path, timeout_s=0.5)
+        worker.send_signal(signal.SIGCONT)
+        with StateDirectoryLock.acquire(tmp_path, timeout_s=60):
+            pass
+        assert worker.wait(60) == 1
+    finally:
+        driver.kill()
+        worker.kill()
+
+
+def test_while_the_driver_lives_a_second_instance_is_refused_at_once(tmp_path: Path) -> None:
+    driver = started(DRIVER, str(tmp_path))
+    try:
+        said(driver)
+        began = time.monotonic()
+        with pytest.raises(StateDirectoryInUseError, match=str(driver.pid)):
+            StateDirectoryLock.acquire(tmp_path, timeout_s=120)
+        assert time.monotonic() - began < 60
+    finally:
+        driver.kill()

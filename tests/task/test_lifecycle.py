@@ -1,0 +1,110 @@
+"""An active task's life: nothing is read before its stores are at the changelog's end (correctness.md, rule 10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.task import lifecycle
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt
+from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+
+TASK = TaskId(1, 0)
+IN = TopicPartition("repartition", 0)
+LOG = TopicPartition("changelog", 0)
+BOUNDS = Bounds(inputs={IN: 40}, changelog_begins={LOG: 0}, changelog_ends={LOG: 10})
+Tasks = dict[TaskId, ActiveTask]
+
+
+def new_task(**changes: object) -> Tasks:
+    return {
+        TASK: ActiveTask(task=TASK, directory="d", epoch="e", inputs=(IN,), changelogs={"counts": LOG}, **changes)  # type: ignore[arg-type]
+    }
+
+
+def fetched(tasks: Tasks, bounds: Bounds = BOUNDS) -> Tasks:
+    return lifecycle.bounds_fetched(tasks, {TASK: bounds})
+
+
+def reported(tasks: Tasks, position: int | None = None, outcome: Outcome = Outcome.COMMITTED, **report: object) -> Tasks:
+    stores = () if position is None else (StoresAt(task=TASK, changelog={"counts": position}, **report.pop("stores_at", {})),)  # type: ignore[arg-type]
+    return lifecycle.reported(tasks, BatchReport(batch_id=1, outcome=outcome, stores=stores, **report))  # type: ignore[arg-type]
+
+
+def request(tasks: Tasks) -> BatchRequest:
+    return lifecycle.request(
+        tasks, batch_id=1, internal=frozenset(), max_records=1, max_restore_records=1, wait_ms=0, now_ms=0, incarnation=0
+    )
+
+
+def running() -> Tasks:
+    return reported(fetched(new_task()), 10)
+
+
+def test_a_task_reads_nothing_before_its_offsets_are_fetched_and_its_stores_are_known() -> None:
+    assert request(new_task()).inputs == {}
+    assert request(fetched(new_task())).inputs == {}
+    assert request(reported(new_task(), 10)).inputs == {}
+
+
+def test_a_task_without_stores_runs_as_soon_as_its_offsets_are_fetched() -> None:
+    tasks = {TASK: ActiveTask(task=TASK, directory="", epoch="e", inputs=(IN,), changelogs={})}
+    assert request(fetched(tasks)).inputs == {IN: 40}
+
+
+def test_stores_behind_the_changelogs_end_are_restored_from_where_they_are_before_any_input_is_read() -> None:
+    tasks = reported(fetched(new_task()), 4)
+    assert (tasks[TASK].phase, request(tasks).changelogs, request(tasks).inputs) == (Phase.RESTORING, {LOG: 4}, {})
+    tasks = reported(tasks, 9)
+    assert (tasks[TASK].phase, request(tasks).changelogs) == (Phase.RESTORING, {LOG: 9})
+    tasks = reported(tasks, 10)
+    assert (tasks[TASK].phase, request(tasks).changelogs, request(tasks).inputs) == (Phase.RUNNING, {}, {IN: 40})
+
+
+def test_restoring_begins_where_the_changelog_does_when_records_before_are_gone() -> None:
+    bounds = Bounds(inputs={IN: 40}, changelog_begins={LOG: 6}, changelog_ends={LOG: 10})
+    assert request(reported(fetched(new_task(), bounds), 0)).changelogs == {LOG: 6}
+
+
+def test_stores_beyond_the_changelogs_end_are_wiped_and_restored_whole() -> None:
+    tasks = reported(fetched(new_task()), 11)
+    [run] = request(tasks).tasks
+    assert run.wipe
+    assert request(tasks).inputs == {}
+    tasks = reported(tasks, 0)
+    [run] = request(tasks).tasks
+    assert not run.wipe
+    assert request(tasks).changelogs == {LOG: 0}
+
+
+@pytest.mark.parametrize("position", [10, 3])
+def test_after_a_lost_batch_a_task_starts_again_at_the_committed_offsets_with_stores_as_they_are(position: int) -> None:
+    tasks = lifecycle.lost(running())
+    assert tasks[TASK].needs_bounds
+    assert request(tasks).inputs == {}
+    [run] = request(tasks).tasks
+    assert run.changelog is None, "the worker says where the stores are, the driver does not know"
+    tasks = reported(fetched(tasks, Bounds(inputs={IN: 50}, changelog_begins={LOG: 0}, changelog_ends={LOG: 10})), position)
+    assert request(tasks).inputs == ({IN: 50} if position == 10 else {})
+
+
+def test_a_lost_batch_leaves_a_restoring_task_where_it_is() -> None:
+    tasks = reported(fetched(new_task()), 4)
+    assert lifecycle.lost(tasks) == tasks
+
+
+def test_a_committed_batch_moves_the_positions_and_tells_the_next_where_the_stores_must_be() -> None:
+    tasks = reported(running(), 13, ends={IN: 44})
+    assert request(tasks).inputs == {IN: 44}
+    [run] = request(tasks).tasks
+    assert run.changelog == {"counts": 13}
+
+
+def test_a_store_that_missed_its_batch_catches_up_before_the_next_one_reads_it() -> None:
+    tasks = reported(running(), 10, ends={IN: 44}, stores_at={"is_behind": True})
+    assert tasks[TASK].needs_bounds
+    assert request(tasks).inputs == {}
+
+
+def test_a_fenced_batch_moves_nothing() -> None:
+    assert request(reported(running(), None, Outcome.FENCED, ends={IN: 44})).inputs == {IN: 40}
