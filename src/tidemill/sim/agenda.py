@@ -1,0 +1,37 @@
+"""Virtual time: what is to happen when.
+
+Decides the order: by time, then ``LAST`` after the others of its time, then as entered. Nothing ever happens in the past.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+
+
+class Turn(IntEnum):
+    """Within one moment."""
+
+    FIRST = 0
+    LAST = 1
+
+
+class Agenda:
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []
+        self._entered = 0
+
+    def at(self, time_ms: int, action: Callable[[], None], turn: Turn = Turn.FIRST) -> None:
+        self._entered += 1
+        heapq.heappush(self._entries, (max(time_ms, self.now_ms), turn, self._entered, action))
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self.at(self.now_ms + delay_ms, action)
+
+    def due(self, until_ms: int) -> Iterator[Callable[[], None]]:
+        """Each action in turn, the clock having been set to its time."""
+        while self._entries and self._entries[0][0] <= until_ms:
+            self.now_ms, _, _, action = heapq.heappop(self._entries)
+            yield action

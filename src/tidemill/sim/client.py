@@ -1,0 +1,95 @@
+"""A simulated process: its threads, its state directory, and whether it lives, stands still or is closing.
+
+Decides what a start, a clean close, a crash and a pause do to threads and state. A process id lives with the state
+directory, as Kafka Streams keeps it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidemill.ids import ProcessId, TaskId
+from tidemill.membership.member_state import CloseRequested
+from tidemill.sim.agenda import Agenda
+from tidemill.sim.copies import StateDirectory
+from tidemill.sim.scenario import ClientSpec
+from tidemill.sim.thread import Thread
+
+
+class SimulatedClient:
+    def __init__(self, spec: ClientSpec, process_id: ProcessId, directory: StateDirectory, agenda: Agenda) -> None:
+        self.spec, self.process_id, self.directory = spec, process_id, directory
+        self.threads: list[Thread] = []
+        self.is_alive = False
+        self.is_paused = False
+        self.starts = 0
+        """Rises with each start and crash, so that what was meant for an earlier life is not done in a later one."""
+        self._agenda = agenda
+        self._deferred: list[Callable[[], None]] = []
+        self._when_closed: Callable[[], None] | None = None
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Now, after the pause, or, if the process is dead, never."""
+        if not self.is_alive:
+            return
+        if self.is_paused:
+            self._deferred.append(action)
+        else:
+            action()
+
+    def started(self, threads: list[Thread]) -> None:
+        self.threads, self.is_alive, self.is_paused, self._deferred = threads, True, False, []
+        self.starts += 1
+        self._when_closed = None
+
+    def close(self, then: Callable[[], None]) -> None:
+        """In good order; ``then`` once all threads have left the group."""
+        self._when_closed = then
+        for thread in list(self.threads):
+            thread.tell(CloseRequested())
+
+    def thread_ended(self) -> None:
+        if self.is_alive and all(thread.has_ended for thread in self.threads):
+            self.is_alive = False
+            self.starts += 1
+            then, self._when_closed = self._when_closed, None
+            if then is not None:
+                then()
+
+    def crash(self, checkpoint_records: int) -> None:
+        now_ms = self._agenda.now_ms
+        for thread in self.threads:
+            thread.stop_running(sorted(thread.running), now_ms)
+        self.directory.crash(now_ms, checkpoint_records)
+        self.is_alive = self.is_paused = False
+        self.starts += 1
+        self._deferred = []
+
+    def pause(self) -> None:
+        now_ms = self._agenda.now_ms
+        for thread in self.threads:
+            thread.stop_running(sorted(thread.running), now_ms)
+        self.directory.freeze_all(now_ms)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """First what came meanwhile, so that whoever was thrown out learns of it before it runs anything."""
+        self.is_paused = False
+        deferred, self._deferred = self._deferred, []
+        for action in deferred:
+            self.when_awake(action)
+        self.directory.thaw(self._agenda.now_ms)
+        for thread in self.threads:
+            thread.run_restored(self._agenda.now_ms)
+
+    def running(self) -> list[tuple[TaskId, Thread]]:
+        """What this process processes now and may commit."""
+        if not self.is_alive or self.is_paused:
+            return []
+        return [
+            (task, thread)
+            for thread in self.threads
+            if not thread.has_ended
+            for task in sorted(thread.running)
+            if thread.may_commit(task)
+        ]

@@ -1,0 +1,136 @@
+"""What a simulated run leaves behind: its rebalances, and what they cost.
+
+Decides what counts as a round, as a move and as time to balance. A round is one rebalance; hand-overs are rounds too,
+marked by their cause. Balanced means: the last rebalance asked for no other one, and every task runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemill.assignment.invariants import unbalanced
+from tidemill.assignment.model import ApplicationState, Assignment, Decision
+from tidemill.ids import ProcessId, TaskId
+from tidemill.sim.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTasks:
+    """What one member was told; ``withheld``: tasks that it will get once their owners have let go."""
+
+    active: tuple[TaskId, ...]
+    standby: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """``before`` None: nobody ran the task."""
+
+    task: TaskId
+    before: ProcessId | None
+    after: ProcessId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One rebalance; ``moves`` compares the owners of active tasks before it with those it decided on."""
+
+    number: int
+    time_ms: int
+    cause: str
+    leader: str
+    state: ApplicationState
+    assignment: Assignment
+    threads: Mapping[str, ThreadTasks]
+    withheld: tuple[TaskId, ...]
+    is_stable: bool
+    moves: tuple[Move, ...]
+
+    @property
+    def warm_ups(self) -> int:
+        return sum(len(held.warmup) for held in self.assignment.clients.values())
+
+    @property
+    def extra_copies(self) -> int:
+        """Standbys beyond ``num.standby.replicas``, group-wide: warm-ups and what an owner keeps until it hands over."""
+        wanted = self.state.config.num_standby_replicas
+        copies = Counter(task for held in self.assignment.clients.values() for task in held.standby)
+        return sum(max(count - wanted, 0) for count in copies.values())
+
+    def unbalanced(self) -> list[str]:
+        """Clients that have more or fewer stateful tasks than their threads are worth, in sentences."""
+        stateful = self.state.stateful_tasks
+        return unbalanced({p: len(held.active & stateful) for p, held in self.assignment.clients.items()}, self.state)
+
+    def most_loaded(self) -> int:
+        """The most stateful active tasks of one client."""
+        stateful = self.state.stateful_tasks
+        return max((len(held.active & stateful) for held in self.assignment.clients.values()), default=0)
+
+    def decisions(self) -> Sequence[Decision]:
+        return self.assignment.explain()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """How long a task had no running active, from its first running on."""
+
+    task: TaskId
+    from_ms: int
+    to_ms: int
+
+    @property
+    def length_ms(self) -> int:
+        return self.to_ms - self.from_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """``balanced_ms``: when the group was balanced for good and all tasks ran; None: never within the time given."""
+
+    scenario: Scenario
+    rounds: tuple[Round, ...]
+    names: Mapping[ProcessId, str]
+    outages: tuple[Outage, ...]
+    restored_records: Mapping[TaskId, int]
+    restored_bytes: int
+    balanced_ms: int | None
+    violations: tuple[str, ...]
+
+    @property
+    def rounds_after_start(self) -> tuple[Round, ...]:
+        """From the first thing on that happened after the common start."""
+        return tuple(round_ for round_ in self.rounds if round_.time_ms >= self.scenario.disturbed_ms)
+
+    @property
+    def time_to_balanced_ms(self) -> int | None:
+        return None if self.balanced_ms is None else max(self.balanced_ms - self.scenario.disturbed_ms, 0)
+
+    @property
+    def longest_outage(self) -> Outage | None:
+        return max(self.outages, key=lambda outage: (outage.length_ms, outage.task), default=None)
+
+    @property
+    def moved_tasks(self) -> int:
+        """How often a running task changed its client, the start not counted."""
+        return sum(len([m for m in r.moves if m.before is not None]) for r in self.rounds_after_start)
+
+    @property
+    def most_extra_copies(self) -> int:
+        return max((round_.extra_copies for round_ in self.rounds_after_start), default=0)
+
+    @property
+    def most_loaded(self) -> int:
+        return max((round_.most_loaded() for round_ in self.rounds_after_start), default=0)
+
+    def name(self, process_id: ProcessId) -> str:
+        return self.names.get(process_id, str(process_id)[:8])
+
+    def decided(self) -> Iterator[Round]:
+        """The rounds without those that only repeat what the one before decided; of a repetition the last stands."""
+        rounds = self.rounds_after_start
+        for at, round_ in enumerate(rounds):
+            if at + 1 == len(rounds) or rounds[at + 1].assignment != round_.assignment:
+                yield round_

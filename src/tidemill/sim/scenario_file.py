@@ -1,0 +1,242 @@
+"""Scenarios as TOML: from a parsed file to a Scenario.
+
+Decides names and units of the file: times are in seconds (``at_s``, ``for_s``) except where a name ends in ``_ms``; settings
+have their Kafka names. An unknown key is an error, so that a misspelt one is not silently without effect. Reading the
+file is left to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from tidemill.assignment.high_availability import Compatibility
+from tidemill.assignment.model import AssignmentConfig, RackStrategy
+from tidemill.errors import ConfigError
+from tidemill.ids import ProcessId, TaskId
+from tidemill.sim.scenario import (
+    ClientSpec,
+    Disk,
+    Event,
+    Happening,
+    Scenario,
+    Subtopology,
+    Surroundings,
+    Variant,
+    checked,
+)
+
+Table = Mapping[str, Any]
+Value = TypeVar("Value")
+
+SETTINGS = {field.name.replace("_", "."): field.name for field in fields(AssignmentConfig)}
+SURROUNDINGS = {field.name: field.name for field in fields(Surroundings)}
+
+
+def scenario_of(table: Table, otherwise_named: str) -> Scenario:
+    """The scenario of a parsed file; ConfigError if it makes no sense."""
+    reader = _Reader(table, f"scenario {table.get('name', otherwise_named)!r}")
+    scenario = Scenario(
+        name=reader.take("name", str, otherwise_named),
+        description=reader.take("description", str, ""),
+        seed=reader.take("seed", int, 1),
+        start=reader.take("start", _instant, None),
+        assignor=reader.take("assignor", str, "high_availability"),
+        compatibility=reader.take("compatibility", Compatibility, Compatibility.KAFKA_4_3),
+        measured_from_ms=reader.take("measured_from_s", _seconds, None) if "measured_from_s" in table else None,
+        horizon_ms=reader.take("horizon_s", _seconds, 86_400_000),
+        settings=reader.take("settings", settings_of, AssignmentConfig()),
+        surroundings=reader.take("surroundings", surroundings_of, Surroundings()),
+        subtopologies=tuple(map(_subtopology, reader.take("subtopologies", _tables, []))),
+        clients=(),
+        events=tuple(sorted(map(_event, reader.take("events", _tables, [])), key=lambda event: event.at_ms)),
+        variants=tuple(map(_variant, reader.take("variants", _tables, []))),
+    )
+    called = {event.by for event in scenario.events} | {
+        event.client for event in scenario.events if event.what is Happening.JOIN
+    }
+    clients = tuple(_client(entry, called) for entry in reader.take("clients", _tables, []))
+    reader.refuse_the_rest()
+    return checked(replace(scenario, clients=clients))
+
+
+def settings_of(table: Table) -> AssignmentConfig:
+    """Settings by their Kafka names."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        values[_known(name, SETTINGS, "[settings]")] = setting_value(name, value)
+    return AssignmentConfig(**values)
+
+
+def setting_value(name: str, value: Any) -> Any:
+    """A setting's value in its type; text is read as the command line writes it."""
+    match name:
+        case "rack.aware.assignment.strategy":
+            return _one_of(RackStrategy, value, name)
+        case "rack.aware.assignment.tags":
+            return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
+        case _:
+            return _whole(value, name)
+
+
+def surroundings_of(table: Table) -> Surroundings:
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        values[_known(name, SURROUNDINGS, "[surroundings]")] = surroundings_value(name, value)
+    return Surroundings(**values)
+
+
+def surroundings_value(name: str, value: Any) -> Any:
+    """A value of ``Surroundings`` in its type."""
+    if name == "replica_racks":
+        return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
+    if name == "restore_records_per_s":
+        return _positive(value, name)
+    return _whole(value, name)
+
+
+class _Reader:
+    """Takes the keys of a table one by one and knows which are left."""
+
+    def __init__(self, table: Table, where: str) -> None:
+        self._left, self._where = dict(table), where
+        self._taken: list[str] = []
+
+    def take(self, name: str, read: Callable[[Any], Value], default: Value) -> Value:
+        self._taken.append(name)
+        if name not in self._left:
+            return default
+        value = self._left.pop(name)
+        try:
+            return read(value)
+        except ConfigError:
+            raise
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{self._where}: {name} = {value!r} can't be read ({error})") from error
+
+    def needs(self, name: str, read: Callable[[Any], Value]) -> Value:
+        if name not in self._left:
+            raise ConfigError(f"{self._where}: {name} is missing; it has {', '.join(self._left) or 'nothing'}")
+        return self.take(name, read, read(self._left[name]))
+
+    def refuse_the_rest(self) -> None:
+        if self._left:
+            unknown = ", ".join(self._left)
+            raise ConfigError(f"{self._where}: {unknown} is not known; expected {', '.join(sorted(self._taken))}")
+
+
+def _subtopology(table: Table) -> Subtopology:
+    reader = _Reader(table, "[[subtopologies]]")
+    part = Subtopology(
+        number=reader.needs("number", int),
+        partitions=reader.needs("partitions", int),
+        is_stateful=reader.take("stateful", bool, False),
+        records=reader.take("records", _counts, ()),
+        processed=reader.take("processed", _counts, ()),
+        records_per_s=reader.take("records_per_s", float, 0.0),
+        bytes_per_record=reader.take("bytes_per_record", int, 100),
+        is_source_changelog=reader.take("source_is_changelog", bool, False),
+    )
+    reader.refuse_the_rest()
+    return part
+
+
+def _client(table: Table, called: set[str | None]) -> ClientSpec:
+    reader = _Reader(table, f"[[clients]] {table.get('name', '')}")
+    name = reader.needs("name", str)
+    client = ClientSpec(
+        name=name,
+        process_id=reader.needs("process_id", ProcessId.parse),
+        threads=reader.take("threads", int, 1),
+        tags=reader.take("tags", dict, {}),
+        rack=reader.take("rack", str, None) if "rack" in table else None,
+        state=reader.take("state", _by_task, {}),
+        joins_ms=reader.take("joins_s", _seconds, None if name in called else 0),
+    )
+    reader.refuse_the_rest()
+    return client
+
+
+def _event(table: Table) -> Event:
+    reader = _Reader(table, f"[[events]] {table.get('do', '')}")
+    event = Event(
+        at_ms=reader.needs("at_s", _seconds),
+        what=reader.needs("do", lambda value: _one_of(Happening, value, "do")),
+        client=reader.take("client", str, None) if "client" in table else None,
+        by=reader.take("by", str, None) if "by" in table else None,
+        for_ms=reader.take("for_s", _seconds, None) if "for_s" in table else None,
+        disk=reader.take("disk", lambda value: _one_of(Disk, value, "disk"), Disk.KEPT),
+        records=reader.take("records", _by_task, {}),
+        records_per_s=reader.take("records_per_s", float, 0.0),
+    )
+    reader.refuse_the_rest()
+    return event
+
+
+def _variant(table: Table) -> Variant:
+    reader = _Reader(table, "[[variants]]")
+    name = reader.needs("name", str)
+    values = {key: str(value) for key, value in table.items() if key != "name"}
+    return Variant(name=name, values=values)
+
+
+def _tables(value: Any) -> list[Table]:
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ValueError("expected tables, written with two brackets: [[...]]")
+    return value
+
+
+def _counts(value: Any) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(map(int, value))
+
+
+def _by_task(table: Table) -> dict[TaskId, int]:
+    return {TaskId.parse(task): int(count) for task, count in table.items()}
+
+
+def _instant(value: Any) -> datetime | None:
+    if not isinstance(value, datetime):
+        raise ValueError("expected a date and time such as 2022-04-11T13:47:00+09:00, without quotes")
+    return value
+
+
+def _seconds(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+        raise ValueError("expected a number of seconds, 0 or more")
+    return round(value * 1000)
+
+
+def _whole(value: Any, name: str) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0 or isinstance(value, (bool, float)):
+        raise ConfigError(f"{name} = {value!r}: expected a whole number, 0 or more")
+    return number
+
+
+def _positive(value: Any, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if number <= 0:
+        raise ConfigError(f"{name} = {value!r}: expected a number greater than 0")
+    return number
+
+
+def _one_of(choices: Any, value: Any, name: str) -> Any:
+    try:
+        return choices(value)
+    except ValueError:
+        names = ", ".join(choice.value for choice in choices)
+        raise ConfigError(f"{name} = {value!r}: expected one of {names}") from None
+
+
+def _known(name: str, names: Mapping[str, str], where: str) -> str:
+    if name not in names:
+        raise ConfigError(f"{where}: {name} is not known; expected one of {', '.join(sorted(names))}")
+    return names[name]
