@@ -47,7 +47,7 @@ def test_the_articles_rounds_are_a_probing_interval_apart_and_each_hand_over_is_
     assert 60_000 < second - first < 61_000
     assert 60_000 < third - second < 61_000
     moving = [round_ for round_ in result.rounds if round_.withheld]
-    assert all(after.number - before.number >= 1 for before, after in zip(moving, moving[1:], strict=False))
+    assert len(moving) >= 3
     for round_ in moving:
         assert result.rounds[round_.number].time_ms - round_.time_ms < 1_000
     assert result.rounds[-1].is_stable

@@ -128,9 +128,16 @@ class Run:
     def name(self, process_id: ProcessId) -> str:
         return self.names.get(process_id, str(process_id)[:8])
 
+    def phases(self) -> list[tuple[Round, ...]]:
+        """The rounds, those that only repeat what the one before decided together with it: its hand-overs."""
+        found: list[list[Round]] = []
+        for round_ in self.rounds_after_start:
+            if found and found[-1][0].assignment == round_.assignment:
+                found[-1].append(round_)
+            else:
+                found.append([round_])
+        return [tuple(phase) for phase in found]
+
     def decided(self) -> Iterator[Round]:
-        """The rounds without those that only repeat what the one before decided; of a repetition the last stands."""
-        rounds = self.rounds_after_start
-        for at, round_ in enumerate(rounds):
-            if at + 1 == len(rounds) or rounds[at + 1].assignment != round_.assignment:
-                yield round_
+        """The last round of each phase, in which everything is handed over."""
+        return (phase[-1] for phase in self.phases())

@@ -49,15 +49,15 @@ def scenario_of(table: Table, otherwise_named: str) -> Scenario:
         horizon_ms=reader.take("horizon_s", _seconds, 86_400_000),
         settings=reader.take("settings", settings_of, AssignmentConfig()),
         surroundings=reader.take("surroundings", surroundings_of, Surroundings()),
-        subtopologies=tuple(map(_subtopology, reader.take("subtopologies", _tables, []))),
+        subtopologies=tuple(map(_subtopology, reader.tables("subtopologies"))),
         clients=(),
-        events=tuple(sorted(map(_event, reader.take("events", _tables, [])), key=lambda event: event.at_ms)),
-        variants=tuple(map(_variant, reader.take("variants", _tables, []))),
+        events=tuple(sorted(map(_event, reader.tables("events")), key=lambda event: event.at_ms)),
+        variants=tuple(map(_variant, reader.tables("variants"))),
     )
     called = {event.by for event in scenario.events} | {
         event.client for event in scenario.events if event.what is Happening.JOIN
     }
-    clients = tuple(_client(entry, called) for entry in reader.take("clients", _tables, []))
+    clients = tuple(_client(entry, called) for entry in reader.tables("clients"))
     reader.refuse_the_rest()
     return checked(replace(scenario, clients=clients))
 
@@ -121,6 +121,10 @@ class _Reader:
             raise ConfigError(f"{self._where}: {name} is missing; it has {', '.join(self._left) or 'nothing'}")
         return self.take(name, read, read(self._left[name]))
 
+    def tables(self, name: str) -> list[Table]:
+        found: list[Table] = self.take(name, _tables, [])
+        return found
+
     def refuse_the_rest(self) -> None:
         if self._left:
             unknown = ", ".join(self._left)
@@ -182,7 +186,7 @@ def _variant(table: Table) -> Variant:
     return Variant(name=name, values=values)
 
 
-def _tables(value: Any) -> list[Table]:
+def _tables(value: Any) -> Any:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ValueError("expected tables, written with two brackets: [[...]]")
     return value
