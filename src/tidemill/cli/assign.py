@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import typer
 
+from tidemill.cli.assign_explain import explain
 from tidemill.cli.assign_replay import replay
 from tidemill.cli.assign_simulate import simulate
 
 app = typer.Typer(help="Task assignment: recompute, explain and simulate.", no_args_is_help=True)
 app.callback()(lambda: None)  # with a callback it stays a group, however few commands it has
 app.command()(replay)
+app.command()(explain)
 app.command()(simulate)

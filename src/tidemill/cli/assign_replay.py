@@ -125,7 +125,7 @@ class _Replay:
         from tidemill.assignment.recorded_answers import recorded_answer
 
         otherwise = None if self.kind is None else _one_of(Kind, ALIASES.get(self.kind, self.kind), "--kind")
-        for line_number, record in _records(self.file):
+        for line_number, record in read_records(self.file):
             name = str(record.get("id", f"line {line_number}"))
             try:
                 joined, compatibility = self._with_inputs(record, name)
@@ -183,7 +183,7 @@ class _Replay:
                 f"{self.file}: records with an answer but no inputs; give the file that has them with --inputs"
                 + ("" if file is None else f" ({file} does not exist)")
             )
-        return {str(record.get("id")): record for _, record in _records(file)}
+        return {str(record.get("id")): record for _, record in read_records(file)}
 
     @cached_property
     def _topologies(self) -> dict[str, Record]:
@@ -194,10 +194,10 @@ class _Replay:
                 f"{self.file}: records of whole rebalances name topologies, but there is no {beside[0]}; "
                 "give their file with --topologies"
             )
-        return {str(record.get("id")): record for file in files for _, record in _records(file)}
+        return {str(record.get("id")): record for file in files for _, record in read_records(file)}
 
 
-def _records(file: Path) -> Iterator[tuple[int, Record]]:
+def read_records(file: Path) -> Iterator[tuple[int, Record]]:
     """(line number, record); a document of several lines is the WordCount experiment."""
     from tidemill.assignment.record_kinds import experiment_records
 

@@ -114,7 +114,8 @@ def _panel(axis: Any, name: str, run: Run, bars: Sequence[Bar]) -> None:
     axis.set_xlabel("seconds of virtual time")
     axis.set_title(f"{name}: {run.scenario.assignor}, {run.scenario.compatibility.value}", fontsize=9, loc="left")
     styles = [Patch(facecolor="0.4", alpha=alpha, hatch=hatch, label=role) for role, (alpha, hatch) in STYLES.items()]
-    axis.legend(handles=[*styles, Patch(color="red", label="nobody runs it")], fontsize=6, loc="upper right", ncols=4)
+    styles.append(Patch(color="red", label="nobody runs it"))
+    axis.legend(handles=styles, fontsize=6, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
 
 
 def _label_clients(axis: Any, run: Run, rows: Sequence[tuple[ProcessId, TaskId]]) -> None:

@@ -1,0 +1,245 @@
+"""`tidemill assign explain`: why each copy of each task is where it is, and what must happen before it moves.
+
+Decides which assignment is explained (a round of a recorded run, or of a simulated scenario) and how it is shown. The
+reasons are the assignor's own Decision records; nothing is worked out here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tidemill.cli.assign_replay import Record, read_records
+from tidemill.cli.assign_scenario import read_scenario, run_scenario
+from tidemill.errors import ConfigError
+from tidemill.ids import ProcessId, TaskId
+
+if TYPE_CHECKING:
+    from tidemill.assignment.model import ApplicationState, Decision
+
+SCENARIO = ".toml"
+
+
+def explain(
+    file: Path = typer.Argument(help="A scenario (.toml), or recorded assignments (JSON Lines, gzipped or not)."),
+    task: str | None = typer.Option(None, help="Only this task, such as 1_2."),
+    round_: int | None = typer.Option(
+        None, "--round", help="Of a scenario: the round as `simulate` numbers it (default 1). Of a record with rounds: its "
+        "number, from 1."
+    ),
+    identity: str | None = typer.Option(None, "--id", help="Which record of the file, by its id; by default the first."),
+    compatibility: str | None = typer.Option(None, help="2.7 or 4.3; by default what the file says, else 4.3."),
+    assignor: str | None = typer.Option(None, help="Another assignor than the file's: high_availability or balanced."),
+    as_json: bool = typer.Option(False, "--json", help="Print the decisions as JSON."),
+) -> None:
+    """Explain an assignment: a table, and sentences for each task."""
+    wanted = _Wanted(file, round_, identity, compatibility, assignor)
+    found = _of_scenario(wanted) if file.suffix == SCENARIO else _of_record(wanted)
+    decisions = _about(found, task)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, decisions), ensure_ascii=False))
+    else:
+        typer.echo("\n".join(_lines(found, decisions)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    file: Path
+    round_number: int | None
+    identity: str | None
+    compatibility: str | None
+    assignor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Explained:
+    """``due``: when the n-th rebalance after this one is expected, in words."""
+
+    title: str
+    state: ApplicationState
+    decisions: Sequence[Decision]
+    due: Callable[[int], str]
+    names: dict[ProcessId, str] = field(default_factory=dict)
+
+
+def _of_scenario(wanted: _Wanted) -> _Explained:
+    from tidemill.sim.report import clock
+    from tidemill.sim.variants import with_values
+
+    if wanted.identity is not None:
+        raise ConfigError(f"{wanted.file}: a scenario has no ids; choose one of its rounds with --round")
+    chosen = {"compatibility": wanted.compatibility, "assignor": wanted.assignor}
+    scenario = with_values(
+        read_scenario(wanted.file), {name: value for name, value in chosen.items() if value is not None}
+    )
+    run = run_scenario(scenario)
+    phases = run.phases()
+    number = 1 if wanted.round_number is None else wanted.round_number
+    if not 1 <= number <= len(phases):
+        raise ConfigError(f"{wanted.file}: --round {number}; expected 1 to {len(phases)}, as `assign simulate` numbers them")
+    last = phases[number - 1][-1]
+    interval_ms = last.state.config.probing_rebalance_interval_ms
+    return _Explained(
+        title=f"{scenario.name}, round {number}, {clock(run, phases[number - 1][0].time_ms)} (Kafka "
+        f"{scenario.compatibility.value}, {scenario.assignor})",
+        state=last.state,
+        decisions=last.decisions(),
+        due=lambda rebalances: clock(run, last.time_ms + rebalances * interval_ms),
+        names={client.process_id: run.name(client.process_id) for client in last.state.clients},
+    )
+
+
+def _of_record(wanted: _Wanted) -> _Explained:
+    from tidemill.assignment.records import application_state
+    from tidemill.sim.assignors import assignor_named
+    from tidemill.sim.report import duration
+
+    record = _record(wanted)
+    name = str(record.get("id", "the first record"))
+    compatibility = _compatibility(wanted, record)
+    assignor = wanted.assignor or {"ha": "high_availability"}.get(_kind(record), _kind(record))
+    try:
+        rounds = record.get("rounds")
+        at = 1 if wanted.round_number is None else wanted.round_number
+        if rounds is not None and not 1 <= at <= len(rounds):
+            raise ConfigError(f"{wanted.file}, {name}: --round {at}; expected 1 to {len(rounds)}")
+        if rounds is None and at != 1:
+            raise ConfigError(f"{wanted.file}, {name}: --round {at}; this record has one round")
+        state = application_state(record, None if rounds is None else rounds[at - 1])
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{wanted.file}, {name}: not an assignment that can be explained: {type(error).__name__} {error}; expected the "
+            "inputs of an assignor (configs, tasks, clients)"
+        ) from error
+    assignment = assignor_named(assignor, compatibility).assign(state)
+    interval_ms = state.config.probing_rebalance_interval_ms
+    return _Explained(
+        title=f"{name}{'' if rounds is None else f', round {at}'} (Kafka {compatibility.value}, {assignor})",
+        state=state,
+        decisions=assignment.explain(),
+        due=lambda rebalances: f"in {duration(rebalances * interval_ms)}",
+    )
+
+
+def _record(wanted: _Wanted) -> Record:
+    ids = []
+    for _, record in read_records(wanted.file):
+        if wanted.identity is None or record.get("id") == wanted.identity:
+            return record
+        ids.append(str(record.get("id")))
+    if wanted.identity is None:
+        raise ConfigError(f"{wanted.file}: empty; expected recorded assignments, one JSON object a line")
+    shown = ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+    raise ConfigError(f"{wanted.file}: no record {wanted.identity!r}; it has {shown}")
+
+
+def _kind(record: Record) -> str:
+    """The assignor that answers this record."""
+    from tidemill.assignment.record_kinds import Kind, kind_of
+
+    match kind_of(record, Kind.HIGH_AVAILABILITY):
+        case Kind.HIGH_AVAILABILITY | Kind.CONVERGENCE | Kind.EXPERIMENT:
+            return "ha"
+        case Kind.RACK:
+            return str(record.get("assignor", "ha"))
+        case Kind.STICKY:
+            return "sticky"
+        case Kind.FALLBACK:
+            return "fallback_prior"
+        case other:
+            raise ConfigError(
+                f"record {record.get('id')}: of kind {other.value}, which is no assignment of tasks to clients; expected one "
+                "of ha, convergence, rack or the WordCount experiment"
+            )
+
+
+def _compatibility(wanted: _Wanted, record: Record) -> Any:
+    from tidemill.assignment.high_availability import Compatibility
+
+    said = wanted.compatibility or ("2.7" if str(record.get("kafka", "")).startswith("2.7") else "4.3")
+    try:
+        return Compatibility(said)
+    except ValueError:
+        names = ", ".join(choice.value for choice in Compatibility)
+        raise ConfigError(f"--compatibility {said}: expected one of {names}") from None
+
+
+def _about(found: _Explained, task: str | None) -> list[Decision]:
+    if not found.decisions:
+        raise ConfigError(f"{found.title}: this assignor gives no reasons; --assignor high_availability or balanced do")
+    if task is None:
+        return list(found.decisions)
+    try:
+        wanted = TaskId.parse(task)
+    except ValueError as error:
+        raise ConfigError(f"--task: {error}") from None
+    about = [decision for decision in found.decisions if decision.task == wanted]
+    if not about:
+        tasks = sorted(found.state.tasks)
+        raise ConfigError(f"--task {task}: {found.title} has no such task; it has {tasks[0]} to {tasks[-1]}")
+    return about
+
+
+def _lines(found: _Explained, decisions: Sequence[Decision]) -> Iterator[str]:
+    from tidemill.sim.report import table_lines
+
+    short = _short_ids(found.state)
+    yield found.title
+    if found.names:
+        yield "clients: " + ", ".join(f"{short[p]} = {found.names[p]}" for p in sorted(found.names))
+    yield ""
+    rows = [("task", "copy", "on", "target", "moves", "rule")]
+    rows += [
+        (
+            str(decision.task),
+            decision.role.value,
+            "-" if decision.chosen is None else short[decision.chosen],
+            "-" if decision.target is None else short[decision.target],
+            "-" if decision.rebalances_to_go is None else found.due(decision.rebalances_to_go),
+            decision.rule,
+        )
+        for decision in decisions
+    ]
+    yield from table_lines(rows)
+    before: TaskId | None = None
+    for decision in decisions:
+        if decision.task != before:
+            yield ""
+            before = decision.task
+        yield f"- {decision.reason}"
+        if decision.rebalances_to_go is not None and decision.role.value == "warm-up":
+            yield f"  Expected on its target {found.due(decision.rebalances_to_go)}. [{decision.source}]"
+
+
+def _short_ids(state: ApplicationState) -> dict[ProcessId, str]:
+    """The first digits where they tell clients apart, as in the sentences."""
+    ids = {client.process_id: str(client.process_id) for client in state.clients}
+    short = {process_id: text[:8] for process_id, text in ids.items()}
+    return short if len(set(short.values())) == len(ids) else ids
+
+
+def _as_json(found: _Explained, decisions: Sequence[Decision]) -> dict[str, Any]:
+    return {
+        "round": found.title,
+        "decisions": [
+            {
+                "task": str(decision.task),
+                "copy": decision.role.value,
+                "rule": decision.rule,
+                "on": None if decision.chosen is None else str(decision.chosen),
+                "target": None if decision.target is None else str(decision.target),
+                "rebalances_to_go": decision.rebalances_to_go,
+                "candidates": [
+                    {"client": str(process_id), "lag": lag, "rank": rank} for process_id, lag, rank in decision.candidates
+                ],
+                "reason": decision.reason,
+                "source": decision.source,
+            }
+            for decision in decisions
+        ],
+    }
