@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
+from tidemill.assignment.client_queue import ClientQueue
 from tidemill.assignment.java_queue import JavaPriorityQueue
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import LATEST_OFFSET
@@ -119,9 +120,10 @@ def move_actives(placement: Placement, lags: Lags, form: MovementForm, budget: i
         for task in tasks:
             if form.is_wanted(lags, task, target):
                 queue.add((lags.caught_up_count(task), task), Wanted(task, target))
+    clients = ClientQueue(placement)
     served = []
     for task, target in form.in_order(queue):
-        keeper, kept = _active_keeper(placement, lags, task, target, form)
+        keeper, kept = _active_keeper(placement, clients, lags, Wanted(task, target), form)
         warms_up = False
         if kept in SWAPS:
             placement.swap_active_and_standby(task, keeper)
@@ -130,6 +132,7 @@ def move_actives(placement: Placement, lags: Lags, form: MovementForm, budget: i
             warms_up = budget > 0
             if warms_up:
                 placement.add_standby(task, target)
+        clients.put_back(keeper, target, target_lost_copy=not warms_up and kept not in SWAPS)
         served.append(Movement(task, target, keeper, kept, warms_up, budget))
         budget -= warms_up
     return served
@@ -149,32 +152,35 @@ def move_standbys(
         for task in tasks:
             if (task, target) not in warmups and form.is_wanted(lags, task, target):
                 queue.add((lags.caught_up_count(task), task), Wanted(task, target))
+    clients = ClientQueue(placement)
     served = []
     for task, target in form.in_order(queue):
-        keeper, kept = _standby_keeper(placement, lags, task, target, form)
+        keeper, kept = _standby_keeper(placement, clients, lags, Wanted(task, target), form)
         warms_up = False
         if kept is not Kept.NOT_MOVABLE:
             placement.add_standby(task, keeper)
             warms_up = budget > 0
             if not warms_up:
                 placement.drop_standby(task, target)
+            clients.put_back(keeper, target, target_lost_copy=not warms_up and kept not in SWAPS)
         served.append(Movement(task, target, keeper, kept, warms_up, budget))
         budget -= warms_up
     return served
 
 
 def _active_keeper(
-    placement: Placement, lags: Lags, task: int, target: int, form: MovementForm
+    placement: Placement, clients: ClientQueue, lags: Lags, wanted: Wanted, form: MovementForm
 ) -> tuple[int, Kept]:
+    task, target = wanted
     standbys = placement.standbys[task]
-    running = [client for lag, client in lags.reported(task) if lag == LATEST_OFFSET] if form.moves_only_for_gain else []
-    keeper = _least_loaded(placement, running)
-    if keeper is not None:
-        return keeper, Kept.RUNNING_STANDBY if keeper in standbys else Kept.RUNNING
-    keeper = _least_loaded(placement, [client for client in standbys if lags.is_caught_up(task, client)])
+    if form.moves_only_for_gain:
+        keeper = clients.poll([client for lag, client in lags.reported(task) if lag == LATEST_OFFSET])
+        if keeper is not None:
+            return keeper, Kept.RUNNING_STANDBY if keeper in standbys else Kept.RUNNING
+    keeper = clients.poll([client for client in standbys if lags.is_caught_up(task, client)])
     if keeper is not None:
         return keeper, Kept.STANDBY_OF_CAUGHT_UP
-    keeper = _least_loaded(placement, lags.caught_up_clients(task))
+    keeper = clients.poll(lags.caught_up_clients(task))
     if keeper is not None:
         return keeper, Kept.CAUGHT_UP
     if not form.falls_back_on_most_caught_up:
@@ -184,10 +190,10 @@ def _active_keeper(
 
 
 def _standby_keeper(
-    placement: Placement, lags: Lags, task: int, target: int, form: MovementForm
+    placement: Placement, clients: ClientQueue, lags: Lags, wanted: Wanted, form: MovementForm
 ) -> tuple[int, Kept]:
-    free = [client for client in lags.caught_up_clients(task) if not placement.holds(task, client)]
-    keeper = _least_loaded(placement, free)
+    task, target = wanted
+    keeper = clients.poll([client for client in lags.caught_up_clients(task) if not placement.holds(task, client)])
     if keeper is not None:
         return keeper, Kept.CAUGHT_UP
     if form.falls_back_on_most_caught_up:
@@ -197,7 +203,3 @@ def _standby_keeper(
             if not placement.holds(task, client):
                 return client, Kept.MOST_CAUGHT_UP
     return target, Kept.NOT_MOVABLE
-
-
-def _least_loaded(placement: Placement, clients: Sequence[int]) -> int | None:
-    return min(clients, key=lambda client: (placement.load(client), client), default=None)
