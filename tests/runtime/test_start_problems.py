@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, ConsumerGroupTopicPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from instance_process import InstanceProcess
 from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession

@@ -1,8 +1,10 @@
-"""Workers on their driver's leash (correctness.md, rule 9): what they may ask, what they hold, and when they end."""
+"""Workers on their driver's leash (correctness.md, rule 9): what they may ask, what they hold, and when they end.
+
+Workers are processes here, always: one that loses its driver ends its process.
+"""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.errors import BatchLostError, StateDirectoryInUseError
+from tidemill.errors import StateDirectoryInUseError
 from tidemill.ids import TopicPartition
-from tidemill.spark.control import ControlClient, ControlServer
+from tidemill.spark.control import ControlServer
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.task.batch import BatchRequest, Membership, Positions
 
@@ -26,6 +28,19 @@ WORKER = """
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
     print("joined", flush=True)
     time.sleep(600)
+"""
+ASKING_WORKER = """
+    import sys
+    from tidemill.errors import BatchLostError
+    from tidemill.ids import TopicPartition
+    from tidemill.spark.control import ControlClient
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
+    print(client.request(), flush=True)
+    print(client.membership(), flush=True)
+    try:
+        client.committed([TopicPartition("in", 0)])
+    except BatchLostError as error:
+        print(error, flush=True)
 """
 DRIVER = """
     import sys, time
@@ -79,19 +94,27 @@ def said(process: subprocess.Popen[str]) -> str:
 def test_a_worker_gets_its_request_the_membership_and_refusals_over_the_channel(server: ControlServer) -> None:
     desk = Desk()
     server.register("thread", desk)
-    client = ControlClient(server.address, server.key, "thread", "step-1")
-    assert desk.joined == [("step-1", os.getpid())]
-    assert client.request() == desk.current_request()
-    assert client.membership() == desk.membership()
-    with pytest.raises(BatchLostError, match="the brokers are away"):
-        client.committed([IN])
+    worker = started(ASKING_WORKER, server.address, server.key.hex())
+    try:
+        assert said(worker) == str(desk.current_request())
+        assert said(worker) == str(desk.membership())
+        assert "the brokers are away" in said(worker)
+        assert desk.joined == [("step-1", worker.pid)]
+    finally:
+        worker.kill()
 
 
 def test_a_stranger_without_the_key_is_refused_and_the_channel_goes_on(server: ControlServer) -> None:
     server.register("thread", Desk())
-    with pytest.raises(Exception, match="digest"):
-        ControlClient(server.address, b"wrong", "thread", "step-1")
-    assert ControlClient(server.address, server.key, "thread", "step-1").request().batch_id == 7
+    stranger = started(WORKER, server.address, b"wrong".hex())
+    worker = started(WORKER, server.address, server.key.hex())
+    try:
+        assert said(stranger) == ""
+        assert stranger.wait(60) == 1
+        assert said(worker) == "joined"
+    finally:
+        stranger.kill()
+        worker.kill()
 
 
 def test_a_worker_whose_channel_is_closed_ends_at_once(server: ControlServer) -> None:

@@ -18,7 +18,8 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, Protocol
 
@@ -35,6 +36,8 @@ from tidemill.task.batch import (
 )
 
 log = logging.getLogger("tidemill.control")
+
+_BACKLOG = 64
 
 
 class ControlDesk(Protocol):
@@ -58,8 +61,11 @@ class ControlServer:
         self.key = secrets.token_bytes(32)
         self._lock_fileno = lock_fileno
         self._desks: dict[str, ControlDesk] = {}
-        self._listener = Listener(self.address, "AF_UNIX", backlog=64, authkey=self.key)
-        self._open = True
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self.address)
+        self._listener.listen(_BACKLOG)
+        self._lock = threading.Lock()
+        self._is_open = True
         self._connections: set[Connection] = set()
         threading.Thread(target=self._accept, name="tidemill-control", daemon=True).start()
 
@@ -67,28 +73,34 @@ class ControlServer:
         self._desks[thread] = desk
 
     def close(self) -> None:
-        self._open = False
-        with contextlib.suppress(OSError):
-            self._listener.close()
-        for connection in list(self._connections):
-            _shut(connection)
+        with self._lock:
+            self._is_open = False
+            # Closing alone would leave the threads that wait in accept and recv waiting, on a number that the next file gets.
+            for connection in self._connections:
+                _shut(connection.fileno())
+        _shut(self._listener.fileno())
+        self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _accept(self) -> None:
-        while self._open:
+        while True:
             try:
-                connection = self._listener.accept()
+                opened, _ = self._listener.accept()
             except OSError:
                 return
-            except Exception as problem:  # a stranger without the key: refused, the channel goes on
-                log.warning("event=control-refused problem=%r", problem)
-                continue
-            self._connections.add(connection)
+            connection = Connection(opened.detach())
             threading.Thread(target=self._serve, args=(connection,), name="tidemill-control-worker", daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
         desk: ControlDesk | None = None
+        with self._lock:
+            if not self._is_open:
+                connection.close()
+                return
+            self._connections.add(connection)
         try:
+            deliver_challenge(connection, self.key)
+            answer_challenge(connection, self.key)
             while True:
                 question = json.loads(connection.recv_bytes())
                 if question["op"] == "hello":
@@ -101,16 +113,18 @@ class ControlServer:
                 if desk is None:
                     return
                 connection.send_bytes(_answer(desk, question))
+        except AuthenticationError as problem:  # a stranger without the key
+            log.warning("event=control-refused problem=%r", problem)
         except (EOFError, OSError):
             pass
         finally:
-            self._connections.discard(connection)
-            connection.close()
+            with self._lock:
+                self._connections.discard(connection)
+                connection.close()
 
 
-def _shut(connection: Connection) -> None:
-    """Ends it for both sides now: closing alone would wait for the thread that is reading from it, which waits for ever."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as opened:
+def _shut(fileno: int) -> None:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fileno)) as opened:
         opened.shutdown(socket.SHUT_RDWR)
 
 
