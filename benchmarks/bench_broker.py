@@ -39,7 +39,7 @@ class Feed:
 
     def __init__(self, servers: str, lines: ZipfLines) -> None:
         self._producer = Producer(
-            {"bootstrap.servers": servers, "linger.ms": 1, "queue.buffering.max.messages": 1_000_000, "log_level": 2}
+            {"bootstrap.servers": servers, "linger.ms": 1, "queue.buffering.max.messages": 1_000_000, "log_level": 0}
         )
         self._lines = lines.lines()
         self.sent_at_ms: list[int] = []

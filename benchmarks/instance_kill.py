@@ -109,7 +109,7 @@ def _start(servers: str, folder: Path, number: int) -> Start:
 
 def _until_shared(servers: str, system: System, instances: list[Instance]) -> None:
     """Until every member of the group has partitions; for a system without a group, until its query has begun."""
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     deadline = time.time() + _START_LIMIT_S
     while time.time() < deadline:
         for instance in instances:

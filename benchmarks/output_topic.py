@@ -60,7 +60,7 @@ class OutputTopic:
 
     def __init__(self, servers: str, read_count: CountReader) -> None:
         self._read_count = read_count
-        self._admin = AdminClient({"bootstrap.servers": servers})
+        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -70,7 +70,7 @@ class OutputTopic:
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,
                 "fetch.queue.backoff.ms": 2,
-                "log_level": 2,
+                "log_level": 0,
             }
         )
         self._consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])

@@ -7,6 +7,7 @@ processes have in common counted once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -70,7 +71,7 @@ class ProcessWatch:
 
     def by_process(self) -> list[tuple[str, float]]:
         """CPU seconds of each process, the busiest first."""
-        return sorted(((self._names[key], used) for key, used in self._cpu_s.items()), key=lambda item: -item[1])
+        return sorted(((self._names.get(key, "?"), used) for key, used in self._cpu_s.items()), key=lambda item: -item[1])
 
     def others_cores(self, known_cpu_s: float) -> float:
         """Cores that the machine spent on all else since the watch began: on neighbours of the benchmark, if any."""
@@ -96,17 +97,18 @@ class ProcessWatch:
             except psutil.NoSuchProcess:
                 continue
         self._known = known
+        for process in known:  # again and again: between fork and exec a process has its parent's name
+            with contextlib.suppress(psutil.Error):
+                self._names[process.pid, process.create_time()] = _kind(process)
         self.peak_pss_bytes = max(self.peak_pss_bytes, sum(_pss_bytes(process.pid) for process in known))
 
     def _sample(self) -> None:
         for process in self._known:
-            key = (process.pid, process.create_time())
             try:
                 fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-                self._names.setdefault(key, _kind(process))
-            except (OSError, psutil.Error):
+            except OSError:
                 continue
-            self._cpu_s[key] = (int(fields[11]) + int(fields[12])) / _TICKS
+            self._cpu_s[process.pid, process.create_time()] = (int(fields[11]) + int(fields[12])) / _TICKS
         self._samples.append(Sample(at_s=time.time(), cpu_s=sum(self._cpu_s.values()) - self._before_s))
 
     @staticmethod
