@@ -21,7 +21,7 @@ from process_watch import ProcessWatch
 from systems import Instance, Start, System
 from zipf_lines import ZipfLines
 
-_LIMIT_S = 420.0
+_LIMIT_S = 900.0
 _POLL_S = 0.1
 _STILL_S = 1.5
 """When the committed end has not moved for so long, the counts are read: this may have been the last."""

@@ -18,13 +18,16 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from catch_up import CatchUp, catch_up
 from instance_kill import InstanceKill, instance_kill
 from latency import Latency, latency
+from results_file import record
 from rich.console import Console
+from rich.table import Table
 from systems import KAFKA_STREAMS, STRUCTURED_STREAMING, TIDEMILL, System
 from targets import Results, judged
 from wordcount_tables import catch_up_table, instance_kill_table, latency_table, process_table, target_table
@@ -54,13 +57,16 @@ def main() -> int:
                 except RuntimeError as problem:
                     failed.append(f"{system.name}, part {part}: {problem}")
                     console.print(f"failed: {problem}", highlight=False, markup=False)
-    _show(console, results, options)
+    for table in _tables(results, options):
+        console.print(table)
     for text in failed:
         console.print(f"FAILED {text.splitlines()[0]}", highlight=False, markup=False)
     line = json.dumps(_as_json(results, options, failed))
     sys.stdout.write(line + "\n")
     if options.json:
         Path(options.json).write_text(line + "\n")
+    if options.record is not None:
+        record(list(_tables(results, options)), _machine(), failed, options.record)
     return 1 if failed or results.wrong() else 0
 
 
@@ -86,6 +92,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=1_000, help="lines per second of parts b and d")
     parser.add_argument("--seconds", type=int, default=60, help="how long part b is measured")
     parser.add_argument("--json", metavar="FILE", help="the JSON line goes there too")
+    parser.add_argument("--record", metavar="NOTE", help="append the tables, under this sentence, to RESULTS.md")
     parser.add_argument("--keep", metavar="DIR", help="keep the processes' logs and state there")
     options = parser.parse_args()
     options.parts = {"b" if part == "c" else part for part in options.parts.split(",")}
@@ -96,17 +103,19 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _show(console: Console, results: Results, options: argparse.Namespace) -> None:
+def _tables(results: Results, options: argparse.Namespace) -> Iterator[Table]:
     if results.catch_up:
-        console.print(catch_up_table(list(results.catch_up.values()), options.lines, options.threads))
+        yield catch_up_table(list(results.catch_up.values()), options.lines, options.threads)
     if results.latency:
-        console.print(latency_table(list(results.latency.values()), options.threads))
+        yield latency_table(list(results.latency.values()), options.threads)
     if results.instance_kill:
-        console.print(instance_kill_table(list(results.instance_kill.values())))
+        yield instance_kill_table(list(results.instance_kill.values()))
     runs: list[CatchUp | Latency] = [*results.catch_up.values(), *results.latency.values()]
     if runs:
-        console.print(process_table(runs))
-    console.print(target_table(judged(results)))
+        yield process_table(runs)
+    targets = judged(results)
+    if targets:
+        yield target_table(targets)
 
 
 def _as_json(results: Results, options: argparse.Namespace, failed: list[str]) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def _as_json(results: Results, options: argparse.Namespace, failed: list[str]) -
         "benchmark": "wordcount",
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),
         "command": " ".join(["benchmarks/wordcount.py", *sys.argv[1:]]),
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.machine()}",
+        "machine": _machine(),
         "lines": options.lines,
         "threads": options.threads,
         "catch_up": figures(results.catch_up),
@@ -126,6 +135,10 @@ def _as_json(results: Results, options: argparse.Namespace, failed: list[str]) -
         "targets": [dataclasses.asdict(target) for target in judged(results)],
         "failed": failed,
     }
+
+
+def _machine() -> str:
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.machine()}"
 
 
 if __name__ == "__main__":
