@@ -214,6 +214,14 @@ def test_an_overloaded_client_trades_running_tasks_only_where_both_can_run_at_on
     assert carried(left_alone, BALANCED.assign(left_alone)) == [20.0, 2.0]
 
 
+def test_a_restoration_that_was_begun_is_not_given_up_for_a_better_weight():
+    weights = {"1_0": 1.0, "1_1": 10.0, "1_2": 10.0}
+    begun = group([client(1, "1_0 1_1 1_2"), client(2, lags={"1_0": 60_000})], "1_0 1_1 1_2")
+    not_begun = group([client(1, "1_0 1_1 1_2"), client(2)], "1_0 1_1 1_2")
+    assert BALANCED.assign(weighted(begun, weights)).clients[process(2)].warmup == tasks("1_0")
+    assert BALANCED.assign(weighted(not_begun, weights)).clients[process(2)].warmup == tasks("1_1")
+
+
 def test_standbys_of_balanced_are_spread_over_tags():
     clients = [client(number, tags={"zone": "ab"[number % 2]}) for number in range(1, 5)]
     state = group(clients, "1_0 1_1 1_2 1_3", num_standby_replicas=1, rack_aware_assignment_tags=("zone",))

@@ -17,6 +17,7 @@ from tidemill.assignment.java_tree_bin import TreeBin
 from tidemill.assignment.records import application_state
 from tidemill.ids import ProcessId, TaskId
 
+
 def crowding_hash(task):
     """Keys that crowd few buckets and part again as the table grows, as no task ids of one application do."""
     return task.subtopology + 64 * (task.partition % 8)

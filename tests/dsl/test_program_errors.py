@@ -13,7 +13,7 @@ from tidemill.errors import TidemillError, TopologyError
 from tidemill.topology.nodes import Branch
 
 
-def record(key: Any, value: Any) -> Any:  # noqa: ARG001
+def record(key: Any, value: Any) -> Any:
     return value
 
 
@@ -71,11 +71,11 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         lambda b: b.stream("a").filter(lambda value: value), r"filter: the function <lambda>\(value\) can't be called with",
     ),
     "a mapper of three": (
-        lambda b: b.stream("a").map_values(lambda a, b, c: a),  # noqa: ARG005
+        lambda b: b.stream("a").map_values(lambda a, b, c: a),
         r"map_values: .* can't be called with \(value\) or \(key, value\)",
     ),
     "an initializer with arguments": (
-        lambda b: b.stream("a").group_by_key().aggregate(lambda x: x, lambda k, v, a: a),  # noqa: ARG005
+        lambda b: b.stream("a").group_by_key().aggregate(lambda x: x, lambda k, v, a: a),
         "aggregate: initializer: ",
     ),
     "an aggregator without the aggregate": (

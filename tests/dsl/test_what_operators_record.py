@@ -16,7 +16,7 @@ from tidemill.topology.nodes import ProcessorNode, Store, StoreKind
 STRING, LONG, DOUBLE = Serdes.string(), Serdes.long(), Serdes.double()
 
 
-def record(key: Any, value: Any) -> Any:  # noqa: ARG001
+def record(key: Any, value: Any) -> Any:
     return value
 
 
@@ -69,8 +69,8 @@ def test_aggregates_have_the_serdes_of_their_results(stream: KStream) -> None:
     grouped = stream.group_by_key()
     assert serdes_of(grouped.count()) == (STRING, LONG)
     assert serdes_of(grouped.reduce(record)) == (STRING, LONG)
-    assert serdes_of(grouped.aggregate(dict, lambda key, value, so_far: so_far)) == (STRING, None)  # noqa: ARG005
-    assert serdes_of(grouped.aggregate(dict, lambda key, value, so_far: so_far, value=DOUBLE)) == (STRING, DOUBLE)  # noqa: ARG005
+    assert serdes_of(grouped.aggregate(dict, lambda key, value, so_far: so_far)) == (STRING, None)
+    assert serdes_of(grouped.aggregate(dict, lambda key, value, so_far: so_far, value=DOUBLE)) == (STRING, DOUBLE)
 
 
 def test_tables_pass_their_serdes_on() -> None:
@@ -154,7 +154,7 @@ def test_consumed_branches_are_not_among_the_results_and_functions_replace_their
     branches = (
         split.branch(record, name="consumed", consumer=lambda s: s.to("out"))
         .branch(record, name="mapped", function=lambda s: s.filter(record, name="filtered"))
-        .branch(record, name="dropped", function=lambda s: None)  # noqa: ARG005
+        .branch(record, name="dropped", function=lambda s: None)
         .no_default_branch()
     )
     assert {name: branch.name for name, branch in branches.items()} == {"s-mapped": "filtered"}

@@ -11,7 +11,7 @@ from tidemill.topology.nodes import SinkNode, SourceNode
 from tidemill.topology.optimization import OPTIMIZATIONS, optimizations
 
 
-def record(key: object, value: object) -> object:  # noqa: ARG001
+def record(key: object, value: object) -> object:
     return value
 
 

@@ -24,7 +24,7 @@ with gzip.open(Path(__file__).parents[1] / "vectors" / "dsl_programs.jsonl.gz", 
 STRING = Serdes.string()
 
 
-def record(key: Any, value: Any) -> Any:  # noqa: ARG001
+def record(key: Any, value: Any) -> Any:
     return value
 
 
@@ -32,7 +32,7 @@ def value(value: Any) -> Any:
     return value
 
 
-def aggregate(key: Any, value: Any, aggregate: Any) -> Any:  # noqa: ARG001
+def aggregate(key: Any, value: Any, aggregate: Any) -> Any:
     return aggregate
 
 

@@ -26,7 +26,7 @@ def program(build: Callable[[StreamsBuilder], None]) -> Callable[[StreamsBuilder
     return build
 
 
-def true(key: Any, value: Any) -> Any:  # noqa: ARG001
+def true(key: Any, value: Any) -> Any:
     return key == key
 
 
@@ -34,7 +34,7 @@ def new(*arguments: Any) -> Any:
     return arguments
 
 
-def of_record(key: Any, value: Any) -> Any:  # noqa: ARG001
+def of_record(key: Any, value: Any) -> Any:
     return value
 
 
@@ -170,7 +170,7 @@ def count_in_memory_caching_off(b: StreamsBuilder) -> None:
 def two_counts_same_key_change(b: StreamsBuilder) -> None:
     s = b.stream("in").select_key(of_record)
     s.group_by_key().count(store="c1").to_stream().to("o1")
-    s.group_by_key().reduce(lambda a, v: v, store="r1").to_stream().to("o2")  # noqa: ARG005
+    s.group_by_key().reduce(lambda a, v: v, store="r1").to_stream().to("o2")
 
 
 @program
