@@ -32,7 +32,7 @@ class WireFormatError(AssignmentError):
     """The payload of another member can't be read, or one can't be written: see which member runs another format."""
 
 
-class EnvironmentProblem(TidemillError):
+class EnvironmentProblem(TidemillError):  # noqa: N818  # no error of the program: something outside it
     """Something outside the program is missing or in the way (Java, jars, a port, a folder): exit code 2 in the CLI."""
 
 
