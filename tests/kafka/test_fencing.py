@@ -22,7 +22,8 @@ def test_only_open_transactions_of_this_applications_vanished_processes_are_ende
     bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:
     topic, application = unique_name("output"), unique_name("fencing")
-    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    client = AdminClient({"bootstrap.servers": bootstrap_servers})
+    client.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
     here, gone = str(uuid4()), str(uuid4())
     names = [
         transactional_id(application, here, 1),
