@@ -231,7 +231,7 @@ class Program:
         self.engine = BatchEngine(
             session,
             self.compiled,
-            f"thread-{id(self)}",
+            "program",  # all programs share the workers; each has a context of its own in them
             source(self._address, self.compiled.source),
             [step(self._address, s, handler, expected) for s in self.compiled.steps],
             limit_s=120,
