@@ -60,6 +60,7 @@ class SimulatedClient:
         now_ms = self._agenda.now_ms
         for thread in self.threads:
             thread.stop_running(sorted(thread.running), now_ms)
+            thread.has_ended = True
         self.directory.crash(now_ms, checkpoint_records)
         self.is_alive = self.is_paused = False
         self.starts += 1

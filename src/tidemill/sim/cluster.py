@@ -28,6 +28,9 @@ from tidemill.sim.logs import TaskLog
 from tidemill.sim.scenario import ClientSpec, Disk, Event, Happening, Scenario
 from tidemill.sim.thread import Thread
 
+FIRST_RECORDS_AFTER_MS = 2_000
+"""After the first rebalance: what the inputs hold beyond what is in the changelogs, so that every copy has it from its
+owner and nothing is left to restore when the first event comes."""
 MOST_ROUNDS = 5_000
 """A group that rebalances more often than this is not going to settle."""
 
@@ -61,7 +64,7 @@ class Cluster:
         self.logs = {
             task: TaskLog(
                 task=task,
-                records=part.records_at_start(task.partition),
+                records=part.processed_at_start(task.partition),
                 processed=part.processed_at_start(task.partition),
                 records_per_s=part.records_per_s,
                 bytes_per_record=part.bytes_per_record,
@@ -89,6 +92,8 @@ class Cluster:
         for client in scenario.clients:
             if client.joins_ms is not None:
                 self.agenda.at(client.joins_ms, lambda client=client: self._start(client))  # type: ignore[misc]
+        first_records_ms = scenario.surroundings.initial_rebalance_delay_ms + FIRST_RECORDS_AFTER_MS
+        self.agenda.at(first_records_ms, self._produce_first_records)
         for event in scenario.events:
             self.agenda.at(event.at_ms, lambda event=event: self._happen(event))  # type: ignore[misc]
 
@@ -149,6 +154,11 @@ class Cluster:
 
         gone = list(client.threads)
         self.agenda.after(self.scenario.surroundings.session_timeout_ms, time_out)
+
+    def _produce_first_records(self) -> None:
+        for task, part in self.scenario.tasks.items():
+            count = part.records_at_start(task.partition) - part.processed_at_start(task.partition)
+            self.logs[task].produce(max(count, 0), self.agenda.now_ms)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -215,10 +225,10 @@ class Cluster:
             client.directory.advance(self.agenda.now_ms)
             client.directory.records_per_s = records_per_s
 
-        before = client.directory.records_per_s
+        usual = self.scenario.surroundings.restore_records_per_s
         restore_at(event.records_per_s)
         if event.for_ms is not None:
-            self.agenda.after(event.for_ms, lambda: restore_at(before))
+            self.agenda.after(event.for_ms, lambda: restore_at(usual))
 
     def _find_state(self, client: SimulatedClient, event: Event) -> None:
         for task, offset in event.records.items():

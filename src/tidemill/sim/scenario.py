@@ -44,8 +44,8 @@ class Disk(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subtopology:
-    """``records``: what each partition of the input holds at the start (a shorter list is repeated); ``processed``: how much
-    of it is in the changelog by then."""
+    """``records``: what each partition of the input holds (a shorter list is repeated); ``processed``: how much of it is in
+    the changelog when the run begins. The rest is processed once the first clients are at work."""
 
     number: int
     partitions: int

@@ -178,14 +178,20 @@ class Thread:
     def _released(self, tasks: frozenset[TaskId], kept_open: frozenset[TaskId]) -> None:
         if self.has_ended:
             return
+        self._close(tasks - kept_open)
+        self._step(TasksReleased(tasks=tasks))
+        self._close(kept_open - self.state.held.keys())
+
+    def _close(self, tasks: frozenset[TaskId]) -> None:
+        """Close the copies that this thread has, and hand them to another thread that waits for them."""
         directory = self.process.directory
-        for task in sorted(tasks - kept_open):
+        for task in sorted(tasks):
             copy = directory.copies.get(task)
             if copy is not None and copy.holder == self.name:
                 directory.close(task, self._agenda.now_ms)
                 for other in self.process.threads:
-                    other.take_over(task)
-        self._step(TasksReleased(tasks=tasks))
+                    if other is not self and not other.has_ended:
+                        other.take_over(task)
 
     def take_over(self, task: TaskId) -> None:
         """Open a copy that this thread had to wait for."""
