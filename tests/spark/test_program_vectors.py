@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
