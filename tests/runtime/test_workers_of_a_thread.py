@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.fencing import transactional_id
+from tidemill.kafka.producer import fence
 from tidemill.runtime.worker import warm
 from tidemill.spark.engine import start_workers
 
@@ -75,3 +77,22 @@ def test_a_second_worker_of_a_step_ends_the_first_and_no_batch_is_lost_for_long(
         batches = thread.metrics.batches
         assert until(lambda: thread.metrics.batches > batches + 20)
         assert thread.engine.worker_pids == settled
+
+
+def test_a_fatal_error_of_the_producer_costs_a_batch_and_the_producer_but_not_the_worker(place: Place) -> None:
+    """Rule 8; here another producer under the same id, as after a false alarm of the group's leader."""
+    place.create("in", "out")
+    builder = StreamsBuilder()
+    words = builder.stream(place.topic("in"), key=STRING, value=STRING)
+    words.group_by_key().count(store="counts").to_stream().to(place.topic("out"))
+    with place.running(builder) as streams:
+        [thread] = streams.threads
+        place.send("in", [(b"k", b"v")])
+        assert place.received("out", 1)
+        assert thread.engine is not None
+        before, lost = thread.engine.worker_pids, thread.metrics.lost
+        fence({"bootstrap.servers": place.bootstrap_servers}, transactional_id(place.name, str(streams.process_id), 1))
+        place.send("in", [(b"k", b"v")])
+        assert [int.from_bytes(m.value(), "big") for m in place.received("out", 2)] == [1, 2]
+        assert thread.metrics.lost > lost
+        assert thread.engine.worker_pids == before

@@ -1,0 +1,94 @@
+"""Giving tasks up (correctness.md, rule 12): the workers' word that their stores are closed, or the workers' death."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidemill.config import StreamsConfig
+from tidemill.errors import BatchLostError
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.kafka.group_metadata import Membership
+from tidemill.membership.member_state import MemberConfig
+from tidemill.runtime.offsets import TaskFacts
+from tidemill.runtime.stream_thread import StreamThread
+from tidemill.state.directory import StateDirectory
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+from tidemill.task.lifecycle import ActiveTask, Phase
+
+KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
+NONE: frozenset[Any] = frozenset()
+FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
+
+
+class Engine:
+    """Its batches end as told; ``asked`` is what they were."""
+
+    def __init__(self, outcome: Outcome | None) -> None:
+        self._outcome = outcome
+        self.worker_pids = {"step-1": 1}
+        self.was_killed = False
+        self.asked: list[BatchRequest] = []
+        self.thread: StreamThread | None = None
+
+    def run(self) -> BatchReport:
+        assert self.thread is not None
+        self.asked.append(self.thread.current_request())
+        if self._outcome is None:
+            raise BatchLostError("the Spark task failed")
+        return BatchReport(batch_id=1, outcome=self._outcome)
+
+    def kill_workers(self) -> None:
+        self.was_killed = True
+
+
+def running(task: TaskId) -> ActiveTask:
+    inputs = (TopicPartition("in", task.partition),)
+    return ActiveTask(task=task, directory="d", epoch="e", inputs=inputs, changelogs={}, phase=Phase.RUNNING)
+
+
+def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
+    member: Any = SimpleNamespace(membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None)
+    unused: Any = None
+    thread = StreamThread(
+        name="thread",
+        number=1,
+        config=StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(tmp_path)}),
+        facts=FACTS,
+        admin=unused,
+        leader=unused,
+        identity=MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001")),
+        directory=StateDirectory(tmp_path, "app"),
+        make_member=lambda protocol: member,
+        make_engine=unused,
+        fence=lambda: None,
+        on_change=lambda: None,
+    )
+    engine.thread = thread
+    thread._engine = engine  # type: ignore[assignment]
+    thread._tasks = {task: running(task) for task in (KEPT, GIVEN)}
+    return thread
+
+
+def test_a_batch_without_the_tasks_that_reads_nothing_is_the_acknowledgement(tmp_path: Path) -> None:
+    engine = Engine(Outcome.COMMITTED)
+    thread = thread_with(engine, tmp_path)
+    thread._release({GIVEN})
+    [request] = engine.asked
+    assert [run.task for run in request.tasks] == [KEPT]
+    assert (request.inputs, request.changelogs) == ({}, {})
+    assert not engine.was_killed
+    assert set(thread.tasks) == {KEPT}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED, None], ids=["lost", "fenced", "failed"])
+def test_without_the_acknowledgement_the_workers_are_killed(tmp_path: Path, outcome: Outcome | None) -> None:
+    engine = Engine(outcome)
+    thread = thread_with(engine, tmp_path)
+    thread._release({GIVEN})
+    assert engine.was_killed
+    assert set(thread.tasks) == {KEPT}
