@@ -6,6 +6,7 @@ Decides whose transactions those are: ids of this application, under way, of a p
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -14,7 +15,6 @@ from tidemill.kafka.group_transactions import open_transactions
 from tidemill.kafka.producer import fence
 
 log = logging.getLogger("tidemill.fencing")
-_UUID_LENGTH = 36
 
 
 def transactional_id(application_id: str, process_id: str, thread: int) -> str:
@@ -36,9 +36,15 @@ def fence_vanished(
         log.warning("event=fencing-skipped problem=%r", str(problem))
         return
     for name in names:
-        process = name.removeprefix(prefix)[:_UUID_LENGTH]
-        if len(process) == _UUID_LENGTH and process not in processes:
+        process = _process_in(name.removeprefix(prefix))
+        if process is not None and process not in processes:
             fence_quietly(settings, name)
+
+
+def _process_in(rest: str) -> str | None:
+    """The process id in what follows the application's id, None if that is another application's, whose id only begins so."""
+    found = re.fullmatch(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-\d+", rest)
+    return found[1] if found else None
 
 
 def fence_quietly(settings: Mapping[str, Any], name: str) -> None:
