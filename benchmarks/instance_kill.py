@@ -1,7 +1,8 @@
 """Part (d): kill -9 of one of two instances under a steady load.
 
 The whole process tree of the second instance is killed at once. A gap is the time from one count's arrival to the next in the
-same output partition; the longest one from just before the kill counts. A system whose instances don't share work is killed
+same output partition; the longest one that goes on at the kill or begins after it counts. The kill comes when counts have arrived
+from every partition, steadily, for some seconds. A system whose instances don't share work is killed
 and started again at once.
 """
 
@@ -17,10 +18,12 @@ from confluent_kafka.admin import AdminClient
 from output_topic import PARTITIONS, Arrival, Differences, OutputTopic
 from process_watch import ProcessWatch
 from systems import SESSION_TIMEOUT_MS, Instance, Start, System
-from zipf_lines import zipf_lines
+from zipf_lines import WORDS_PER_LINE, zipf_lines
 
 _START_LIMIT_S = 240.0
 _BEFORE_S, _AFTER_S = 15, 45
+_STEADY_S = 2.0
+_STEADY_LIMIT_S = 120
 _DRAIN_LIMIT_S = 60.0
 _APPLICATION = "instance-kill"
 
@@ -40,7 +43,7 @@ class InstanceKill:
 
 
 def instance_kill(system: System, rate: int, folder: Path) -> InstanceKill:
-    lines = zipf_lines(rate * (_BEFORE_S + _AFTER_S), seed=3)
+    lines = zipf_lines(rate * (_STEADY_LIMIT_S + _AFTER_S), seed=3)
     with fresh_broker() as broker:
         servers = broker.bootstrap_servers
         output = OutputTopic(servers, system.read_count)
@@ -51,21 +54,24 @@ def instance_kill(system: System, rate: int, folder: Path) -> InstanceKill:
                 _until_shared(servers, system, instances)
                 feed = Feed(servers, lines)
                 gaps = _Gaps()
-                _feed(feed, output, gaps, rate, rate * _BEFORE_S)
-                gap_before_s, killed_s = gaps.longest_since(gaps.began_s + 5), time.time()
+                while feed.sent < rate * _STEADY_LIMIT_S:
+                    _feed(feed, output, gaps, rate, feed.sent + rate)
+                    if feed.sent >= rate * _BEFORE_S and gaps.longest_since(time.time() - 5) < _STEADY_S:
+                        break
+                gap_before_s, killed_s = gaps.longest_since(time.time() - 5), time.time()
                 instances[-1].kill()
                 if not system.shares_work:
                     instances.append(Instance(system, _start(servers, folder, 0)))
                     watch.add(instances[-1].pid)
-                _feed(feed, output, gaps, rate, len(lines))
+                _feed(feed, output, gaps, rate, feed.sent + rate * _AFTER_S)
                 ended_s = time.time()
-                _drain(output, lines.words, gaps)
+                _drain(output, feed.sent * WORDS_PER_LINE, gaps)
             conditions = load.during(watch, [others])
         finally:
             for instance in instances:
                 instance.stop()
         gap_s = gaps.longest_since(killed_s, ended_s)
-        wrong = output.differences(lines.counts())
+        wrong = output.differences(lines.counts(feed.sent))
         output.close()
     return InstanceKill(
         system=system.name,
