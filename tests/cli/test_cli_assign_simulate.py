@@ -39,14 +39,14 @@ def test_the_same_seed_gives_the_same_run_and_another_one_other_moments(capsys):
 
 def test_variants_stand_side_by_side(capsys):
     code, said, _ = output(
-        capsys, SCENARIOS / "replace-a-by-d.toml", "--compare", "assignor=high_availability,balanced",
+        capsys, SCENARIOS / "replace-a-by-d.toml", "--compare", "assignor=HighAvailabilityTaskAssignor,balanced",
         "--compare", "max.warmup.replicas=2,6",
     )
     assert code == 0
     rows = [line.split() for line in said.splitlines() if line.startswith("assignor=")]
     assert [row[:2] for row in rows] == [
-        ["assignor=high_availability", "max.warmup.replicas=2"],
-        ["assignor=high_availability", "max.warmup.replicas=6"],
+        ["assignor=HighAvailabilityTaskAssignor", "max.warmup.replicas=2"],
+        ["assignor=HighAvailabilityTaskAssignor", "max.warmup.replicas=6"],
         ["assignor=balanced", "max.warmup.replicas=2"],
         ["assignor=balanced", "max.warmup.replicas=6"],
     ]
@@ -80,7 +80,7 @@ def test_a_misspelt_key_is_refused_with_those_there_are(capsys, tmp_path):
     [
         (("--compare", "max.warmups=1,2"), "max.warmups can't be varied; expected one of assignor, compatibility"),
         (("--compare", "max.warmup.replicas"), "expected NAME=VALUE"),
-        (("--compare", "assignor=best"), "assignor 'best' is not known"),
+        (("--compare", "assignor=best"), "no assignor is named 'best'"),
         (("--plot", "picture.pdf"), "expected a name that ends in .svg or .png"),
         (("--variants",), "has no [[variants]]"),
     ],

@@ -34,7 +34,7 @@ def explain(
     ),
     identity: str | None = typer.Option(None, "--id", help="Which record of the file, by its id; by default the first."),
     compatibility: str | None = typer.Option(None, help="2.7 or 4.3; by default what the file says, else 4.3."),
-    assignor: str | None = typer.Option(None, help="Another assignor than the file's: high_availability or balanced."),
+    assignor: str | None = typer.Option(None, help="Another assignor to explain: HighAvailabilityTaskAssignor, balanced ..."),
     as_json: bool = typer.Option(False, "--json", help="Print the decisions as JSON."),
 ) -> None:
     """Explain an assignment: a table, and sentences for each task."""
@@ -95,14 +95,14 @@ def _of_scenario(wanted: _Wanted) -> _Explained:
 
 
 def _of_record(wanted: _Wanted) -> _Explained:
+    from tidemill.assignment.choice import choose_assignor
     from tidemill.assignment.records import application_state
-    from tidemill.sim.assignors import assignor_named
     from tidemill.sim.report import duration
 
     record = _record(wanted)
     name = str(record.get("id", "the first record"))
     compatibility = _compatibility(wanted, record)
-    assignor = wanted.assignor or {"ha": "high_availability"}.get(_kind(record), _kind(record))
+    assignor = wanted.assignor or _assignor_of(record)
     try:
         rounds = record.get("rounds")
         at = 1 if wanted.round_number is None else wanted.round_number
@@ -116,7 +116,7 @@ def _of_record(wanted: _Wanted) -> _Explained:
             f"{wanted.file}, {name}: not an assignment that can be explained: {type(error).__name__} {error}; expected the "
             "inputs of an assignor (configs, tasks, clients)"
         ) from error
-    assignment = assignor_named(assignor, compatibility).assign(state)
+    assignment = choose_assignor(assignor, compatibility).assignor.assign(state)
     interval_ms = state.config.probing_rebalance_interval_ms
     return _Explained(
         title=f"{name}{'' if rounds is None else f', round {at}'} (Kafka {compatibility.value}, {assignor})",
@@ -138,19 +138,20 @@ def _record(wanted: _Wanted) -> Record:
     raise ConfigError(f"{wanted.file}: no record {wanted.identity!r}; it has {shown}")
 
 
-def _kind(record: Record) -> str:
+def _assignor_of(record: Record) -> str:
     """The assignor that answers this record."""
+    from tidemill.assignment.choice import DEFAULT
     from tidemill.assignment.record_kinds import Kind, kind_of
 
     match kind_of(record, Kind.HIGH_AVAILABILITY):
         case Kind.HIGH_AVAILABILITY | Kind.CONVERGENCE | Kind.EXPERIMENT:
-            return "ha"
+            return DEFAULT
         case Kind.RACK:
-            return str(record.get("assignor", "ha"))
+            return DEFAULT if record.get("assignor", "ha") == "ha" else "StickyTaskAssignor"
         case Kind.STICKY:
-            return "sticky"
+            return "StickyTaskAssignor"
         case Kind.FALLBACK:
-            return "fallback_prior"
+            return "FallbackPriorTaskAssignor"
         case other:
             raise ConfigError(
                 f"record {record.get('id')}: of kind {other.value}, which is no assignment of tasks to clients; expected one "
@@ -171,7 +172,7 @@ def _compatibility(wanted: _Wanted, record: Record) -> Any:
 
 def _about(found: _Explained, task: str | None) -> list[Decision]:
     if not found.decisions:
-        raise ConfigError(f"{found.title}: this assignor gives no reasons; --assignor high_availability or balanced do")
+        raise ConfigError(f"{found.title}: no reasons are given; --assignor HighAvailabilityTaskAssignor or balanced give them")
     if task is None:
         return list(found.decisions)
     try:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.invariants import guarantee_violations, violations
 from tidemill.assignment.lag import is_caught_up
 from tidemill.ids import ProcessId, TaskId
-from tidemill.sim.assignors import WITH_GUARANTEES
 from tidemill.sim.history import Round
 from tidemill.sim.scenario import Scenario
 
@@ -30,15 +30,19 @@ class Auditors:
 
 
 NONE = Auditors()
+WITH_GUARANTEES = frozenset({DEFAULT, "balanced"})
+"""Assignors that promise what KIP-441 demands."""
 
 
 def auditors_for(scenario: Scenario) -> Auditors:
     """All that apply: only some assignors promise caught-up owners and convergence."""
     if scenario.assignor not in WITH_GUARANTEES:
-        return Auditors(of_steps=(more_than_one_running_active,), of_rounds=(not_to_be_carried_out,))
+        return Auditors(of_steps=(more_than_one_running_active,), of_rounds=(refused_answers, not_to_be_carried_out))
     return Auditors(
         of_steps=(more_than_one_running_active,),
-        of_rounds=(not_to_be_carried_out, broken_guarantees, caught_up_copies_given_up, Convergence(scenario)),
+        of_rounds=(
+            refused_answers, not_to_be_carried_out, broken_guarantees, caught_up_copies_given_up, Convergence(scenario),
+        ),
     )
 
 
@@ -50,6 +54,11 @@ def more_than_one_running_active(cluster: Cluster) -> Iterator[str]:
             other = runs.setdefault(task, thread.name)
             if other != thread.name:
                 yield f"task {task} runs on {other} and on {thread.name}"
+
+
+def refused_answers(round_: Round) -> tuple[str, ...]:
+    """What the leader refused of the assignor and answered with the previous assignment instead."""
+    return round_.errors
 
 
 def not_to_be_carried_out(round_: Round) -> list[str]:

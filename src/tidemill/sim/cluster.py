@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from tidemill.assignment.choice import choose_assignor
 from tidemill.assignment.high_availability import Compatibility
 from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
 from tidemill.ids import ProcessId, TaskId
 from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.leader_log import LogLevel
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.sim.agenda import Agenda
-from tidemill.sim.assignors import assignor_named
 from tidemill.sim.auditors import Auditors, auditors_for
 from tidemill.sim.client import SimulatedClient
 from tidemill.sim.copies import StateDirectory
@@ -85,7 +86,7 @@ class Cluster:
             draws,
             self.logs,
             _facts(scenario),
-            assignor_named(scenario.assignor, scenario.compatibility),
+            choose_assignor(scenario.assignor, scenario.compatibility),
             assign_to_threads_2_7 if is_2_7 else assign_to_threads,
             self._record,
         )
@@ -264,6 +265,7 @@ class Cluster:
                 },
                 withheld=tuple(sorted(after.keys() - given)),
                 is_stable=answer.is_stable,
+                errors=tuple(line.text for line in answer.log if line.level is LogLevel.ERROR),
                 moves=tuple(
                     Move(task=task, before=before.get(task), after=after[task])
                     for task in sorted(after)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tidemill.assignment.model import Assignor
+from tidemill.assignment.choice import ChosenAssignor
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
@@ -44,7 +44,7 @@ class Group:
         draws: Draws,
         logs: dict[TaskId, TaskLog],
         facts: TopologyFacts,
-        assignor: Assignor,
+        assignor: ChosenAssignor,
         to_threads: ToThreads,
         record: Record,
     ) -> None:
@@ -170,7 +170,8 @@ class Group:
     def _led_by(self, leader: Thread, joined: dict[str, Subscription]) -> GroupAssignment:
         config = LeaderConfig(
             leader_process_id=leader.process.process_id,
-            assignor=self._assignor,
+            assignor=self._assignor.assignor,
+            assignor_needs_lags=self._assignor.needs_lags,
             settings=self._scenario.settings,
             to_threads=self._to_threads,
         )

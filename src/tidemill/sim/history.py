@@ -47,6 +47,8 @@ class Round:
     withheld: tuple[TaskId, ...]
     is_stable: bool
     moves: tuple[Move, ...]
+    errors: tuple[str, ...] = ()
+    """What the leader logged as errors."""
 
     @property
     def warm_ups(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig
 from tidemill.errors import ConfigError
@@ -126,7 +127,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """``assignor``: high_availability, balanced, sticky, fallback_prior or package.module.Class."""
+    """``assignor``: a name as ``assignment.choice`` knows them."""
 
     name: str
     subtopologies: tuple[Subtopology, ...]
@@ -134,7 +135,7 @@ class Scenario:
     events: tuple[Event, ...] = ()
     settings: AssignmentConfig = field(default_factory=AssignmentConfig)
     surroundings: Surroundings = field(default_factory=Surroundings)
-    assignor: str = "high_availability"
+    assignor: str = DEFAULT
     compatibility: Compatibility = Compatibility.KAFKA_4_3
     seed: int = 1
     start: datetime | None = None

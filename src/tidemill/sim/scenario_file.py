@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig, RackStrategy
 from tidemill.errors import ConfigError
@@ -43,7 +44,7 @@ def scenario_of(table: Table, otherwise_named: str) -> Scenario:
         description=reader.take("description", str, ""),
         seed=reader.take("seed", int, 1),
         start=reader.take("start", _instant, None),
-        assignor=reader.take("assignor", str, "high_availability"),
+        assignor=reader.take("assignor", str, DEFAULT),
         compatibility=reader.take("compatibility", Compatibility, Compatibility.KAFKA_4_3),
         measured_from_ms=reader.take("measured_from_s", _seconds, None) if "measured_from_s" in table else None,
         horizon_ms=reader.take("horizon_s", _seconds, 86_400_000),
