@@ -42,6 +42,8 @@ def sweep(
         raise ConfigError(f"--vary asks for {count:,} runs; expected at most {MOST_VARIANTS:,}: vary less at once")
     chosen = [variant.values for variant in combinations(axes)]
     with_values(base, chosen[0])  # a name that can't be varied is told before a JVM is started
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {out}: the folder {out.absolute().parent} does not exist")
     rows = _rows(base, chosen, out, threads, heap)
     typer.echo("\n".join(_lines([name for name, _ in axes], rows)))
     if all(row["error"] is not None for row in rows):
@@ -60,8 +62,6 @@ def _rows(
     from tidemill.spark.session import open_session
     from tidemill.spark.sweep import sweep as sweep_job
 
-    if out is not None and not out.absolute().parent.is_dir():
-        raise ConfigError(f"--out {out}: the folder {out.absolute().parent} does not exist")
     # A session has one slot to spare beyond its stream threads.
     handle = open_session(
         java=find_java(os.environ).path, application_id="tidemill-sweep", threads=max(threads - 1, 1), heap=heap,
