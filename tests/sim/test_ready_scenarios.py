@@ -160,3 +160,12 @@ def test_a_restart_that_loses_its_disk_comes_back_as_another_client_and_restores
     assert lost != new
     assert result.longest_outage.length_ms < 1_000
     assert any(round_.warm_ups for round_ in result.rounds)
+
+
+def test_balanced_moves_only_the_newcomers_share_where_kafkas_target_moves_nearly_everything():
+    kafkas, ours = run("one-more-than-ten"), run("one-more-than-ten", assignor="balanced")
+    moved = [{m.task for r in result.rounds_after_start for m in r.moves} for result in (kafkas, ours)]
+    assert len(moved[0]) > 80
+    assert len(moved[1]) <= 10
+    assert ours.time_to_balanced_ms < kafkas.time_to_balanced_ms
+    assert ours.violations == ()
