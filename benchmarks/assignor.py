@@ -4,8 +4,9 @@
 
 The groups are those that the Java class was timed on: the process ids of java.util.Random(7), 4 threads each, 10
 sub-topologies, everything stateful with 100,000 offsets, one standby, two warm-ups. ``fresh`` has no state, ``steady``
-is what a fresh assignment leads to, ``scale_out_10pct`` has a tenth of the clients new. Prints a table and, last, one
-JSON line with the ratios. ``--large`` adds 10,000 clients and 100,000 tasks, for the growth.
+is what a fresh assignment leads to, ``scale_out_10pct`` has a tenth of the clients new. Times are medians by the clock
+and of the processor; the targets are held against the latter, since the clock also counts what else a machine does.
+Prints a table and, last, one JSON line with the ratios. ``--large`` adds 10,000 clients and 100,000 tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ha_reference import SlowAssignor
 
@@ -103,15 +104,22 @@ def _after(client: Client, before: Assignment) -> Client:
     )
 
 
-def time_assign(state: ApplicationState, runs: int) -> tuple[float, Assignment]:
+class Took(NamedTuple):
+    """Medians in ms: by the clock, and of the processor (which another program's load does not lengthen)."""
+
+    wall_ms: float
+    cpu_ms: float
+
+
+def time_assign(state: ApplicationState, runs: int) -> tuple[Took, Assignment]:
     assignor = HighAvailabilityTaskAssignor()
     assignment = assignor.assign(state)
     took = []
     for _ in range(runs):
-        begin = time.perf_counter()
+        begin = time.perf_counter(), time.process_time()
         assignment = assignor.assign(state)
-        took.append((time.perf_counter() - begin) * 1_000)
-    return statistics.median(took), assignment
+        took.append(((time.perf_counter() - begin[0]) * 1_000, (time.process_time() - begin[1]) * 1_000))
+    return Took(*map(statistics.median, zip(*took, strict=True))), assignment
 
 
 def check(state: ApplicationState, assignment: Assignment, expected: dict[str, Any]) -> list[str]:
@@ -141,11 +149,12 @@ def measure(runs: int) -> tuple[list[dict[str, Any]], list[str]]:
                     "clients": clients,
                     "tasks": tasks,
                     "kind": kind,
-                    "median_ms": round(took, 2),
+                    "median_ms": round(took.wall_ms, 2),
+                    "cpu_ms": round(took.cpu_ms, 2),
                     "java_median_ms": round(java["median_ms"], 2),
-                    "times_faster_than_java": round(java["median_ms"] / took, 1),
+                    "times_faster_than_java": round(java["median_ms"] / took.wall_ms, 1),
                     "target_ms": TARGET_MS[clients, tasks],
-                    "target_met": took < TARGET_MS[clients, tasks],
+                    "target_met": took.cpu_ms < TARGET_MS[clients, tasks],
                     "answer_checked": not faults,
                 }
             )
@@ -171,7 +180,7 @@ def compare_with_reference(runs: int) -> tuple[list[dict[str, Any]], list[str]]:
                     "clients": clients,
                     "tasks": tasks,
                     "kind": kind,
-                    "median_ms": round(took, 2),
+                    "median_ms": round(took.wall_ms, 2),
                     "plain_algorithm_ms": round(slow_took, 2),
                     "same_answer": same,
                 }
@@ -199,16 +208,16 @@ def main() -> int:
     print("\n" + table(small))
     growth = {
         kind: round(
-            next(row["median_ms"] for row in rows if row["kind"] == kind and row["tasks"] == 10_000)
-            / next(row["median_ms"] for row in rows if row["kind"] == kind and row["tasks"] == 1_000),
+            next(row["cpu_ms"] for row in rows if row["kind"] == kind and row["tasks"] == 10_000)
+            / next(row["cpu_ms"] for row in rows if row["kind"] == kind and row["tasks"] == 1_000),
             1,
         )
         for kind in KINDS
     }
     large = {}
     if chosen.large:
-        large = {kind: round(time_assign(group(10_000, 100_000, kind), 1)[0], 1) for kind in KINDS}
-        print(f"\n10000 x 100000 in ms: {large}")
+        large = {kind: round(time_assign(group(10_000, 100_000, kind), 1)[0].cpu_ms, 1) for kind in KINDS}
+        print(f"\n10000 x 100000, ms of the processor: {large}")
     for fault in wrong + wrong_small:
         print(f"WRONG: {fault}", file=sys.stderr)
     summary = {

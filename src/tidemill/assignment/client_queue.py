@@ -20,12 +20,12 @@ MOST_STEPS = 50_000
 
 
 class _PutBack(NamedTuple):
-    """Two clients with the copies that they have now."""
+    """Two clients and how many copies more and fewer they have."""
 
     keeper: int
-    keepers_copies: int
+    gained: int
     target: int
-    targets_copies: int
+    lost: int
 
 
 class ClientQueue:
@@ -37,7 +37,6 @@ class ClientQueue:
         self._heap: _Heap | None = None
         self._is_disordered = False
         self._all_were_polled = False
-        self._at_start = placement.count.copy()
         self._log: list[int | _PutBack] = []
 
     def poll(self, eligible: Sequence[int]) -> int | None:
@@ -54,32 +53,35 @@ class ClientQueue:
         self._log.append(polled)
         return polled
 
-    def put_back(self, keeper: int, target: int, *, target_lost_copy: bool) -> None:
-        """After the placement has changed."""
-        count = self._placement.count
-        entry = _PutBack(keeper, count[keeper], target, count[target])
+    def put_back(self, keeper: int, target: int, *, gained: int, lost: int) -> None:
+        """After the keeper has got ``gained`` copies in the placement, and the target has ``lost`` some."""
+        entry = _PutBack(keeper, gained, target, lost)
         if self._heap is not None:
             self._heap.put_back(entry)
             return
         self._log.append(entry)
-        self._is_disordered |= target_lost_copy
+        self._is_disordered |= lost > 0
 
     def _start_over(self) -> None:
         """A heap in order again: everyone was polled in vain and put back."""
         self._heap = None
         self._is_disordered = False
         self._all_were_polled = True
-        self._at_start = self._placement.count.copy()
         self._log.clear()
 
     def _brought_up_to_date(self) -> _Heap | None:
         """The heap after all that was logged since it was in order; None if that takes too many steps."""
-        steps = (len(self._log) + 1) * len(self._at_start)
+        clients: Iterable[int] = range(len(self._placement.clients))
+        steps = (len(self._log) + 1) * len(self._placement.clients)
         if steps > self._steps_left:
             return None
         self._steps_left -= steps
-        heap = _Heap(self._placement, self._at_start)
-        clients: Iterable[int] = range(len(self._at_start))
+        copies = self._placement.count.copy()
+        for entry in self._log:
+            if isinstance(entry, _PutBack):
+                copies[entry.keeper] -= entry.gained
+                copies[entry.target] += entry.lost
+        heap = _Heap(self._placement, copies)
         heap.fill(heap.in_hash_order(sorted(clients, key=heap.key)) if self._all_were_polled else clients)
         for entry in self._log:
             if isinstance(entry, _PutBack):
@@ -92,9 +94,9 @@ class ClientQueue:
 class _Heap:
     """``java.util.PriorityQueue`` whose order depends on copies that change while clients are in it."""
 
-    def __init__(self, placement: Placement, copies: Sequence[int]) -> None:
+    def __init__(self, placement: Placement, copies: list[int]) -> None:
         self._capacity = placement.capacity
-        self._copies = list(copies)
+        self._copies = copies
         self._hashes = [process_hash(client.process_id) for client in placement.clients]
         self._heap: list[int] = []
 
@@ -121,7 +123,8 @@ class _Heap:
             rejected.append(client)
 
     def put_back(self, entry: _PutBack) -> None:
-        self._copies[entry.keeper], self._copies[entry.target] = entry.keepers_copies, entry.targets_copies
+        self._copies[entry.keeper] += entry.gained
+        self._copies[entry.target] -= entry.lost
         for client in (entry.keeper, entry.target):
             if client in self._heap:
                 self._remove_at(self._heap.index(client))

@@ -132,7 +132,8 @@ def move_actives(placement: Placement, lags: Lags, form: MovementForm, budget: i
             warms_up = budget > 0
             if warms_up:
                 placement.add_standby(task, target)
-        clients.put_back(keeper, target, target_lost_copy=not warms_up and kept not in SWAPS)
+        is_move = kept not in SWAPS
+        clients.put_back(keeper, target, gained=int(is_move), lost=int(is_move and not warms_up))
         served.append(Movement(task, target, keeper, kept, warms_up, budget))
         budget -= warms_up
     return served
@@ -162,7 +163,7 @@ def move_standbys(
             warms_up = budget > 0
             if not warms_up:
                 placement.drop_standby(task, target)
-            clients.put_back(keeper, target, target_lost_copy=not warms_up and kept not in SWAPS)
+            clients.put_back(keeper, target, gained=1, lost=int(not warms_up))
         served.append(Movement(task, target, keeper, kept, warms_up, budget))
         budget -= warms_up
     return served
