@@ -55,10 +55,11 @@ class PartitionConsumer:
         self.out_of_range: set[TopicPartition] = set()
 
     def place(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Holds exactly these partitions, the next read of each starting at its position."""
-        self.out_of_range.clear()
+        """Holds exactly these partitions, the next read of each starting at its position; one that was out of range, where
+        fetching has stopped, anew."""
         now = self.ends()
-        stale = [tp for tp in self._placed if positions.get(tp) != now[tp]]
+        stale = [tp for tp in self._placed if positions.get(tp) != now[tp] or tp in self.out_of_range]
+        self.out_of_range.clear()
         if stale:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
             for tp in stale:

@@ -66,18 +66,23 @@ class StartOffsets:
         }
 
     def reset(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commits where the policy says that reading goes on, so that every later start agrees.
+        """Commits where the policy says that reading goes on, so that every later start agrees; nothing where the committed
+        offset exists after all, since a consumer may speak of a position that it has left since.
 
         Raises StopError where no policy may decide.
         """
-        for tp in partitions:
+        committed = self._stable(partitions)
+        begins, ends = self._admin.beginning_offsets(list(committed)), self._admin.end_offsets(list(committed))
+        gone = [tp for tp, at in committed.items() if not begins[tp] <= at <= ends[tp]]
+        for tp in gone:
             if tp.topic in self._facts.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
                 raise StopError(
                     f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
                     "was made anew. Commit an offset that exists, or set auto.offset.reset for a source topic"
                 )
             log.warning("event=offset-out-of-range partition=%s policy=%s", tp, self._policy_of(tp).value)
-        self._member.commit({tp: OffsetAndMetadata(offset) for tp, offset in self._policy(partitions).items()})
+        if gone:
+            self._member.commit({tp: OffsetAndMetadata(offset) for tp, offset in self._policy(gone).items()})
 
     def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """If an own transaction stands in the way, it is ended by fencing (rule 6)."""
