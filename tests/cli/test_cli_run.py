@@ -42,7 +42,8 @@ def test_what_an_instance_prints_can_be_read_back() -> None:
 
 
 def test_people_are_told_only_what_there_is_to_tell() -> None:
-    assert to_text(InstanceView(state="REBALANCING")) == "REBALANCING · 0 in · 0 out"
+    assert to_text(InstanceView(state="REBALANCING")) == "REBALANCING"
+    assert to_text(InstanceView(state="RUNNING", tasks=(TaskId(0, 1),))) == "RUNNING · tasks 0_1 · 0 in · 0 out"
     assert to_text(VIEW) == (
         "RUNNING · tasks 0_1 1_10 · 1 restoring · 3 restored · 12,000 in · 5 out · 8 behind · 6 skipped · 7 batches run again"
     )

@@ -28,8 +28,8 @@ class Screen:
 
     def show(self, sent: int, counted: int, commonest: Sequence[tuple[str, int]], views: Sequence[InstanceView]) -> None:
         for number, view in enumerate(views, start=1):
-            before = self._shown.get(number)
-            if before is None or (before.state, before.tasks, before.is_at_work) != (view.state, view.tasks, view.is_at_work):
+            before = self._shown.setdefault(number, view)
+            if (before.state, before.tasks, before.is_at_work) != (view.state, view.tasks, view.is_at_work):
                 self.say(f"instance {number}: {to_text(view)}")
                 self._shown[number] = view
         progress = f"{sent:,} of {self._lines:,} lines fed, {counted:,} of {self._words:,} words counted"
@@ -40,10 +40,11 @@ class Screen:
             self.say(f"{progress}: {in_words(commonest)}")
 
     def _draw(self, progress: str, commonest: Sequence[tuple[str, int]], views: Sequence[InstanceView]) -> None:
+        from rich.box import SIMPLE
         from rich.console import Group
         from rich.table import Table
 
-        table = Table("word", "count", title="the ten commonest words", title_justify="left")
+        table = Table("the ten commonest words", "count", box=SIMPLE)
         table.columns[1].justify = "right"
         for word, count in commonest:
             table.add_row(word, f"{count:,}")

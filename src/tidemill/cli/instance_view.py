@@ -103,5 +103,5 @@ def to_text(view: InstanceView) -> str:
         "restoring": view.restoring, "restored": view.records_restored, "in": view.records_in, "out": view.records_out,
         "behind": view.behind, "skipped": view.skipped, "batches run again": view.lost,
     }  # fmt: skip
-    parts += [f"{count:,} {what}" for what, count in counts.items() if count or what in ("in", "out")]
+    parts += [f"{count:,} {what}" for what, count in counts.items() if count or (view.tasks and what in ("in", "out"))]
     return " · ".join(parts)
