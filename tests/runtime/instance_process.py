@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -86,6 +87,8 @@ class InstanceProcess:
         assert stdout is not None
         stdin.write(question + "\n")
         stdin.flush()
+        ready, _, _ = select.select([stdout], [], [], LIMIT_S)
+        assert ready, f"no answer for {LIMIT_S:.0f} s: {self.log_end()}"
         answer = stdout.readline()
         assert answer, f"the instance has ended with {self.process.poll()}: {self.log_end()}"
         found: dict[str, Any] = json.loads(answer)
