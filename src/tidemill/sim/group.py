@@ -7,6 +7,7 @@ is assigned to whom is decided by ``membership.leader``, the same functions that
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -128,7 +129,8 @@ class Group:
         self.is_rebalancing = True
         for thread in self.present.values():
             notice = 1 + int(self._draws.random() * self._scenario.surroundings.notice_ms)
-            self._agenda.after(notice, lambda thread=thread: thread.process.when_awake(lambda: self._join(thread)))  # type: ignore[misc]
+            notified = functools.partial(thread.process.when_awake, functools.partial(self._join, thread))
+            self._agenda.after(notice, notified)
 
     def _join(self, thread: Thread) -> None:
         if not self.is_rebalancing or thread.name not in self.present or thread.name in self._joined:
