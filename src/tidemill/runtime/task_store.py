@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tidemill.errors import CorruptStateError, StateBehindError, StateError
@@ -32,7 +33,7 @@ class OwnedStores:
         self.run = run
         mine = [spec for spec in specs.values() if spec.subtopology == run.task.subtopology]
         self._states: list[TaskStores] = []
-        self._checked: list[CheckedWrites] = []
+        self._checked: tuple[object, list[CheckedWrites]] | None = None
         self._state_of: dict[str, TaskStores] = {}
         self._note = ""
         persistent = [spec for spec in mine if spec.persistent]
@@ -90,13 +91,18 @@ class OwnedStores:
         return self._state_of[store].scan(store)
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
-        self._checked = [state.check(_of(state, writes)) for state in self._states]
+        self._checked = writes, [state.check(_of(state, writes)) for state in self._states]
 
     def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
-        checked: Sequence[CheckedWrites | Writes] = self._checked or [_of(state, writes) for state in self._states]
-        self._checked = []
+        # What was checked may have been for a batch that was aborted since: only these very writes are taken as checked.
+        before_commit, self._checked = self._checked, None
+        checked: Sequence[CheckedWrites | Writes]
+        if before_commit is not None and before_commit[0] is writes:
+            checked = before_commit[1]
+        else:
+            checked = [_of(state, writes) for state in self._states]
         for index, state in enumerate(self._states):
-            before = self._positions[index]
+            before = replace(self._positions[index], epoch=self.run.epoch)
             after = Positions(
                 changelog={**before.changelog, **{s: at for s, at in changelog.items() if s in state.stores}},
                 inputs=before.inputs,
