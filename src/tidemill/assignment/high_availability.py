@@ -84,9 +84,7 @@ class HighAvailabilityTaskAssignor:
 
 def place_actives(state: ApplicationState, placement: Placement) -> ActiveStages:
     """The balanced target of the stateful tasks, with what each stage made of it."""
-    clients = len(placement.clients)
-    for task in range(len(placement.tasks)):
-        placement.set_active(task, task % clients)
+    placement.set_active_round_robin()
     stages = [(Rule.ROUND_ROBIN, placement.active.copy())]
     balance_actives(placement)
     stages.append((Rule.BALANCED_OVER_THREADS, placement.active.copy()))

@@ -83,6 +83,9 @@ def _clients(state: ApplicationState, assignment: Assignment) -> Iterator[str]:
 
 
 def _tasks_once(state: ApplicationState, assignment: Assignment) -> Iterator[str]:
+    active = [task for held in assignment.clients.values() for task in held.active]
+    if len(active) == len(state.tasks) and frozenset(active) == frozenset(state.tasks):
+        return
     owners: dict[TaskId, list[ProcessId]] = {}
     for process_id, held in sorted(assignment.clients.items()):
         for task in held.active:

@@ -9,6 +9,7 @@ left to the callers; values are kept nowhere, only keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from tidemill.assignment.java_tree_bin import TreeBin
@@ -27,6 +28,7 @@ def int32(value: int) -> int:
     return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
+@lru_cache(maxsize=4_096)
 def string_hash(text: str) -> int:
     """``String.hashCode``: over UTF-16 code units."""
     units = text.encode("utf-16-be", "surrogatepass")

@@ -108,8 +108,10 @@ class Lags:
         return self._end_is_caught_up[task]
 
     def caught_up_count(self, task: int) -> int:
-        acceptable = self._acceptable
         reported = self._reported[task]
+        if not reported:
+            return self._client_count if self._end_is_caught_up[task] else 0
+        acceptable = self._acceptable
         caught_up = sum([is_caught_up(lag, acceptable) for lag, _ in reported])
         return caught_up + (self._client_count - len(reported) if self._end_is_caught_up[task] else 0)
 

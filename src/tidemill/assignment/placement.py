@@ -66,6 +66,13 @@ class Placement:
         self.count[client] += 1
         self.active_count[client] += 1
 
+    def set_active_round_robin(self) -> None:
+        """Of a placement with nothing in it: place the active copies over the clients in turn."""
+        clients, tasks = len(self.clients), len(self.tasks)
+        self.active = [task % clients for task in range(tasks)]
+        self.active_count = [tasks // clients + (client < tasks % clients) for client in range(clients)]
+        self.count = self.active_count.copy()
+
     def add_standby(self, task: int, client: int) -> None:
         self.standbys[task].append(client)
         self.count[client] += 1

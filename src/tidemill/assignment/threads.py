@@ -58,10 +58,28 @@ def assign_to_threads(
     """Today's form. ``standby_order`` is how the client's standbys iterate: sorted, unless an assignor of KIP-924 gave
     them (then by hash, see ``java_hash.hash_order``).
     """
+    if len(client.consumers) == 1:
+        return _all_to_the_only_thread(client, assigned, stateful_tasks, end_offset_sums)
     inputs = stage_inputs(assigned, stateful_tasks, standby_order=standby_order)
     first, standby, last = assign_stages(client, inputs, stateful_tasks, end_offset_sums)
     active = {thread: tasks + last.tasks[thread] for thread, tasks in first.tasks.items()}
     return ThreadAssignment(active=active, standby=standby.tasks)
+
+
+def _all_to_the_only_thread(
+    client: Client, assigned: ClientAssignment, stateful_tasks: Set[TaskId], end_offset_sums: Mapping[TaskId, int]
+) -> ThreadAssignment:
+    """What the stages come to with one thread: in each its previous tasks come first, then the others, least first."""
+    (thread, previous), *_ = _previous_tasks_by_lag(client, stateful_tasks, end_offset_sums).items()
+
+    def in_order(tasks: Set[TaskId]) -> tuple[TaskId, ...]:
+        return (*(task for task in previous if task in tasks), *sorted(tasks - set(previous)))
+
+    stateless = tuple(sorted(assigned.active - stateful_tasks))
+    return ThreadAssignment(
+        active={thread: in_order(assigned.active & stateful_tasks) + stateless},
+        standby={thread: in_order(assigned.standby)},
+    )
 
 
 def stage_inputs(

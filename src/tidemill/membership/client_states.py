@@ -19,7 +19,6 @@ from tidemill.assignment.model import (
     AssignmentConfig,
     Client,
     Consumer,
-    TaskInfo,
 )
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
@@ -50,17 +49,13 @@ def application_state(
 ) -> ApplicationState:
     """Clients with their previous tasks and lags, tasks, ends of their changelogs; AssignmentError if an end is missing."""
     ends = _end_offset_sums(plan, offsets)
-    task_of = {partition: task for task, partitions in plan.tasks.items() for partition in partitions}
     racks = metadata.partition_racks
     return ApplicationState(
-        clients=tuple(_client(client, task_of, ends) for client in group.clients),
+        clients=tuple(_client(client, plan.task_of, ends) for client in group.clients),
         tasks=tuple(plan.tasks),
-        stateful_tasks=frozenset(plan.changelogs),
+        stateful_tasks=plan.stateful_tasks,
         end_offset_sums=ends,
-        task_info={
-            task: TaskInfo(source_partitions=partitions, changelog_partitions=plan.changelogs.get(task, ()))
-            for task, partitions in plan.tasks.items()
-        },
+        task_info=plan.task_info,
         partition_racks=racks if offsets is None else {**racks, **offsets.partition_racks},
         config=settings,
     )
@@ -70,7 +65,9 @@ def _end_offset_sums(plan: TopicPlan, offsets: FetchedOffsets | None) -> dict[Ta
     if offsets is None:
         return dict.fromkeys(plan.changelogs, UNKNOWN_OFFSET_SUM)
     return {
-        task: min(sum(_end_offset(partition, plan, offsets) for partition in partitions), LONG_MAX)
+        task: _end_offset(partitions[0], plan, offsets)
+        if len(partitions) == 1
+        else min(sum(_end_offset(partition, plan, offsets) for partition in partitions), LONG_MAX)
         for task, partitions in plan.changelogs.items()
     }
 
@@ -92,8 +89,8 @@ def _end_offset(partition: TopicPartition, plan: TopicPlan, offsets: FetchedOffs
 def _client(client: JoinedClient, task_of: Mapping[TopicPartition, TaskId], ends: Mapping[TaskId, int]) -> Client:
     """Previous actives are the tasks of the owned partitions and those said to run; all others with state, standbys."""
     sums = client.offset_sums
-    running = frozenset(task for task, total in sums.items() if total == LATEST_OFFSET)
-    owned = frozenset(task_of[partition] for partition in client.owner_of if partition in task_of)
+    running = frozenset([task for task, total in sums.items() if total == LATEST_OFFSET])
+    owned = frozenset([task_of[partition] for partition in client.owner_of if partition in task_of])
     owned_by: dict[str, list[TopicPartition]] = {member: [] for member in client.members}
     for partition, member in client.owner_of.items():
         owned_by[member].append(partition)

@@ -37,10 +37,13 @@ class Ownership:
     owned_in_group: Set[TopicPartition]
     disputed: Set[TopicPartition] = frozenset()
 
-    def is_held_by_other(self, partition: TopicPartition, member: str) -> bool:
-        if partition in self.disputed:
-            return True
-        return partition in self.owned_in_group and self.owner_of.get(partition) != member
+    def is_any_held_by_other(self, partitions: Iterable[TopicPartition], member: str) -> bool:
+        for partition in partitions:
+            if partition in self.disputed:
+                return True
+            if self.owner_of.get(partition) != member and partition in self.owned_in_group:
+                return True
+        return False
 
 
 def member_tasks(
@@ -57,10 +60,10 @@ def member_tasks(
     withheld: list[TaskId] = []
     for task in active:
         partitions = partitions_of[task]
-        if any(ownership.is_held_by_other(partition, member) for partition in partitions):
+        if ownership.is_any_held_by_other(partitions, member):
             withheld.append(task)
         else:
-            given.extend((partition, task) for partition in partitions)
+            given += [(partition, task) for partition in partitions]
     given.sort()
     withheld.sort()
     as_standby = tuple(task for task in withheld if task in kept_standbys)

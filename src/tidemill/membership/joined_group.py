@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 from tidemill.assignment.java_hash import hash_order, string_hash, string_order
@@ -75,6 +76,8 @@ class JoinedClient:
     @property
     def offset_sums(self) -> dict[TaskId, int]:
         """Over all members; where two name a task (they never should), the later member counts."""
+        if len(self.members) == 1:
+            return dict(self.offset_sums_of[self.members[0]])
         return {task: total for member in self.members for task, total in self.offset_sums_of[member].items()}
 
 
@@ -110,7 +113,7 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
         for member in members
     }
     by_process: dict[ProcessId, list[str]] = {}
-    for member in hash_order(members, string_hash):
+    for member in _in_hash_order(tuple(members)):
         info = infos[member]
         process_id = info.process_id if isinstance(info, SubscriptionInfo) else future_process
         by_process.setdefault(process_id, []).append(member)
@@ -129,6 +132,12 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
         is_shutdown_requested=any(info.error_code == AssignorError.SHUTDOWN_REQUESTED for info in known),
         remarks=tuple(remarks),
     )
+
+
+@lru_cache(maxsize=64)
+def _in_hash_order(members: tuple[str, ...]) -> tuple[str, ...]:
+    """Most rebalances are of the same members as the one before."""
+    return tuple(hash_order(members, string_hash))
 
 
 def _decoded(member: str, user_data: bytes) -> SubscriptionInfo | FutureSubscription:

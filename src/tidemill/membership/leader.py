@@ -112,6 +112,8 @@ class PreparedRebalance:
 
     def source_changelog_partitions(self, created_topics: Set[str] = frozenset()) -> tuple[TopicPartition, ...]:
         """Whose committed offsets to fetch."""
+        if not self.plan.source_topic_changelogs:
+            return ()
         return self._changelogs(lambda topic: topic in self.plan.source_topic_changelogs, created_topics)
 
     def _changelogs(self, is_wanted: Callable[[str], bool], created: Set[str]) -> tuple[TopicPartition, ...]:
@@ -126,15 +128,24 @@ class PreparedRebalance:
 
 
 def prepare(
-    subscriptions: Mapping[str, MemberSaid], metadata: ClusterMetadata, topology: TopologyFacts, config: LeaderConfig
+    subscriptions: Mapping[str, MemberSaid],
+    metadata: ClusterMetadata,
+    topology: TopologyFacts,
+    config: LeaderConfig,
+    *,
+    plan: TopicPlan | None = None,
 ) -> PreparedRebalance | GroupAssignment:
-    """The first step; a GroupAssignment if the answer is an error, to be sent as it is."""
+    """The first step; a GroupAssignment if the answer is an error, to be sent as it is.
+
+    ``plan``: that of an earlier rebalance with the same metadata and topology, which is then not made anew.
+    """
     try:
         group = join_group(subscriptions, config.future_process_id)
         if group.is_shutdown_requested:
             reason = "a member asked the whole application to shut down"
             return refused(subscriptions, Refusal(code=AssignorError.SHUTDOWN_REQUESTED, reason=reason))
-        plan = plan_topics(topology, metadata, config.copartition_check)
+        if plan is None:
+            plan = plan_topics(topology, metadata, config.copartition_check)
         log = (*(LogLine(remark, LogLevel.WARNING) for remark in group.remarks), *_version_log(group))
     except MissingSourceTopicError as error:
         code = AssignorError.INCOMPLETE_SOURCE_TOPIC_METADATA

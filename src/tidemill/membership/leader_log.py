@@ -6,7 +6,7 @@ shell adds time, level and thread. Sets of tasks are printed in the order in whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,8 +26,14 @@ class LogLevel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    text: str
+    """``said`` is the sentence, or makes it when it is read: some name every task of the group."""
+
+    said: str | Callable[[], str]
     level: LogLevel = LogLevel.INFO
+
+    @property
+    def text(self) -> str:
+        return self.said if isinstance(self.said, str) else self.said()
 
 
 NO_LAGS = LogLine(
@@ -50,14 +56,18 @@ def invalid_answer(assignor: str, violations: Sequence[str]) -> LogLine:
 
 def assigned(state: ApplicationState, assignment: Assignment) -> LogLine:
     """All tasks and who gets which, clients in the order of their ids."""
-    clients = "\n".join(
-        f"{client}={_client_text(assignment.clients.get(client, ClientAssignment()))}"
-        for client in sorted(client.process_id for client in state.clients)
-    )
-    return LogLine(
-        f"Assigned tasks {_hash_set_text(state.tasks)} including stateful {_hash_set_text(state.stateful_tasks)} "
-        f"to clients as: \n{clients}."
-    )
+
+    def said() -> str:
+        clients = "\n".join(
+            f"{client}={_client_text(assignment.clients.get(client, ClientAssignment()))}"
+            for client in sorted(client.process_id for client in state.clients)
+        )
+        return (
+            f"Assigned tasks {_hash_set_text(state.tasks)} including stateful {_hash_set_text(state.stateful_tasks)} "
+            f"to clients as: \n{clients}."
+        )
+
+    return LogLine(said)
 
 
 def withheld(task: TaskId, member: str) -> LogLine:

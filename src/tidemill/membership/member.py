@@ -92,17 +92,19 @@ def _on_assigned(state: MemberState, event: Assigned, now_ms: int) -> Step:
     given_up: tuple[Instruction, ...] = ()
     if event.incarnation > state.incarnation:
         state, given_up = _lose(state, event.incarnation, "the membership was replaced")
-    state, adopted = _adopt(state, event)
     try:
         told = received_assignment(event, used_version=state.used_version)
     except WireFormatError as error:
+        state, adopted = _adopt(state, event)
         state, ending = _fail(state, AssignorError.ASSIGNMENT_ERROR, str(error))
         return state, (*given_up, *adopted, *ending)
     if told.info.error_code != AssignorError.NONE:
+        state, adopted = _adopt(state, event)
         state, ending = _end_for_code(state, told.info.error_code)
         return state, (*given_up, *adopted, *ending)
-    state = replace(
+    state, adopted = _adopt(
         state,
+        event,
         active=told.active,
         standby=told.standby,
         partitions_by_host=told.info.partitions_by_host,
@@ -131,8 +133,9 @@ def _is_void(state: MemberState, event: Assigned) -> bool:
     return event.incarnation < state.incarnation or (event.incarnation, event.generation) < state.claimed
 
 
-def _adopt(state: MemberState, event: Assigned) -> Step:
-    state = replace(state, generation=event.generation, member_id=event.member_id, is_joining=False)
+def _adopt(state: MemberState, event: Assigned, **told: Any) -> Step:
+    """Membership, and what else the event changes."""
+    state = replace(state, generation=event.generation, member_id=event.member_id, is_joining=False, **told)
     adopt = AdoptMembership(generation=event.generation, member_id=event.member_id, incarnation=event.incarnation)
     return state, (adopt,)
 
@@ -149,7 +152,8 @@ def _schedule(state: MemberState, info: AssignmentInfo, now_ms: int) -> Step:
     elif info.next_rebalance_ms == 0:
         at_once = "tasks of this member must be revoked by their owners first"
     else:
-        state = replace(state, next_rebalance_ms=info.next_rebalance_ms, immediate_followups=0)
+        if (state.next_rebalance_ms, state.immediate_followups) != (info.next_rebalance_ms, 0):
+            state = replace(state, next_rebalance_ms=info.next_rebalance_ms, immediate_followups=0)
         return state, () if info.next_rebalance_ms == LONG_MAX else (ScheduleRejoin(at_ms=info.next_rebalance_ms),)
     row = state.immediate_followups
     state = replace(state, immediate_followups=row + 1, next_rebalance_ms=LONG_MAX)
@@ -186,6 +190,8 @@ def _reconcile(state: MemberState) -> Step:
             if task not in held:
                 found[task] = wanted[task]
                 held[task] = HeldTask(role=role, partitions=wanted[task])
+    if not (revoked or closed or promoted or active or standby):
+        return state, ()
     instructions: list[Instruction] = []
     if revoked:
         demoted = frozenset(revoked & state.standby.keys())

@@ -50,10 +50,9 @@ def next_subscription(
     The unique field differs from the last join's, so that the broker sees a changed subscription.
     """
     unique_field = (state.unique_field + 1 + 128) % 256 - 128
+    may_run: Set[TaskId] = running if incarnation == state.incarnation else frozenset()
     sums: dict[WireTaskId, int] = {
-        task: LATEST_OFFSET
-        if task in running and incarnation == state.incarnation and _is_owned_active(state, task)
-        else offset_sums[task]
+        task: LATEST_OFFSET if task in may_run and _is_owned_active(state, task) else offset_sums[task]
         for task in sorted(offset_sums)
     }
     config = state.config

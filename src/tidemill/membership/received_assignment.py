@@ -7,6 +7,7 @@ decided by ``tidemill.membership.member``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tidemill.errors import WireFormatError
 from tidemill.ids import TaskId, TopicPartition
@@ -28,9 +29,15 @@ class ReceivedAssignment:
 
 def received_assignment(event: Assigned, *, used_version: int) -> ReceivedAssignment:
     """WireFormatError if the leader sent what this member can't follow. No bytes at all mean: nothing is assigned."""
-    if not event.user_data and not event.partitions:
+    return _received(tuple(event.partitions), event.user_data, used_version)
+
+
+@lru_cache(maxsize=256)
+def _received(partitions: tuple[TopicPartition, ...], user_data: bytes, used_version: int) -> ReceivedAssignment:
+    """Leaders say the same again and again: most rebalances leave most members' tasks as they are."""
+    if not user_data and not partitions:
         return ReceivedAssignment(info=AssignmentInfo(version=used_version), active={}, standby={})
-    info = decode_assignment(event.user_data)
+    info = decode_assignment(user_data)
     if info.error_code != AssignorError.NONE:
         return ReceivedAssignment(info=info, active={}, standby={})
     if info.version > used_version:
@@ -43,13 +50,13 @@ def received_assignment(event: Assigned, *, used_version: int) -> ReceivedAssign
             f"The leader says that all members support version {info.commonly_supported_version}; this one supports "
             f"{LATEST_SUPPORTED_VERSION} at most."
         )
-    if len(info.active_tasks) != len(event.partitions):
+    if len(info.active_tasks) != len(partitions):
         raise WireFormatError(
-            f"The leader assigned {len(event.partitions)} partitions but names tasks for {len(info.active_tasks)} of "
+            f"The leader assigned {len(partitions)} partitions but names tasks for {len(info.active_tasks)} of "
             "them; expected one task for each."
         )
     active: dict[TaskId, list[TopicPartition]] = {}
-    for task, partition in zip(info.active_tasks, sorted(event.partitions), strict=True):
+    for task, partition in zip(info.active_tasks, sorted(partitions), strict=True):
         active.setdefault(_plain(task), []).append(partition)
     return ReceivedAssignment(
         info=info,

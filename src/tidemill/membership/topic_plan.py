@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
+from tidemill.assignment.model import TaskInfo
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.topology_facts import InternalTopicFacts, TopologyFacts
@@ -54,14 +56,33 @@ class TopicToEnsure:
         return self.facts.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TopicPlan:
-    """``tasks`` in order with the partitions that each reads; ``changelogs`` of the stateful tasks, sorted."""
+    """``tasks`` in order with the partitions that each reads; ``changelogs`` of the stateful tasks, sorted.
+
+    What follows from it is worked out once, for all the rebalances that it serves.
+    """
 
     internal_topics: tuple[TopicToEnsure, ...]
     tasks: Mapping[TaskId, tuple[TopicPartition, ...]]
     changelogs: Mapping[TaskId, tuple[TopicPartition, ...]]
     source_topic_changelogs: frozenset[str]
+
+    @cached_property
+    def task_of(self) -> Mapping[TopicPartition, TaskId]:
+        """The task that reads each partition."""
+        return {partition: task for task, partitions in self.tasks.items() for partition in partitions}
+
+    @cached_property
+    def task_info(self) -> Mapping[TaskId, TaskInfo]:
+        return {
+            task: TaskInfo(source_partitions=partitions, changelog_partitions=self.changelogs.get(task, ()))
+            for task, partitions in self.tasks.items()
+        }
+
+    @cached_property
+    def stateful_tasks(self) -> frozenset[TaskId]:
+        return frozenset(self.changelogs)
 
 
 def plan_topics(facts: TopologyFacts, metadata: ClusterMetadata, check: CopartitionCheck) -> TopicPlan:
@@ -180,9 +201,4 @@ def _enforce_copartitioning(
 def _internal_topic(facts: TopologyFacts, name: str) -> InternalTopicFacts:
     known = facts.internal_topics.get(name)
     return InternalTopicFacts(name=name, is_repartition=False) if known is None else known
-
-
-def tasks_by_partition(plan: TopicPlan) -> dict[TopicPartition, TaskId]:
-    """Which task reads a partition."""
-    return {partition: task for task, partitions in plan.tasks.items() for partition in partitions}
 

@@ -42,10 +42,14 @@ def simulate(scenario: Scenario, draws: Draws, auditors: Auditors | None = None)
     watching = auditors_for(scenario) if auditors is None else auditors
     violations: list[str] = []
     seen = 0
-    for action in cluster.agenda.due(scenario.last_event_ms + scenario.horizon_ms):
-        cluster.settle_positions()
+    settled_ms = -1
+    for action, changes_copies in cluster.agenda.due(scenario.last_event_ms + scenario.horizon_ms):
+        if settled_ms != cluster.agenda.now_ms:
+            cluster.settle_positions()
+            settled_ms = cluster.agenda.now_ms
         action()
-        cluster.settle_positions()
+        if changes_copies:
+            cluster.settle_positions()
         for of_step in watching.of_steps:
             violations += [f"{cluster.agenda.now_ms / 1000:g} s: {wrong}" for wrong in of_step(cluster)]
         for round_ in cluster.rounds[seen:]:
@@ -114,7 +118,7 @@ class Cluster:
             soonest = client.directory.next_finish_ms(now_ms)
             if soonest is not None and not now_ms < self._ticks.get(name, -1) <= soonest:
                 self._ticks[name] = soonest
-                self.agenda.at(soonest, lambda: None)
+                self.agenda.at(soonest, _only_settle, changes_copies=False)
 
     # --- clients ------------------------------------------------------------------------------------------------------
 
@@ -298,6 +302,10 @@ class Cluster:
             balanced_ms=max([self.rounds[-1].time_ms, *ran_again]) if is_balanced else None,
             violations=violations,
         )
+
+
+def _only_settle() -> None:
+    """At a moment at which a copy is complete."""
 
 
 APPLICATION = "simulated"

@@ -128,21 +128,28 @@ class StateDirectory:
     def next_finish_ms(self, now_ms: int) -> int | None:
         """When the next copy starts or reaches its end, if nothing changes; None if none ever does."""
         started = self._reading(now_ms)
-        share = self.records_per_s / 1000 / len(started) if started else 0.0
-        times = [now_ms + self._left_ms(task, copy, share, now_ms) for task, copy in started.items()]
-        times += [float(copy.starts_ms) for copy in self._restoring.values() if copy.starts_ms > now_ms]
-        soonest = min(times, default=math.inf)
+        soonest = math.inf
+        if started:
+            share = self.records_per_s / 1000 / len(started)
+            soonest = now_ms + min(self._left_ms(task, copy, share, now_ms) for task, copy in started.items())
+        for copy in self._restoring.values():
+            if now_ms < copy.starts_ms < soonest:
+                soonest = copy.starts_ms
         return None if math.isinf(soonest) else max(math.ceil(soonest), now_ms + 1)
 
     def _reading(self, at: float) -> dict[TaskId, Copy]:
         """What restores at this moment."""
-        started = {task: copy for task, copy in self._restoring.items() if copy.starts_ms <= at}
-        awaited = {task: copy for task, copy in started.items() if copy.is_awaited}
+        started: dict[TaskId, Copy] = {}
+        awaited: dict[TaskId, Copy] = {}
+        for task, copy in self._restoring.items():
+            if copy.starts_ms <= at:
+                (awaited if copy.is_awaited else started)[task] = copy
         return awaited or started
 
     def _left_ms(self, task: TaskId, copy: Copy, share: float, at: float) -> float:
-        gain = share - self._logs[task].growth_per_ms()
-        left = self._logs[task].end_at(int(at)) - copy.position
+        log = self._logs[task]
+        gain = share - log.growth_per_ms()
+        left = log.end_at(int(at)) - copy.position
         return 0.0 if left <= ROUNDING else left / gain if gain > 0 else math.inf
 
     def _restore(self, task: TaskId, copy: Copy, records: float, at: float) -> None:

@@ -19,7 +19,7 @@ from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, ToThreads, complete, prepare
 from tidemill.membership.member_state import Assigned, MembershipLost
-from tidemill.membership.topic_plan import ClusterMetadata
+from tidemill.membership.topic_plan import ClusterMetadata, TopicPlan
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.sim.agenda import Agenda, Turn
 from tidemill.sim.logs import TaskLog
@@ -60,6 +60,8 @@ class Group:
         self._again: list[str] = []
         self._generation = 0
         self._waits_until_ms = 0
+        self._plan: TopicPlan | None = None
+        """The same in all rebalances: topics of a scenario do not change."""
         self._racks: dict[str, str | None] = {}
         part_racks = scenario.surroundings.replica_racks
         self._metadata = ClusterMetadata(
@@ -130,7 +132,7 @@ class Group:
         for thread in self.present.values():
             notice = 1 + int(self._draws.random() * self._scenario.surroundings.notice_ms)
             notified = functools.partial(thread.process.when_awake, functools.partial(self._join, thread))
-            self._agenda.after(notice, notified)
+            self._agenda.after(notice, notified, changes_copies=False)  # the rebalance itself comes later
 
     def _join(self, thread: Thread) -> None:
         if not self.is_rebalancing or thread.name not in self.present or thread.name in self._joined:
@@ -177,9 +179,10 @@ class Group:
             settings=self._scenario.settings,
             to_threads=self._to_threads,
         )
-        prepared = prepare(joined, self._metadata, self._facts, config)
+        prepared = prepare(joined, self._metadata, self._facts, config, plan=self._plan)
         answer = prepared
         if isinstance(prepared, PreparedRebalance):
+            self._plan = prepared.plan
             answer = complete(prepared, self._offsets(prepared), self._agenda.now_ms)
         assert isinstance(answer, GroupAssignment)
         if answer.refusal is not None:

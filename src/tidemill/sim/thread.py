@@ -6,7 +6,7 @@ Decides only how long things take. What is revoked, taken up or rejoined for is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from tidemill.ids import ProcessId, TaskId
@@ -17,6 +17,7 @@ from tidemill.membership.member_state import (
     CloseStandbys,
     Event,
     GiveUpTasks,
+    HeldTask,
     Hold,
     Instruction,
     LeaveGroup,
@@ -77,6 +78,9 @@ class Thread:
         """The group's count of this member's losses; the member may yet have to read of the last one."""
         self.assigned_in = -1
         self.has_ended = False
+        self._open_actives_of: Mapping[TaskId, HeldTask] | None = None
+        self._open_actives: dict[TaskId, None] = {}
+        """Of the held tasks beside it, in their order; whoever steps makes new ones."""
         self._group, self._agenda, self._logs, self._surroundings = group, agenda, logs, surroundings
 
     def tell(self, event: Event) -> None:
@@ -104,8 +108,13 @@ class Thread:
 
     def run_restored(self, now_ms: int) -> None:
         """Actives whose state is complete begin to run."""
-        for task, had in self.state.held.items():
-            if had.role is Role.ACTIVE and had.hold is Hold.OPEN and task not in self.running and self.may_commit(task):
+        if self._open_actives_of is not self.state.held:
+            self._open_actives_of = held = self.state.held
+            self._open_actives = {t: None for t, had in held.items() if had.role is Role.ACTIVE and had.hold is Hold.OPEN}
+        if self._open_actives.keys() <= self.running:
+            return
+        for task in self._open_actives:
+            if task not in self.running and self.may_commit(task):
                 log, copy = self._logs[task], self.process.directory.copies.get(task)
                 is_ready = not log.is_stateful or (copy is not None and copy.holder == self.name and copy.follows)
                 if is_ready:
@@ -123,10 +132,10 @@ class Thread:
         is_first = next(t for t in self.process.threads if not t.has_ended) is self
         sums = {}
         for task, copy in directory.copies.items():
-            position = int(directory.position(task, now_ms))
-            if copy.closed_ms is None and copy.holder == self.name:
-                sums[task] = position
-            elif copy.closed_ms is not None and is_first and position > 0:
+            if copy.closed_ms is None:
+                if copy.holder == self.name:
+                    sums[task] = int(directory.position(task, now_ms))
+            elif is_first and (position := int(directory.position(task, now_ms))) > 0:
                 sums[task] = max(position - self._surroundings.closed_copy_lag, 0)
         return sums
 

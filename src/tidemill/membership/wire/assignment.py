@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from tidemill.assignment.java_hash import hash_order, int32, string_hash
@@ -31,6 +32,8 @@ _FIRST_WITH_DICTIONARY = 5
 _FIRST_WITH_STANDBY_HOSTS = 6
 _FIRST_WITH_NEXT_REBALANCE = 7
 _FIRST_WITH_NAMED_TOPOLOGIES = 10
+_UNNAMED_TASK = Struct(">iii")
+"""Sub-topology, partition and the topology's name of no characters."""
 
 
 class HostInfo(NamedTuple):
@@ -139,7 +142,7 @@ def decode_assignment(data: bytes) -> AssignmentInfo:
     )
     task_bytes = 12 if version >= _FIRST_WITH_NAMED_TOPOLOGIES else 8
     count = reader.count("active tasks", least_bytes_each=task_bytes)
-    active_tasks = tuple(_read_task(reader, version) for _ in range(count))
+    active_tasks = _read_tasks(reader, version, count)
     standby_tasks: dict[WireTaskId, tuple[TopicPartition, ...]] = {}
     for _ in range(reader.count("standby tasks", least_bytes_each=task_bytes + 4)):
         task = _read_task(reader, version)
@@ -178,6 +181,9 @@ def _topic_numbers(partitions: Iterable[TopicPartition]) -> dict[str, int]:
 
 
 def _write_task(out: DataWriter, task: WireTaskId, version: int) -> None:
+    if isinstance(task, TaskId) and version >= _FIRST_WITH_NAMED_TOPOLOGIES:
+        out.raw(_UNNAMED_TASK.pack(task.subtopology, task.partition, 0))
+        return
     out.int32(task.subtopology)
     out.int32(task.partition)
     name = task.topology if isinstance(task, NamedTaskId) else ""
@@ -197,6 +203,15 @@ def _write_partitions(out: DataWriter, partitions: tuple[TopicPartition, ...]) -
     for topic, partition in partitions:
         out.utf(topic)
         out.int32(partition)
+
+
+def _read_tasks(reader: DataReader, version: int, count: int) -> tuple[WireTaskId, ...]:
+    if version >= _FIRST_WITH_NAMED_TOPOLOGIES:
+        entries = list(_UNNAMED_TASK.iter_unpack(reader.peek(count * _UNNAMED_TASK.size)))
+        if all(length == 0 and part >= 0 and number >= 0 for part, number, length in entries):
+            reader.position += count * _UNNAMED_TASK.size
+            return tuple(TaskId(part, number) for part, number, _ in entries)
+    return tuple(_read_task(reader, version) for _ in range(count))
 
 
 def _read_task(reader: DataReader, version: int) -> WireTaskId:

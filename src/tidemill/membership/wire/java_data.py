@@ -143,6 +143,10 @@ class DataReader:
         self.position = start + length
         return self._data[start : self.position]
 
+    def peek(self, length: int) -> bytes:
+        """The next bytes, of which ``count`` has found that they are there; the position stays."""
+        return self._data[self.position : self.position + length]
+
     def sized_bytes(self, field: str) -> bytes:
         return self.take(self.int32(f"length of {field}"), field)
 
@@ -166,8 +170,10 @@ class DataReader:
             raise self.refuse(f"{self.remaining} bytes follow the last field")
 
     def _number(self, form: Struct, field: str) -> int:
-        if self.remaining < form.size:
+        start = self.position
+        end = start + form.size
+        if end > len(self._data):
             raise self.refuse(f"{field} needs {form.size} bytes, but {self.remaining} are left")
-        value: int = form.unpack_from(self._data, self.position)[0]
-        self.position += form.size
+        self.position = end
+        value: int = form.unpack_from(self._data, start)[0]
         return value

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from struct import Struct
 from typing import TypeAlias
 
 from tidemill.assignment.java_hash import hash_order
@@ -31,6 +33,9 @@ _FIRST_WITH_UNIQUE_FIELD = 8
 _FIRST_WITH_ERROR_CODE = 9
 _FIRST_WITH_NAMED_TOPOLOGIES = 10
 _FIRST_WITH_CLIENT_TAGS = 11
+_FLAT_SUM = Struct(">iiqh")
+"""Sub-topology, partition, offset sum and length of the topology's name."""
+_UNNAMED = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,17 +188,14 @@ def _write_grouped_sums(out: DataWriter, info: SubscriptionInfo) -> None:
 def _write_flat_sums(out: DataWriter, sums: Mapping[WireTaskId, int]) -> None:
     out.int32(len(sums))
     for task, offset in sums.items():
-        out.int32(task.subtopology)
-        out.int32(task.partition)
-        out.int64(offset)
         if isinstance(task, NamedTaskId):
             name = task.topology.encode("utf-8", "replace")
             if len(name) > 0x7FFF:
                 raise WireFormatError(f"a topology's name of {len(name)} bytes can't be written: at most 32767 can")
-            out.int16(len(name))
+            out.raw(_FLAT_SUM.pack(task.subtopology, task.partition, offset, len(name)))
             out.raw(name)
         else:
-            out.int16(-1)
+            out.raw(_FLAT_SUM.pack(task.subtopology, task.partition, offset, _UNNAMED))
 
 
 def _read_task_set(reader: DataReader, field_name: str) -> Iterable[TaskId]:
@@ -209,11 +211,31 @@ def _read_grouped_sums(reader: DataReader) -> Iterable[tuple[WireTaskId, int]]:
 
 
 def _read_flat_sums(reader: DataReader) -> Iterable[tuple[WireTaskId, int]]:
-    for _ in range(reader.count("tasks with an offset sum", least_bytes_each=18)):
+    count = reader.count("tasks with an offset sum", least_bytes_each=_FLAT_SUM.size)
+    entries = reader.peek(count * _FLAT_SUM.size)
+    plain = _plain_flat_sums(entries)
+    if plain is None:
+        return _read_flat_sums_one_by_one(reader, count)
+    reader.position += len(entries)
+    return plain
+
+
+@lru_cache(maxsize=1_024)
+def _plain_flat_sums(entries: bytes) -> tuple[tuple[TaskId, int], ...] | None:
+    """None if they need to be read one by one. Members say the same of what runs and of what they closed in each join."""
+    found = tuple(_FLAT_SUM.iter_unpack(entries))
+    if all(length == _UNNAMED and part >= 0 and number >= 0 for part, number, _, length in found):
+        return tuple((TaskId(part, number), offset) for part, number, offset, _ in found)
+    return None
+
+
+def _read_flat_sums_one_by_one(reader: DataReader, count: int) -> Iterable[tuple[WireTaskId, int]]:
+    """With names, which make entries longer, or with something to refuse."""
+    for _ in range(count):
         task = _read_task(reader)
         offset = reader.int64("offset sum")
         length = reader.int16("length of a topology's name")
-        if length == -1:
+        if length == _UNNAMED:
             yield task, offset
         else:
             name = reader.utf8(reader.take(length, "topology's name"), "topology's name")
