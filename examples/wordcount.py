@@ -13,7 +13,7 @@ builder = StreamsBuilder()
 
 lines = builder.stream("streams-plaintext-input", key=Serdes.string(), value=Serdes.string())
 counts = (
-    lines.flat_map_values(lambda line: F.filter(F.split(F.lower(line), r"\W+"), lambda word: word != ""))
+    lines.flat_map_values(lambda line: F.array_remove(F.split(F.lower(line), r"\W+"), ""))
     .group_by(lambda _, word: word, key=Serdes.string(), value=Serdes.string())
     .count(store="counts-store")
 )

@@ -20,7 +20,7 @@ from tidemill.task.batch import BatchRequest
 
 CHUNK_RECORDS = 10_000
 READ_LIMIT_S = 1.0
-"""A batch closes after this long even while more is arriving."""
+"""A batch closes when reading has taken this long even while more is arriving; the time that Spark works on it does not count."""
 _WAIT_SLICE_S = 0.005
 _WATERMARK_INTERVAL_S = 1.0
 
@@ -146,7 +146,9 @@ class ThreadReader:
             for kind in kinds:
                 messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), 0)
                 if messages:
+                    handed_over = time.monotonic()
                     yield kind == "changelog", messages
+                    deadline += time.monotonic() - handed_over
                     left[kind] -= len(messages)
                     got += len(messages)
             found = found or bool(got)

@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.spark.codecs_wire import Physical, fixed_width, physical
-from tidemill.spark.rows import HEADERS_TYPE, SCHEMA
-
-Headers = Sequence[tuple[str, bytes | None]]
+from tidemill.spark.headers import Headers, packed, unpacked
+from tidemill.spark.rows import SCHEMA
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed
         timestamps=table.column("ts").to_pylist(),
         offsets=table.column("off").to_pylist(),
         sequences=table.column("seq").to_pylist(),
-        headers=None if headers.null_count == table.num_rows else [_headers(row) for row in headers.to_pylist()],
+        headers=None if headers.null_count == table.num_rows else [unpacked(row) for row in headers.to_pylist()],
         counts=None if counts.null_count == table.num_rows else [n or 1 for n in counts.to_pylist()],
     )
 
@@ -70,10 +69,6 @@ def _side(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
     return [None if v is None else fixed.encode(v) for v in table.column(side + kind.value).to_pylist()]
 
 
-def _headers(row: Any) -> Headers | None:
-    return [(h["name"], h["value"]) for h in row] if row else None
-
-
 def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.RecordBatch:
     """Records as rows for the next layer."""
     count = len(records)
@@ -84,8 +79,7 @@ def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.
     columns["seq"] = pa.array(records.sequences, pa.int64())
     columns["ts"] = pa.array(records.timestamps, pa.int64())
     if records.headers is not None:
-        rows = [[{"name": n, "value": v} for n, v in row] if row else None for row in records.headers]
-        columns["headers"] = pa.array(rows, HEADERS_TYPE)
+        columns["headers"] = pa.array([packed(row) for row in records.headers], pa.binary())
     for side, data, serde in (("key", records.keys, key_serde), ("value", records.values, value_serde)):
         fixed = fixed_width(serde.sql_type)
         if fixed is None:

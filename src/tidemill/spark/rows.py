@@ -9,7 +9,7 @@
 | seq | bigint | order within the batch: which record of the batch, then which of the rows that it became (``Sequence``) |
 | n | bigint | how many records the row stands for; null = one |
 | ts | bigint | timestamp, ms |
-| headers | array<struct<name: string, value: binary>> | null = none |
+| headers | binary | as ``headers`` packs them; null = none |
 | key, value | binary | bytes as on the wire |
 | key_num, value_num | bigint | keys and values of integral serdes |
 | key_dbl, value_dbl | double | keys and values of floating serdes |
@@ -49,8 +49,6 @@ WRITE = -10_000
 SUMMED_HEADER = "tidemill.summed"
 """Header of a pre-summed repartition record: its value is a long, how many records it stands for."""
 
-HEADERS_TYPE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
-
 SCHEMA = pa.schema(
     [
         ("node", pa.int32()),
@@ -59,7 +57,7 @@ SCHEMA = pa.schema(
         ("seq", pa.int64()),
         ("n", pa.int64()),
         ("ts", pa.int64()),
-        ("headers", HEADERS_TYPE),
+        ("headers", pa.binary()),
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("key_num", pa.int64()),
@@ -77,7 +75,7 @@ DDL: Mapping[str, str] = {
     "seq": "bigint",
     "n": "bigint",
     "ts": "bigint",
-    "headers": "array<struct<name:string,value:binary>>",
+    "headers": "binary",
     "key": "binary",
     "value": "binary",
     "key_num": "bigint",

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidemill.ids import TopicPartition
 from tidemill.spark.codecs_wire import FixedWidth, fixed_width
+from tidemill.spark.headers import packed
 from tidemill.spark.rows import CHUNK, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, Marker, marker_to_json
@@ -87,22 +88,21 @@ def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: in
     for topic in distinct:
         _convert_fixed(columns, node, keys, values, topics, topic, sources[topic])
     columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}
-    return _batch(messages, node, seq, _headers_array(headers), columns, index)
+    columns["headers"] = [packed(row) for row in headers] if any(headers) else None
+    return _batch(messages, node, seq, columns, index)
 
 
 def restored_rows(messages: Sequence[Any], spec: SourceSpec, index: int) -> pa.RecordBatch:
     """Changelog records: bytes as they are."""
     node = [spec.changelogs[m.topic()] for m in messages]
     columns: dict[str, list[Any] | None] = {"key": [m.key() for m in messages], "value": [m.value() for m in messages]}
-    headers = pa.nulls(len(messages) + 1, SCHEMA.field("headers").type)
-    return _batch(messages, node, list(range(len(messages))), headers, columns, index)
+    return _batch(messages, node, list(range(len(messages))), columns, index)
 
 
 def _batch(
     messages: Sequence[Any],
     node: list[int],
     seq: list[int],
-    headers: pa.Array,
     columns: Mapping[str, list[Any] | None],
     index: int,
 ) -> pa.RecordBatch:
@@ -114,7 +114,6 @@ def _batch(
         "off": pa.array([*[m.offset() for m in messages], index], pa.int64()),
         "seq": pa.array([*seq, 0], pa.int64()),
         "ts": pa.array([*[m.timestamp()[1] for m in messages], count], pa.int64()),
-        "headers": headers,
     }
     for name in SCHEMA.names:
         if name not in arrays:
@@ -127,13 +126,6 @@ def marker_rows(marker: Marker) -> pa.RecordBatch:
     values: dict[str, Any] = dict.fromkeys(SCHEMA.names)
     values.update(node=MARKER, part=-1, off=marker.batch_id, seq=0, ts=0, value=marker_to_json(marker).encode())
     return pa.RecordBatch.from_pylist([values], schema=SCHEMA)
-
-
-def _headers_array(headers: list[Any]) -> pa.Array:
-    if not any(headers):
-        return pa.nulls(len(headers) + 1, SCHEMA.field("headers").type)
-    rows = [[{"name": name, "value": value} for name, value in row] if row else None for row in headers]
-    return pa.array([*rows, None], SCHEMA.field("headers").type)
 
 
 def _take_sums(

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
-from tidemill.spark.records import Headers, Records
+from tidemill.spark.headers import Headers
+from tidemill.spark.records import Records
 from tidemill.spark.step_spec import NodeSpec, StoreSpec
 from tidemill.topology.nodes import (
     Aggregate,

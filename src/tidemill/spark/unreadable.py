@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError
 from tidemill.ids import TaskId
-from tidemill.spark.records import Headers, Records
+from tidemill.spark.headers import Headers, unpacked
+from tidemill.spark.records import Records
 from tidemill.spark.rows import topic_index
 from tidemill.spark.step_spec import Origin
 
@@ -77,7 +78,7 @@ def _set_aside(rows: list[dict[str, Any]], sources: Mapping[int, Origin], policy
 
 
 def _headers(row: Mapping[str, Any], topic: str, policy: Unreadable) -> Headers:
-    own = [(h["name"], h["value"]) for h in row["headers"] or []]
+    own = unpacked(row["headers"]) or []
     return [
         *own,
         ("__streams.errors.exception", b"tidemill.errors.SerdeError"),

@@ -1,0 +1,45 @@
+"""Record headers as one binary column.
+
+Decides their form between the steps of a plan, which nothing outside it sees: for each header the length of its name and the
+name, then the length of its value (-1: null) and the value; lengths are four bytes, big-endian. One binary column, because a
+nested one would rule out fast hash aggregation of every row, with headers or without.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_LENGTH = struct.Struct(">i")
+
+
+def packed(headers: Headers | None) -> bytes | None:
+    """None for none."""
+    if not headers:
+        return None
+    parts: list[bytes] = []
+    for name, value in headers:
+        raw = name.encode()
+        parts += (_LENGTH.pack(len(raw)), raw)
+        parts += (_LENGTH.pack(-1),) if value is None else (_LENGTH.pack(len(value)), value)
+    return b"".join(parts)
+
+
+def unpacked(data: bytes | None) -> list[tuple[str, bytes | None]] | None:
+    if not data:
+        return None
+    headers: list[tuple[str, bytes | None]] = []
+    at = 0
+    while at < len(data):
+        name, at = _taken(data, at)
+        value, at = _taken(data, at)
+        headers.append(((name or b"").decode(), value))
+    return headers
+
+
+def _taken(data: bytes, at: int) -> tuple[bytes | None, int]:
+    [length] = _LENGTH.unpack_from(data, at)
+    begin = at + _LENGTH.size
+    return (None, begin) if length < 0 else (data[begin : begin + length], begin + length)
