@@ -115,6 +115,10 @@ class StreamsConfig:
     probing_rebalance_interval_ms: int = _setting(
         "probing.rebalance.interval.ms", whole_number(1), 600_000, "Time until a warm-up is looked at again."
     )
+    task_assignor_class: str = _setting(
+        "task.assignor.class", text, "HighAvailabilityTaskAssignor",
+        "What assigns tasks: one of Kafka's assignors, balanced, or module:Class of your own.",
+    )  # fmt: skip
     client_tags: ClientSettings = _prefix("client.tag.", "Where this instance stands: zone, rack ...")
     rack_aware_assignment_tags: tuple[str, ...] = _setting(
         "rack.aware.assignment.tags", names, (), "Tags over whose values standbys are spread."

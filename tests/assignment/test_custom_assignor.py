@@ -79,8 +79,8 @@ def test_an_answer_of_another_kind_is_refused():
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("Alone", r"expected package\.module\.Class"),
-        ("shop assignors.Thing", r"expected package\.module\.Class"),
+        ("Alone", r"expected package\.module:Class"),
+        ("shop assignors.Thing", r"expected package\.module:Class"),
         ("no_such_shop.Thing", "module no_such_shop can't be imported"),
         ("shop_assignors.Thing", "has no class Thing; it has EverythingEverywhere, EverythingOnTheFirst, HasNoMethod"),
         ("shop_assignors.HasNoMethod", "HasNoMethod has no method assign"),

@@ -1,6 +1,6 @@
 """Which assignor a name means: ``task.assignor.class``, and the names of the command line.
 
-Decides names only. A name is a simple class name of Kafka's (or the full one), ``balanced``, or ``package.module.Class``
+Decides names only. A name is a simple class name of Kafka's (or the full one), ``balanced``, or ``package.module:Class``
 of a user's assignor.
 """
 
@@ -48,8 +48,9 @@ def choose_assignor(
         return ChosenAssignor(assignor=PublicStickyTaskAssignor(), needs_lags=True)
     if name == "balanced":
         return ChosenAssignor(assignor=BalancedTaskAssignor(), needs_lags=True)
-    if "." not in name:
+    if "." not in name and ":" not in name:
         raise ConfigError(
-            f"no assignor is named {name!r}; there are {', '.join(NAMES)}, and classes of your own as package.module.Class"
+            f"task.assignor.class: no assignor is named {name!r}; there are {', '.join(NAMES)}, and classes of your own as "
+            "package.module:Class"
         )
     return ChosenAssignor(assignor=custom_assignor(name), needs_lags=True)

@@ -47,16 +47,20 @@ class CheckedAssignor:
         return assignment
 
 
-def custom_assignor(dotted_name: str) -> CheckedAssignor:
-    """The class ``package.module.Class``, made without arguments; ConfigError if there is no such assignor."""
-    setting = f"task.assignor.class = {dotted_name!r}"
-    module_name, _, class_name = dotted_name.rpartition(".")
-    if not module_name or not all(part.isidentifier() for part in dotted_name.split(".")):
-        raise ConfigError(f"{setting}: expected package.module.Class")
+def custom_assignor(name: str) -> CheckedAssignor:
+    """The class ``package.module:Class`` (or with a dot), made without arguments; ConfigError if there is no such one."""
+    setting = f"task.assignor.class = {name!r}"
+    module_name, _, class_name = name.rpartition(":" if ":" in name else ".")
+    if not module_name or not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
+        raise ConfigError(f"{setting}: expected package.module:Class")
+    if module_name.startswith("org.apache.kafka."):
+        raise ConfigError(f"{setting}: no class of Kafka's of this name is known here, and Java classes can't be run")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"{setting}: module {module_name} can't be imported ({error}); is it on the path?") from error
+    except Exception as error:  # the user's module may raise anything while it is imported
+        raise ConfigError(
+            f"{setting}: module {module_name} can't be imported ({type(error).__name__}: {error}); is it on the path?"
+        ) from error
     named: object = getattr(module, class_name, None)
     if not isinstance(named, type):
         classes = sorted(name for name, value in vars(module).items() if isinstance(value, type))
@@ -65,6 +69,8 @@ def custom_assignor(dotted_name: str) -> CheckedAssignor:
         raise ConfigError(f"{setting}: {class_name} has no method assign(application_state) -> assignment")
     try:
         assignor = named()
-    except TypeError as error:
-        raise ConfigError(f"{setting}: {class_name} can't be made without arguments ({error})") from error
-    return CheckedAssignor(assignor, dotted_name)
+    except Exception as error:  # likewise
+        raise ConfigError(
+            f"{setting}: {class_name} can't be made without arguments ({type(error).__name__}: {error})"
+        ) from error
+    return CheckedAssignor(assignor, name)

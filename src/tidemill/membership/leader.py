@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
+from tidemill.assignment.custom import CheckedAssignor, InvalidAssignmentError
 from tidemill.assignment.fallback import FallbackPriorTaskAssignor
 from tidemill.assignment.invariants import violations
 from tidemill.assignment.model import (
@@ -199,11 +200,14 @@ def _assigned(
     try:
         assignment = config.assignor.assign(state)
         found = violations(state, assignment)
+    except InvalidAssignmentError as error:
+        found = list(error.violations)
     except Exception as error:  # a user's class: whatever it raises must not take the group down
-        found = [f"{type(error).__name__}: {error}"]
+        found = [f"it raised {type(error).__name__}: {error}"]
     if not found:
         return assignment, ()
-    return config.fallback.assign(state), (leader_log.invalid_answer(type(config.assignor).__name__, found),)
+    name = config.assignor.name if isinstance(config.assignor, CheckedAssignor) else type(config.assignor).__name__
+    return config.fallback.assign(state), (leader_log.invalid_answer(name, found),)
 
 
 def _encoded(

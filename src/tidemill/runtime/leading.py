@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.choice import choose_assignor
 from tidemill.assignment.model import LONG_MAX, AssignmentConfig
 from tidemill.config import StreamsConfig
 from tidemill.errors import RetriableError
@@ -35,7 +35,10 @@ _LEVELS = {LogLevel.INFO: logging.INFO, LogLevel.WARNING: logging.WARNING, LogLe
 
 
 class Leader:
-    """Any member of the group may be asked to lead; this is what it then does."""
+    """Any member of the group may be asked to lead; this is what it then does.
+
+    ConfigError if ``task.assignor.class`` names no assignor.
+    """
 
     def __init__(
         self,
@@ -49,9 +52,11 @@ class Leader:
     ) -> None:
         self._config, self._admin, self._facts, self._now_ms = config, admin, facts, now_ms
         self._group_settings, self._producer_settings = group_settings, producer_settings
+        chosen = choose_assignor(config.task_assignor_class)
         self._leader_config = LeaderConfig(
             leader_process_id=process_id,
-            assignor=HighAvailabilityTaskAssignor(),
+            assignor=chosen.assignor,
+            assignor_needs_lags=chosen.needs_lags,
             settings=AssignmentConfig(
                 # Until warm-ups run on instances every task moves at once and restores where it is.
                 acceptable_recovery_lag=LONG_MAX,
