@@ -1,0 +1,36 @@
+"""Record headers between the steps of a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan_harness import Program, Record
+from pyspark.sql import SparkSession
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.spark.headers import packed, unpacked
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=40)), min_size=1))
+def test_headers_come_back_as_they_were(headers: list[tuple[str, bytes | None]]) -> None:
+    assert unpacked(packed(headers)) == headers
+
+
+def test_no_headers_are_null() -> None:
+    assert packed(None) is packed([]) is unpacked(None) is None
+
+
+@pytest.mark.spark
+def test_headers_pass_rows_that_are_summed_beside_them(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    lines = builder.stream("in", key=Serdes.string(), value=Serdes.string())
+    lines.to("copy")
+    lines.group_by_key().count().to_stream().to("counts", value=Serdes.long())
+    program = Program(spark, builder.build(), tmp_path)
+    headers = (("trace", b"1"), ("trace", b"\xff"))
+    program.pipe([("in", Record(b"k", b"v", 1, headers)), ("in", Record(b"k", b"w", 2))])
+    assert [record.headers for record in program.outputs["copy"]] == [headers, ()]
+    assert [int.from_bytes(record.value or b"", "big") for record in program.outputs["counts"]] == [2]
