@@ -1,7 +1,7 @@
 """`tidemill assign explain`: why each copy of each task is where it is, and what must happen before it moves.
 
-Decides which assignment is explained (a round of a recorded run, or of a simulated scenario) and how it is shown. The
-reasons are the assignor's own Decision records; nothing is worked out here.
+Decides which assignment is explained (a round of a recorded run or of a simulated scenario, or a running group's) and how
+it is shown. The reasons are the assignor's own Decision records; nothing is worked out here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ SCENARIO = ".toml"
 
 
 def explain(
-    file: Path = typer.Argument(help="A scenario (.toml), or recorded assignments (JSON Lines, gzipped or not)."),
+    file: Path | None = typer.Argument(
+        None, help="A scenario (.toml), or recorded assignments (JSON Lines, gzipped or not); or none, and --bootstrap."
+    ),
+    bootstrap: str | None = typer.Option(None, help="A running group instead: brokers to begin with, host:port,..."),
+    application_id: str | None = typer.Option(None, help="Of the running group."),
+    app: Path | None = typer.Option(None, help="Of the running group: the application file, for its topology and settings."),
+    settings: list[str] = typer.Option([], "--set", help="Of the running group: a setting, key=value; may be repeated."),
     task: str | None = typer.Option(None, help="Only this task, such as 1_2."),
     round_: int | None = typer.Option(
         None, "--round", help="Of a scenario: the round as `simulate` numbers it (default 1). Of a record with rounds: its "
@@ -38,8 +44,13 @@ def explain(
     as_json: bool = typer.Option(False, "--json", help="Print the decisions as JSON."),
 ) -> None:
     """Explain an assignment: a table, and sentences for each task."""
-    wanted = _Wanted(file, round_, identity, compatibility, assignor)
-    found = _of_scenario(wanted) if file.suffix == SCENARIO else _of_record(wanted)
+    if file is None:
+        found = _of_group(bootstrap, application_id, app, settings, assignor, compatibility)
+    elif bootstrap or application_id or app or settings:
+        raise ConfigError(f"{file}: --bootstrap, --application-id, --app and --set are about a running group; give no file")
+    else:
+        wanted = _Wanted(file, round_, identity, compatibility, assignor)
+        found = _of_scenario(wanted) if file.suffix == SCENARIO else _of_record(wanted)
     decisions = _about(found, task)
     if as_json:
         typer.echo(json.dumps(_as_json(found, decisions), ensure_ascii=False))
@@ -65,6 +76,41 @@ class _Explained:
     decisions: Sequence[Decision]
     due: Callable[[int], str]
     names: dict[ProcessId, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def _of_group(
+    bootstrap: str | None,
+    application_id: str | None,
+    app: Path | None,
+    settings: Sequence[str],
+    assignor: str | None,
+    compatibility: str | None,
+) -> _Explained:
+    from tidemill.cli.assign_live_group import Question, live_explanation
+    from tidemill.config import parse_assignments
+
+    if bootstrap is None or application_id is None:
+        raise ConfigError("expected a FILE to explain, or --bootstrap HOST:PORT and --application-id ID of a running group")
+    version = None if compatibility is None else _compatibility_of(compatibility).value
+    live = live_explanation(
+        Question(
+            bootstrap=bootstrap,
+            application_id=application_id,
+            app=app,
+            settings=parse_assignments(settings),
+            assignor=assignor,
+            compatibility=version,
+        )
+    )
+    return _Explained(
+        title=live.title,
+        state=live.state,
+        decisions=live.assignment.explain(),
+        due=live.due,
+        names=live.names,
+        remarks=live.remarks,
+    )
 
 
 def _of_scenario(wanted: _Wanted) -> _Explained:
@@ -160,9 +206,14 @@ def _assignor_of(record: Record) -> str:
 
 
 def _compatibility(wanted: _Wanted, record: Record) -> Any:
+    return _compatibility_of(
+        wanted.compatibility or ("2.7" if str(record.get("kafka", "")).startswith("2.7") else "4.3")
+    )
+
+
+def _compatibility_of(said: str) -> Any:
     from tidemill.assignment.high_availability import Compatibility
 
-    said = wanted.compatibility or ("2.7" if str(record.get("kafka", "")).startswith("2.7") else "4.3")
     try:
         return Compatibility(said)
     except ValueError:
@@ -193,6 +244,7 @@ def _lines(found: _Explained, decisions: Sequence[Decision]) -> Iterator[str]:
     yield found.title
     if found.names:
         yield "clients: " + ", ".join(f"{short[p]} = {found.names[p]}" for p in sorted(found.names))
+    yield from found.remarks
     yield ""
     rows = [("task", "copy", "on", "target", "moves", "rule")]
     rows += [
@@ -227,6 +279,7 @@ def _short_ids(state: ApplicationState) -> dict[ProcessId, str]:
 def _as_json(found: _Explained, decisions: Sequence[Decision]) -> dict[str, Any]:
     return {
         "round": found.title,
+        **({"remarks": list(found.remarks)} if found.remarks else {}),
         "decisions": [
             {
                 "task": str(decision.task),
