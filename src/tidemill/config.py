@@ -184,6 +184,14 @@ class StreamsConfig:
     batch_max_records: int = _setting(
         "tidemill.batch.max.records", whole_number(1), 200_000, "Records of one micro-batch of a thread, at most."
     )
+    restore_max_records: int = _setting(
+        "tidemill.restore.max.records", whole_number(1), 50_000,
+        "Changelog records that restoring tasks add to a micro-batch while other tasks run.",
+    )  # fmt: skip
+    standby_max_records: int = _setting(
+        "tidemill.standby.max.records", whole_number(1), 20_000,
+        "Changelog records that standby and warm-up tasks add to a micro-batch.",
+    )  # fmt: skip
     batch_timeout_ms: int = _setting(
         "tidemill.batch.timeout.ms", whole_number(1), 60_000, "A micro-batch that takes longer counts as lost."
     )

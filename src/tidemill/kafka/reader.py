@@ -1,8 +1,9 @@
 """The consumers of a stream thread: what the source step reads from, kept from batch to batch.
 
-Decides how much is read of what and in which order: repartition topics before sources, changelogs within their own bounded
-share (correctness.md, rule 24). Start positions come with every request and are only acted on where they differ from where
-reading stands, so that prefetched records are not thrown away; an offset that is out of range is reported, never mended here.
+Decides how much is read of what and in which order: repartition topics before sources, changelogs within bounded shares of
+their own, one for tasks that are being restored and one for standbys (correctness.md, rule 24). Start positions come with
+every request and are only acted on where they differ from where reading stands, so that prefetched records are not thrown
+away; an offset that is out of range is reported, never mended here.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ class PartitionConsumer:
             self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in new.items()])
             self._placed.update(new)
 
+    def drop(self, tp: TopicPartition) -> None:
+        """Holds this partition no more."""
+        if self._placed.pop(tp, None) is not None:
+            self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition)])
+
     def read(self, most: int, timeout_s: float) -> list[Any]:
         """Up to ``most`` messages; waits for the first one only."""
         if not self._placed or most <= 0:
@@ -117,6 +123,12 @@ class PartitionConsumer:
         self._consumer.close()
 
 
+_CHANGELOG, _STANDBY, _INTERNAL, _SOURCE = "changelog", "standby", "internal", "source"
+_KINDS = (_CHANGELOG, _STANDBY, _INTERNAL, _SOURCE)
+_INPUTS = (_INTERNAL, _SOURCE)
+_SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16_384}
+
+
 class ThreadReader:
     """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind."""
 
@@ -124,20 +136,29 @@ class ThreadReader:
         self._settings = settings
         self._consumers: dict[str, PartitionConsumer] = {}
         self._watermarks_at = 0.0
+        self._limits: Mapping[TopicPartition, int] = {}
+        self._at_limit: dict[TopicPartition, int] = {}
 
     def place(self, request: BatchRequest) -> None:
-        wanted: dict[str, dict[TopicPartition, int]] = {"internal": {}, "source": {}, "changelog": dict(request.changelogs)}
+        wanted: dict[str, dict[TopicPartition, int]] = {kind: {} for kind in _KINDS}
+        wanted[_CHANGELOG].update(request.changelogs)
+        wanted[_STANDBY].update(request.standbys)
         for tp, position in request.inputs.items():
-            wanted["internal" if tp.topic in request.internal else "source"][tp] = position
+            wanted[_INTERNAL if tp.topic in request.internal else _SOURCE][tp] = position
         for kind, positions in wanted.items():
             if positions and kind not in self._consumers:
-                self._consumers[kind] = PartitionConsumer(self._settings)
+                prefetch = _SMALL_PREFETCH if kind == _STANDBY else {}
+                self._consumers[kind] = PartitionConsumer({**prefetch, **self._settings})
             if kind in self._consumers:
                 self._consumers[kind].place(positions)
+        self._limits, self._at_limit = request.limits, {}
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
-        kinds = [kind for kind in ("changelog", "internal", "source") if kind in self._consumers]
-        left = {"changelog": request.max_restore_records, "internal": request.max_records, "source": request.max_records}
+        """Each kind until its share is used up or nothing more is there. Standbys alone don't end the wait for inputs: their
+        records are taken as they come, and the batch is closed after ``wait_ms`` or when their share is full."""
+        kinds = [kind for kind in _KINDS if kind in self._consumers]
+        left = dict.fromkeys(_INPUTS, request.max_records)
+        left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
         deadline = time.monotonic() + READ_LIMIT_S
         idle_until = time.monotonic() + request.wait_ms / 1e3
         found = False
@@ -147,35 +168,55 @@ class ThreadReader:
                 messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), 0)
                 if messages:
                     handed_over = time.monotonic()
-                    yield kind == "changelog", messages
+                    yield from self._handed_over(kind, messages)
                     deadline += time.monotonic() - handed_over
                     left[kind] -= len(messages)
                     got += len(messages)
-            found = found or bool(got)
-            if got and min(left[kind] for kind in kinds) > 0:
+                    found = found or kind != _STANDBY
+            if got and all(left[kind] > 0 for kind in _INPUTS) and any(left[kind] > 0 for kind in kinds):
                 continue
-            if found or time.monotonic() >= idle_until:
+            if found or left[_STANDBY] <= 0 or time.monotonic() >= idle_until:
                 return
             found = yield from self._wait(kinds, left)
 
     def _wait(
         self, kinds: Sequence[str], left: dict[str, int]
     ) -> Generator[tuple[bool, Sequence[Any]], None, bool]:
-        """One short wait on each consumer in turn; gives whether something came."""
+        """One short wait on each consumer in turn; gives whether something came that ends the waiting."""
         for kind in kinds:
             messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), _WAIT_SLICE_S)
             if messages:
-                yield kind == "changelog", messages
+                yield from self._handed_over(kind, messages)
                 left[kind] -= len(messages)
-                return True
+                if kind != _STANDBY:
+                    return True
         return False
+
+    def _handed_over(self, kind: str, messages: list[Any]) -> Iterator[tuple[bool, Sequence[Any]]]:
+        if kind == _STANDBY and self._limits:
+            messages = self._within_limits(messages)
+        if messages:
+            yield kind in (_CHANGELOG, _STANDBY), messages
+
+    def _within_limits(self, messages: list[Any]) -> list[Any]:
+        """Without what is not to be taken yet; a partition at its limit is not read on in this batch."""
+        kept = []
+        for message in messages:
+            tp = TopicPartition(message.topic(), message.partition())
+            limit = self._limits.get(tp)
+            if limit is None or message.offset() < limit:
+                kept.append(message)
+            elif tp not in self._at_limit:
+                self._at_limit[tp] = limit
+                self._consumers[_STANDBY].drop(tp)
+        return kept
 
     def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         inputs: dict[TopicPartition, int] = {}
-        changelogs: dict[TopicPartition, int] = {}
+        changelogs: dict[TopicPartition, int] = dict(self._at_limit)
         for kind, consumer in self._consumers.items():
-            (changelogs if kind == "changelog" else inputs).update(consumer.ends())
-        return inputs, changelogs
+            (inputs if kind in _INPUTS else changelogs).update(consumer.ends())
+        return inputs, {tp: min(at, self._limits.get(tp, at)) for tp, at in changelogs.items()}
 
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return tuple(sorted(tp for consumer in self._consumers.values() for tp in consumer.out_of_range))

@@ -59,16 +59,21 @@ class BatchRequest:
     """One micro-batch as the driver wants it.
 
     ``inputs`` and ``changelogs`` say where reading starts, per partition; a partition that is absent is not read.
-    ``internal`` names the inputs that are repartition topics, which are read first (correctness.md, rule 24).
+    ``internal`` names the inputs that are repartition topics, which are read first (correctness.md, rule 24). ``changelogs``
+    are those of active tasks that are being restored, ``standbys`` those of standby tasks; no record at or behind its
+    partition's ``limits`` is taken for the latter.
     """
 
     batch_id: int
     inputs: Positions
     internal: frozenset[str] = frozenset()
     changelogs: Positions = field(default_factory=dict)
+    standbys: Positions = field(default_factory=dict)
+    limits: Positions = field(default_factory=dict)
     tasks: tuple[TaskRun, ...] = ()
     max_records: int = 100_000
     max_restore_records: int = 100_000
+    max_standby_records: int = 20_000
     wait_ms: int = 100
     now_ms: int = 0
     incarnation: int = 0
@@ -76,7 +81,10 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """The source's last row: proof that the batch is whole, and where it begins and ends (rules 1 and 3)."""
+    """The source's last row: proof that the batch is whole, and where it begins and ends (rules 1 and 3).
+
+    ``changelog_ends``: of all changelogs that were read, whether for an active or a standby task.
+    """
 
     batch_id: int
     starts: Positions
@@ -140,12 +148,15 @@ def request_to_json(request: BatchRequest) -> str:
             "inputs": positions_to_json(request.inputs),
             "internal": sorted(request.internal),
             "changelogs": positions_to_json(request.changelogs),
+            "standbys": positions_to_json(request.standbys),
+            "limits": positions_to_json(request.limits),
             "tasks": [
                 [str(run.task), run.directory, run.epoch, None if run.changelog is None else dict(run.changelog), run.wipe]
                 for run in request.tasks
             ],
             "max_records": request.max_records,
             "max_restore_records": request.max_restore_records,
+            "max_standby_records": request.max_standby_records,
             "wait_ms": request.wait_ms,
             "now_ms": request.now_ms,
             "incarnation": request.incarnation,
@@ -155,9 +166,9 @@ def request_to_json(request: BatchRequest) -> str:
 
 def request_from_json(text: str | bytes) -> BatchRequest:
     fields = json.loads(text)
-    fields["inputs"] = positions_from_json(fields["inputs"])
+    for name in ("inputs", "changelogs", "standbys", "limits"):
+        fields[name] = positions_from_json(fields[name])
     fields["internal"] = frozenset(fields["internal"])
-    fields["changelogs"] = positions_from_json(fields["changelogs"])
     fields["tasks"] = tuple(
         TaskRun(task=TaskId.parse(task), directory=directory, epoch=epoch, changelog=changelog, wipe=wipe)
         for task, directory, epoch, changelog, wipe in fields["tasks"]

@@ -9,6 +9,10 @@
     stores reported    RESTORING/RUNNING  RUNNING at bounds  same
     stores behind      RESTORING          RESTORING          RESTORING
     batch lost         same               same               CREATED (offsets to fetch anew)
+    changelog out of   same               CREATED (offsets   -
+    range                                 to fetch anew)
+
+A task that was a standby here comes with its stores' positions known (``standby``), so nothing but its offsets is missing.
 
 Decides phases, what a batch reads for each task and which of them wait for offsets; fetching is the stream thread's. Rule 10
 of correctness.md is the order: old owner fenced, committed offsets stable, changelog end, restore up to it, only then run.
@@ -75,6 +79,12 @@ class ActiveTask:
 Tasks = Mapping[TaskId, ActiveTask]
 
 
+def is_foreign(position: int, *, begin: int, end: int) -> bool:
+    """Whether a store at ``position`` is not part of a changelog that goes from ``begin`` to ``end``: it was made from another
+    one, or what it lacks is gone. It must be emptied then."""
+    return position > end or 0 < position < begin
+
+
 def bounds_fetched(tasks: Tasks, found: Mapping[TaskId, Bounds]) -> dict[TaskId, ActiveTask]:
     """Tasks with what was fetched for them."""
     return {
@@ -85,12 +95,23 @@ def bounds_fetched(tasks: Tasks, found: Mapping[TaskId, Bounds]) -> dict[TaskId,
 def reported(tasks: Tasks, report: BatchReport) -> dict[TaskId, ActiveTask]:
     """The tasks after a batch."""
     stores = {at.task: at for at in report.stores}
-    after = {name: _with_stores(task, stores[name]) if name in stores else task for name, task in tasks.items()}
+    gone = frozenset(report.out_of_range)
+    after = {
+        name: _without_bounds(task, gone, _with_stores(task, stores[name]) if name in stores else task)
+        for name, task in tasks.items()
+    }
     if report.outcome is Outcome.LOST:
         return lost(after)
     if report.outcome is Outcome.COMMITTED:
         return {name: _read_on(task, report) if tasks[name].phase is Phase.RUNNING else task for name, task in after.items()}
     return after
+
+
+def _without_bounds(before: ActiveTask, gone: frozenset[TopicPartition], task: ActiveTask) -> ActiveTask:
+    """A changelog that ends before, or begins after, where it was read: its bounds are not what they were."""
+    if before.phase is Phase.RUNNING or gone.isdisjoint(task.changelogs.values()):
+        return task
+    return replace(task, phase=Phase.CREATED, bounds=None)
 
 
 def _read_on(task: ActiveTask, report: BatchReport) -> ActiveTask:
@@ -116,8 +137,11 @@ def _moved_on(task: ActiveTask) -> ActiveTask:
         return task
     if task.changelogs and task.stores is None:
         return task
-    for store, partition in task.changelogs.items():
-        if (task.stores or {}).get(store, 0) > task.bounds.changelog_ends.get(partition, 0):
+    # A task that is being restored may find markers behind the end that was fetched: its stores were judged before.
+    for store, partition in task.changelogs.items() if task.phase is Phase.CREATED else ():
+        at = (task.stores or {}).get(store, 0)
+        begin, end = task.bounds.changelog_begins.get(partition, 0), task.bounds.changelog_ends.get(partition, 0)
+        if is_foreign(at, begin=begin, end=end):
             return replace(task, phase=Phase.CREATED, stores=None, wipe=True)
     restoring = replace(task, phase=Phase.RESTORING)
     if restoring.restore_from():
