@@ -95,6 +95,33 @@ def test_the_target_after_a_replacement_differs_only_in_the_tasks_of_the_replace
     assert {was[task] for task, process_id in target.items() if was[task] != process_id} == {process(1)}
 
 
+def handovers(assignor, state, before):
+    """Over all rounds until stable: how often a task that ran on a client of the group went to another one."""
+    moved, was = 0, owners(before)
+    for _ in range(100):
+        answer = assignor.assign(state)
+        present = {one.process_id for one in state.clients}
+        moved += sum(was[task] in present and was[task] != process_id for task, process_id in owners(answer).items())
+        if not answer.followup_needed:
+            return moved
+        was, state = owners(answer), after(state, answer)
+    raise AssertionError("not stable after 100 rounds")
+
+
+@pytest.mark.parametrize(("standbys", "expected"), [(0, 0), (1, 100), (2, 100)])
+def test_replacing_one_client_of_ten_hands_over_no_more_of_1000_tasks_than_the_new_one_gets(standbys, expected):
+    # Without standbys the new client takes the orphans themselves. With standbys those go on where their standbys were;
+    # then the new client gets as many, those or others that wait there ready: the state does not tell them apart any more.
+    state, before, _ = settle(cluster(num_standby_replicas=standbys))
+    replaced = after(state, before, gone=[process(1)], joined=[client(11)])
+    assert handovers(BALANCED, replaced, before) == expected
+
+
+def test_replacing_one_client_of_ten_hands_over_most_tasks_in_kafkas_assignor():
+    state, before, _ = settle(cluster(num_standby_replicas=1), KAFKA)
+    assert handovers(KAFKA, after(state, before, gone=[process(1)], joined=[client(11)]), before) > 400
+
+
 def test_removing_a_client_lets_the_caught_up_standbys_take_over_at_once():
     state, before, _ = settle(cluster(num_standby_replicas=1))
     orphans = before.clients[process(4)].active
