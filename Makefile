@@ -1,5 +1,5 @@
 # What a developer or newcomer runs. Everything rests on `make install`: an environment in .venv with the locked
-# packages and this package in it; a second run does nothing until requirements.lock or pyproject.toml changes.
+# packages, this package in it and Spark's classes archived; a second run does nothing until requirements.lock or pyproject.toml changes.
 
 PYTHON ?= python3
 INSTANCES ?= 1
@@ -16,6 +16,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
+	$(BIN)/tidemill prepare
 	@touch $@
 
 demo: install

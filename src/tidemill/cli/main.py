@@ -24,6 +24,7 @@ COMMANDS = {
     "broker": ("tidemill.cli.broker", "app"),
     "demo": ("tidemill.cli.demo", "demo"),
     "explain-plan": ("tidemill.cli.explain_plan", "explain_plan"),
+    "prepare": ("tidemill.cli.prepare", "prepare"),
     "run": ("tidemill.cli.run", "run"),
     "state": ("tidemill.cli.state", "app"),
 }

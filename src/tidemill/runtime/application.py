@@ -27,6 +27,7 @@ from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
+from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import topology_facts
@@ -35,6 +36,7 @@ from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
+from tidemill.spark import class_archive
 from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine, start_workers
 from tidemill.spark.plan import CompiledTopology, compile_topology
@@ -231,12 +233,14 @@ class KafkaStreams:
     def _open_spark(self) -> SparkHandle:
         if self._given_session is not None:
             return adopt_session(self._given_session, self.config.num_stream_threads)
+        java = find_java(self._environ).path
         return open_session(
-            java=find_java(self._environ).path,
+            java=java,
             application_id=self.config.application_id,
             threads=self.config.num_stream_threads,
             settings={f"spark.{name}": value for name, value in self.config.spark.items()},
             heap=self.config.spark.get("driver.memory", JVM_HEAP),
+            jvm_options=class_archive.jvm_options(java, cache_folder(self._environ)),
         )
 
     def _thread_name(self, number: int) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,13 @@ _ADD_OPENS = (
     "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
     "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
     "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
+)  # fmt: skip
+
+# Starting a session runs much code a little: compiling it for speed only when it has run six times as often as the JVM would
+# wait saves a sixth of a start's processor time, and the hot loops of a batch get there within its first second.
+_LATER_OPTIMIZATION = (
+    "-XX:Tier4InvocationThreshold=30000", "-XX:Tier4MinInvocationThreshold=6000", "-XX:Tier4CompileThreshold=60000",
+    "-XX:Tier4BackEdgeThreshold=120000",
 )  # fmt: skip
 
 REQUIRED: Mapping[str, str] = {
@@ -53,6 +62,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # A filter inferred from explode() computes the exploded array a second time.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
+    # Noting the call site of every expression takes several calls of the JVM each: most of the time of compiling a plan.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A driver that runs for weeks keeps nothing of past batches (rule 22).
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
@@ -90,7 +101,14 @@ class SparkHandle:
 
 
 def open_session(
-    *, java: Path, application_id: str, threads: int, settings: Mapping[str, str], heap: str, start_limit_s: float = 60.0
+    *,
+    java: Path,
+    application_id: str,
+    threads: int,
+    settings: Mapping[str, str],
+    heap: str,
+    jvm_options: Sequence[str] = (),
+    start_limit_s: float = 60.0,
 ) -> SparkHandle:
     """Starts a JVM on ``java`` and a session in it with one slot per stream thread and one to spare.
 
@@ -100,7 +118,7 @@ def open_session(
     scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
     conf = {"spark.local.dir": scratch, **_DEFAULTS, **REQUIRED, **settings}
     conf.setdefault("spark.master", f"local[{threads + 1}]")
-    jvm = _start_jvm(java, heap, scratch, conf)
+    jvm = _start_jvm(java, [f"-Xmx{heap}", *jvm_options], scratch, conf)
     try:
         with _gateway_environment(*_gateway_address(jvm, Path(scratch) / "gateway", start_limit_s)):
             gateway = launch_gateway()
@@ -108,7 +126,8 @@ def open_session(
             for name, value in conf.items():
                 builder = builder.config(name, value)
             SparkContext._ensure_initialized(gateway=gateway)
-            session = builder.getOrCreate()
+            with _own_interrupt():
+                session = builder.getOrCreate()
     except BaseException:
         _end_jvm(jvm, 2.0)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -141,13 +160,14 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise ConfigError(f"{name} is {value!r}, but exactly-once needs {needed!r}: remove the setting")
 
 
-def _start_jvm(java: Path, heap: str, scratch: str, conf: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start_jvm(java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str]) -> subprocess.Popen[bytes]:
     home = os.path.dirname(pyspark.__file__)
     command = [
         str(java),
-        f"-Xmx{heap}",
+        *options,
         "-XX:+UseSerialGC",
         "-XX:+IgnoreUnrecognizedVMOptions",
+        *_LATER_OPTIMIZATION,
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
@@ -167,6 +187,19 @@ def _start_jvm(java: Path, heap: str, scratch: str, conf: Mapping[str, str]) -> 
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
         )
+
+
+@contextlib.contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """PySpark takes Ctrl-C for itself when a context starts; what it does then is ours to decide."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -> tuple[int, str]:

@@ -1,0 +1,95 @@
+"""Spark's classes, loaded and verified once and kept in a file that later JVMs map: starts take half the time.
+
+Decides where the archive of a Java and a PySpark lies, how a JVM uses it and what is run to make it. Leaves it to the JVM to
+check that an archive fits: one that does not is passed over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import functions as F
+
+from tidemill.dsl.builder import StreamsBuilder
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import EnvironmentProblem
+from tidemill.spark.engine import BatchEngine
+from tidemill.spark.plan import compile_topology
+from tidemill.spark.session import open_session
+from tidemill.spark.source_step import marker_rows
+from tidemill.task.batch import BatchReport, Marker, Outcome, report_to_json
+from tidemill.topology.nodes import Topology
+
+_HEAP = "512m"
+_WRITE_LIMIT_S = 120.0
+_BATCH_LIMIT_S = 60.0
+
+
+def archive_path(java: Path, cache: Path) -> Path:
+    """Where the archive for this Java and this PySpark is, or would be, in the user's cache folder."""
+    release = java.resolve().parent.parent / "release"
+    parts = (str(java.resolve()), release.read_text() if release.is_file() else "", pyspark.__file__, pyspark.__version__)
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return cache / "classes" / f"spark-{pyspark.__version__}-{name}.jsa"
+
+
+def jvm_options(java: Path, cache: Path) -> list[str]:
+    """With which a JVM uses the archive; none if it has not been made."""
+    archive = archive_path(java, cache)
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.is_file() else []
+
+
+def make_archive(java: Path, cache: Path) -> Path:
+    """Makes the archive, about half a minute of one core: runs a plan with what most plans use, and has the JVM keep what it
+    loaded.
+
+    Raises:
+        EnvironmentProblem: the JVM wrote none.
+    """
+    archive = archive_path(java, cache)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    draft = archive.with_suffix(f".{os.getpid()}")
+    spark = open_session(
+        java=java,
+        application_id="tidemill-prepare",
+        threads=1,
+        settings={},
+        heap=_HEAP,
+        jvm_options=[f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds=off"],
+    )
+    try:
+        compiled = compile_topology(spark.session, _sample(), "tidemill-prepare")
+        engine = BatchEngine(spark.session, compiled, "prepare", _no_records, [_no_work], limit_s=_BATCH_LIMIT_S)
+        engine.run()
+        engine.run()
+    finally:
+        spark.close(_WRITE_LIMIT_S)
+    try:
+        draft.replace(archive)
+    except OSError as problem:
+        raise EnvironmentProblem(f"{java} wrote no class archive to {archive.parent}: {problem.strerror}") from problem
+    return archive
+
+
+def _sample() -> Topology:
+    builder = StreamsBuilder()
+    lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())
+    words = lines.flat_map_values(lambda line: F.array_remove(F.split(F.lower(line), r"\W+"), ""))
+    words.filter(lambda _, word: word != "a").group_by(lambda _, word: word).count().to_stream().to("counts", value=Serdes.long())
+    return builder.build()
+
+
+def _no_records(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield marker_rows(Marker(batch_id=1, starts={}, ends={}, changelog_ends={}, chunks=0, rows=0))
+
+
+def _no_work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    report = report_to_json(BatchReport(batch_id=1, outcome=Outcome.COMMITTED))
+    yield pa.RecordBatch.from_arrays([pa.array([report])], ["report"])
