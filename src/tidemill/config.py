@@ -195,6 +195,21 @@ class StreamsConfig:
     batch_timeout_ms: int = _setting(
         "tidemill.batch.timeout.ms", whole_number(1), 60_000, "A micro-batch that takes longer counts as lost."
     )
+    http_listen: str = _setting(
+        "tidemill.http.listen", text_like(r"|.+:\d{1,5}", "host:port"), "", "host:port where reads are answered; empty: nowhere."
+    )
+    http_token: str = _setting(
+        "tidemill.http.token",
+        text_like(r"|[\x21-\x7e]{16,}", "16 or more printable characters without spaces"),
+        "",
+        "What every read over HTTP must carry.",
+    )
+    http_max_staleness: int = _setting(
+        "tidemill.http.max.staleness", whole_number(0), 10_000, "Offsets that an answering standby may be behind."
+    )
+    http_timeout_ms: int = _setting(
+        "tidemill.http.timeout.ms", whole_number(1), 10_000, "How long a read over HTTP is tried."
+    )
     short_intervals: bool = _setting(
         "tidemill.test.short.intervals", true_or_false, False, "For tests: allow intervals below Kafka's bounds."
     )

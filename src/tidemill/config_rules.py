@@ -5,6 +5,7 @@ Each rule looks at settings that are valid by themselves and raises a ConfigErro
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from tidemill.config_values import DeserializationHandler, ProcessingGuarantee
@@ -18,7 +19,7 @@ LEAST_PROBING_INTERVAL_MS = 60_000
 
 def check(config: StreamsConfig) -> None:
     """Applies every rule."""
-    for rule in (_names_are_given, _commits_are_in_time, _group_timings, _dead_letters, _tags):
+    for rule in (_names_are_given, _commits_are_in_time, _group_timings, _dead_letters, _tags, _http):
         rule(config)
 
 
@@ -74,3 +75,26 @@ def _tags(config: StreamsConfig) -> None:
     missing = [tag for tag in spread_over if tag not in tags]
     if missing:
         raise ConfigError(f"rack.aware.assignment.tags names {missing[0]}: give client.tag.{missing[0]} too")
+
+
+def _http(config: StreamsConfig) -> None:
+    """Beyond this machine only with a token, and under an address that others can use."""
+    host = config.http_listen.rpartition(":")[0].strip("[]")
+    if host and not is_loopback(host) and not config.http_token:
+        raise ConfigError(
+            f"tidemill.http.listen={config.http_listen} can be reached from other machines: give tidemill.http.token too "
+            "(the same for all instances), or listen on localhost"
+        )
+    if host in ("0.0.0.0", "::") and not config.application_server:
+        raise ConfigError(
+            f"tidemill.http.listen={config.http_listen} is every address of this machine: give application.server too, "
+            "the one under which other instances reach it"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address of this name."""
+    try:
+        return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

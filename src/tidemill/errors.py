@@ -5,7 +5,7 @@ A message says what was found, what was expected and what to do; ids are fields 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 class TidemillError(Exception):
@@ -123,3 +123,27 @@ class StateDirectoryInUseError(EnvironmentProblem):
             "Stop it first, or give this instance a state.dir of its own."
         )
         self.path, self.holder_pid = path, holder_pid
+
+
+class QueryError(TidemillError):
+    """State can't be asked in this way (unknown store, a key of another type, a malformed parameter): correct the question."""
+
+
+class UnknownStoreError(QueryError):
+    """The topology has no store of this name."""
+
+    def __init__(self, store: str, known: Iterable[str]) -> None:
+        self.store, self.known = store, tuple(sorted(known))
+        super().__init__(f"there is no store {store!r}; the topology's stores are {', '.join(self.known) or 'none'}")
+
+
+class StreamsNotStartedError(TidemillError):
+    """State can be read once the instance has been started."""
+
+
+class InvalidStateStoreError(RetriableError):
+    """A store can't be read here now: it is being restored, or it has moved. Ask again, or ask one of ``hosts``."""
+
+    def __init__(self, message: str, *, store: str, hosts: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.store, self.hosts = store, tuple(hosts)

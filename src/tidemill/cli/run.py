@@ -1,7 +1,7 @@
 """``tidemill run APP.py``: one instance of an application, until it is told to stop or can't go on.
 
-Decides whose settings win (``--state-dir``, then ``--set``, then the TOML file, then the application file), what is shown
-while it runs, and how it ends: 0 after SIGTERM, 130 after Ctrl-C, 1 in ERROR. Whatever happens, it ends within a limit.
+Decides whose settings win (``--state-dir`` and ``--serve``, then ``--set``, then the TOML file, then the application file), what
+is shown while it runs, and how it ends: 0 after SIGTERM, 130 after Ctrl-C, 1 in ERROR. Whatever happens, it ends within a limit.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ def run(
     settings: Settings = None,
     config: ConfigFile = None,
     state_dir: Annotated[Path | None, typer.Option(help="Where local state lies: wins over state.dir.")] = None,
+    serve: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Answer reads of state over HTTP: wins over tidemill.http.listen.")
+    ] = None,
     log_level: Annotated[str, typer.Option(help=f"What is logged: {', '.join(_LEVELS)}.")] = "warning",
     end_with_stdin: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
@@ -54,6 +57,8 @@ def run(
     overrides = outside_settings(settings or [], config)
     if state_dir is not None:
         overrides["state.dir"] = str(state_dir)
+    if serve is not None:
+        overrides["tidemill.http.listen"] = serve
     topology, merged = load_application(app, overrides)
     stop = StopRequest()
     try:

@@ -1,0 +1,217 @@
+"""Remote reads as an ASGI application: who may ask, what there is to ask, and with which status each answer comes.
+
+    GET /stores                                 what there is and who has it
+    GET /stores/{store}/{key}                   one key, from wherever it is
+    GET /stores/{store}?from=&to=&limit=        a range over all partitions
+    GET /rows/{store}?partitions=...            what another instance asks; answered from the copies here, never handed on
+
+    200 found    400 a malformed question    401 no or another token    403 a foreign name for a loopback address
+    404 no such store, key or address        405 not GET                503 no copy can be read now (Retry-After)
+
+Invariant: every answer that is not 200 is JSON with one sentence, ``error``; none holds a token or a trace of the program.
+Leaves to others where rows come from (``routing``) and how they are written (``http_answer``).
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.config_rules import is_loopback
+from tidemill.errors import QueryError, RetriableError, SerdeError, StreamsNotStartedError, TidemillError, UnknownStoreError
+from tidemill.query import http_answer, http_request
+from tidemill.query.http_request import Request
+from tidemill.query.partitioning import partition_of_key
+from tidemill.query.routing import Router
+from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
+from tidemill.query.store_facts import StoreFacts, known_store
+
+log = logging.getLogger("tidemill.http")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+    kind: str = http_answer.JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class _NotFoundError(TidemillError):
+    """Nothing stands under this address."""
+
+
+def _refusal(status: int, sentence: str, *headers: tuple[str, str]) -> Answer:
+    return Answer(status, http_answer.to_json({"error": sentence}), headers=headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadsApp:
+    """``token``: what every request must carry; "" = none, only for servers that listen on a loopback address.
+    ``max_staleness``: how many offsets a standby may be behind if the request says nothing."""
+
+    router: Router
+    application_id: str
+    token: str = field(default="", repr=False)
+    max_staleness: int = 10_000
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            answer = await self._answer(scope)
+            kind = answer.kind + ("; charset=utf-8" if answer.kind == http_answer.JSON else "")
+            headers = [("content-type", kind), ("content-length", str(len(answer.body))), *answer.headers]
+            encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+            await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
+
+    async def _answer(self, scope: Scope) -> Answer:
+        try:
+            refused = self._refused(scope)
+            return refused if refused is not None else await self._find(scope)
+        except (UnknownStoreError, _NotFoundError) as error:
+            return _refusal(404, str(error))
+        except QueryError as error:
+            return _refusal(400, str(error))
+        except (RetriableError, StreamsNotStartedError) as error:
+            return _refusal(503, str(error), ("retry-after", "1"))
+        except SerdeError as error:
+            return _refusal(500, f"an entry of the store can't be read with its serde: {error}")
+        except Exception as error:
+            log.exception("event=request-failed kind=%s", type(error).__name__)
+            return _refusal(500, "this should not have happened; the instance's log says more")
+
+    def _refused(self, scope: Scope) -> Answer | None:
+        given: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+        if self.token:
+            scheme, _, told = (given[0] if len(given) == 1 else b"").partition(b" ")
+            is_right = hmac.compare_digest(told.strip(), self.token.encode())
+            if scheme.lower() != b"bearer" or not is_right:
+                sentence = "this needs the header 'Authorization: Bearer' with the token of tidemill.http.token"
+                return _refusal(401, sentence, ("www-authenticate", "Bearer"))
+        elif not _is_loopback_name(_header(scope, b"host")):
+            # A page in a browser may give its own name this address; without a token the name is all that tells it apart.
+            return _refusal(403, "without a token this answers only under a loopback name, such as localhost")
+        if scope["method"] not in ("GET", "HEAD"):
+            return _refusal(405, "this is for reading: use GET", ("allow", "GET, HEAD"))
+        return None
+
+    async def _find(self, scope: Scope) -> Answer:
+        raw_path = scope.get("raw_path") or scope["path"].encode()
+        request = http_request.parse_request(raw_path, scope["query_string"], _header(scope, b"accept"))
+        match request.path:
+            case ("stores",) | ("stores", ""):
+                http_request.allow_only(request, ())
+                return await self._stores()
+            case ("stores", name):
+                return await self._range(request, self._store(name))
+            case ("stores", name, key):
+                return await self._key(request, self._store(name), key)
+            case ("rows", name):
+                return await self._rows(request, self._store(name))
+            case _:
+                raise _NotFoundError(
+                    "nothing stands under this address; there are /stores, /stores/{store}/{key} and "
+                    "/stores/{store}?from=&to=&limit= (a '/' within a key is written %2F)"
+                )
+
+    def _store(self, name: str) -> StoreFacts:
+        return known_store(self.router.directory.stores, name)
+
+    async def _stores(self) -> Answer:
+        directory = self.router.directory
+        told = []
+        for store in directory.stores.values():
+            count = await self.router.call(lambda store=store: directory.partition_count(store))  # type: ignore[misc]
+            owners = [directory.owners(store, partition) for partition in range(count)]
+            told.append(
+                {
+                    "name": store.name,
+                    "key": store.key_serde.name,
+                    "value": store.value_serde.name,
+                    "timestamped": store.timestamped,
+                    "partitions": [
+                        {
+                            "partition": found.partition,
+                            "active": None if found.active_host is None else str(found.active_host),
+                            "standbys": [str(host) for host in found.standby_hosts],
+                        }
+                        for found in owners
+                    ],
+                }
+            )
+        own = directory.own_host
+        answer = {"application": self.application_id, "host": None if own is None else str(own), "stores": told}
+        return Answer(200, http_answer.to_json(answer))
+
+    async def _key(self, request: Request, store: StoreFacts, key: str) -> Answer:
+        http_request.allow_only(request, ("keys", "partition", "max_staleness"))
+        data = http_request.key_bytes(request, store, key)
+        directory = self.router.directory
+        count = await self.router.call(lambda: directory.partition_count(store))
+        partition = partition_of_key(data, count)
+        question = http_request.key_question(request, store, key, partition, count)
+        found = await self._read(request, store, question)
+        facts = {"store": store.name, "partition": min(question.partitions), "stale_by": max(found.covered.values())}
+        hex_keys = request.parameters.get("keys") == "hex"
+        if not found.rows:
+            raise _NotFoundError(f"{store.name} has no such key (partition {facts['partition']})")
+        if request.wants_arrow:
+            return Answer(200, http_answer.to_arrow(store, found.rows, facts, hex_keys=hex_keys), http_answer.ARROW)
+        return Answer(200, http_answer.to_json({**facts, **http_answer.entry(store, found.rows[0], hex_keys=hex_keys)}))
+
+    async def _range(self, request: Request, store: StoreFacts) -> Answer:
+        http_request.allow_only(request, ("from", "to", "limit", "keys", "partition", "max_staleness"))
+        directory = self.router.directory
+        count = await self.router.call(lambda: directory.partition_count(store))
+        question = http_request.range_question(request, store, count)
+        found = await self._read(request, store, question)
+        hex_keys = request.parameters.get("keys") == "hex"
+        rows, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :]
+        facts = {
+            "store": store.name,
+            "stale_by": max(found.covered.values()),
+            "next": http_answer.key_text(store, more[0].key, hex_keys=hex_keys) if more else None,
+        }
+        if request.wants_arrow:
+            return Answer(200, http_answer.to_arrow(store, rows, facts, hex_keys=hex_keys), http_answer.ARROW)
+        entries = [http_answer.entry(store, row, hex_keys=hex_keys) for row in rows]
+        return Answer(200, http_answer.to_json({**facts, "entries": entries}))
+
+    async def _read(self, request: Request, store: StoreFacts, question: RowsQuestion) -> Rows:
+        max_lag = http_request.whole_number(request, "max_staleness", self.max_staleness)
+        return await self.router.read(store, question, max_lag=max_lag)
+
+    async def _rows(self, request: Request, store: StoreFacts) -> Answer:
+        question = http_request.rows_question(request)
+        max_lag = http_request.whole_number(request, "max_lag", 0) if "max_lag" in request.parameters else None
+        found = await self.router.read_here(store, question, max_lag=max_lag)
+        return Answer(200, found.to_bytes(), MEDIA_TYPE)
+
+
+def _is_loopback_name(host: str) -> bool:
+    name, colon, port = host.rpartition(":")
+    return is_loopback(name if colon and port.isdigit() else host)
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    found = [value.decode("latin-1") for given, value in scope["headers"] if given == name]
+    return found[0] if len(found) == 1 else ""
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        event = await receive()
+        await send({"type": event["type"] + ".complete"})
+        if event["type"] == "lifespan.shutdown":
+            return
+
+

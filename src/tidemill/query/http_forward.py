@@ -1,0 +1,50 @@
+"""Asks another instance for rows over HTTP, at its ``application.server``.
+
+Decides that every way in which the other one can be away (nothing listens, no answer in time, something else answers) is one
+error, a RetriableError that names the host. The token goes into the request's header and nowhere else.
+"""
+
+from __future__ import annotations
+
+import http.client
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
+
+from tidemill.errors import RetriableError
+from tidemill.membership.wire import HostInfo
+from tidemill.query.http_request import to_parameters
+from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
+from tidemill.query.store_facts import StoreFacts
+
+ROWS_PATH = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpInstances:
+    """``RemoteInstances`` over HTTP. All instances of an application have the same token."""
+
+    token: str = field(default="", repr=False)
+
+    def read(
+        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+    ) -> Rows:
+        """RetriableError if no rows come."""
+        target = f"/{ROWS_PATH}/{quote(store.name, safe='')}?{urlencode(to_parameters(question, max_lag))}"
+        headers = {"Accept": MEDIA_TYPE, "Connection": "close"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
+        try:
+            connection.request("GET", target, headers=headers)
+            answer = connection.getresponse()
+            body = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise RetriableError(f"does not answer ({type(error).__name__}: {error})") from None
+        finally:
+            connection.close()
+        if answer.status != http.client.OK:
+            raise RetriableError(f"answers with status {answer.status}")
+        try:
+            return Rows.from_bytes(body)
+        except ValueError:
+            raise RetriableError("answers, but is no instance of this application's version of Tidemill") from None

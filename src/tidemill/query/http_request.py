@@ -1,0 +1,146 @@
+"""What an HTTP request asks: its path and parameters, as questions about a store.
+
+Decides which parameters there are and how keys are written (as text in the way of the store's serde, or ``keys=hex``: the bytes
+themselves). Whatever doesn't fit is a QueryError with a sentence; nothing of a request ends up anywhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from tidemill.errors import QueryError
+from tidemill.query.rows import RowsQuestion
+from tidemill.query.store_facts import StoreFacts
+
+MOST_ROWS = 10_000
+DEFAULT_ROWS = 1_000
+_MOST_PARAMETERS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """``path``: its parts, decoded; ``parameters``: each once."""
+
+    path: tuple[str, ...]
+    parameters: Mapping[str, str]
+    wants_arrow: bool
+
+
+def parse_request(raw_path: bytes, query: bytes, accept: str) -> Request:
+    """QueryError if path or parameters are not UTF-8, or a parameter comes twice."""
+    try:
+        path = tuple(unquote_to_bytes(part).decode("utf-8") for part in raw_path.split(b"/")[1:])
+    except UnicodeDecodeError:
+        raise QueryError("the path is not text in UTF-8: write the key's bytes as hex, with keys=hex") from None
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(query),
+            errors="strict",
+            max_num_fields=_MOST_PARAMETERS,
+        )
+    except ValueError:
+        raise QueryError(
+            f"the part of the address behind '?' can't be read: expected at most {_MOST_PARAMETERS} times name=value in UTF-8"
+        ) from None
+    parameters = dict(pairs)
+    if len(parameters) < len(pairs):
+        raise QueryError("a parameter is given twice: give each once")
+    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
+    return Request(path=path, parameters=parameters, wants_arrow="application/vnd.apache.arrow.stream" in kinds)
+
+
+def key_question(request: Request, store: StoreFacts, key: str, partition: int, count: int) -> RowsQuestion:
+    """``partition``: the key's by the partitioner; the request may name another."""
+    asked = whole_number(request, "partition", partition, most=count - 1)
+    return RowsQuestion(partitions=frozenset({asked}), key=key_bytes(request, store, key))
+
+
+def range_question(request: Request, store: StoreFacts, count: int) -> RowsQuestion:
+    """One row more than wanted is asked for: it says whether, and where, there is more."""
+    low, high = (
+        key_bytes(request, store, request.parameters[name]) if name in request.parameters else None for name in ("from", "to")
+    )
+    limit = whole_number(request, "limit", DEFAULT_ROWS, least=1, most=MOST_ROWS)
+    if "partition" in request.parameters:
+        partitions = frozenset({whole_number(request, "partition", 0, most=count - 1)})
+    else:
+        partitions = frozenset(range(count))
+    return RowsQuestion(partitions=partitions, low=low, high=high, limit=limit + 1)
+
+
+def rows_question(request: Request) -> RowsQuestion:
+    """What another instance asks: ``to_parameters``, read back."""
+    allow_only(request, ("partitions", "key", "low", "high", "limit", "max_lag"))
+    try:
+        partitions = frozenset(map(int, request.parameters["partitions"].split(",")))
+    except (KeyError, ValueError):
+        raise QueryError("partitions are whole numbers with commas between them, such as partitions=0,2") from None
+    hexed = (request.parameters.get(name) for name in ("key", "low", "high"))
+    key, low, high = (None if text is None else _from_hex(text) for text in hexed)
+    limit = whole_number(request, "limit", 1, least=1, most=MOST_ROWS + 1)
+    return RowsQuestion(partitions=partitions, key=key, low=low, high=high, limit=limit)
+
+
+def to_parameters(question: RowsQuestion, max_lag: int | None) -> dict[str, str]:
+    """A question as one instance asks another."""
+    parameters = {"partitions": ",".join(map(str, sorted(question.partitions))), "limit": str(question.limit)}
+    bounds = {"key": question.key, "low": question.low, "high": question.high}
+    parameters |= {name: data.hex() for name, data in bounds.items() if data is not None}
+    return parameters if max_lag is None else {**parameters, "max_lag": str(max_lag)}
+
+
+def allow_only(request: Request, names: Collection[str]) -> None:
+    unknown = sorted(set(request.parameters) - set(names))
+    if unknown:
+        raise QueryError(f"there is no parameter {unknown[0]!r} here; those there are: {', '.join(names) or 'none'}")
+
+
+def whole_number(request: Request, name: str, default: int, *, least: int = 0, most: int = (1 << 63) - 1) -> int:
+    text = request.parameters.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        bounds = f"from {least} on" if most == (1 << 63) - 1 else f"from {least} to {most}"
+        raise QueryError(f"{name} is {text[:40]!r}, expected a whole number {bounds}")
+    return int(text)
+
+
+def key_bytes(request: Request, store: StoreFacts, text: str) -> bytes:
+    """A key as the store has it. QueryError if the text is none of its keys."""
+    form = request.parameters.get("keys", "text")
+    if form == "hex":
+        return _from_hex(text)
+    if form != "text":
+        raise QueryError(f"keys is {form[:40]!r}, expected text or hex")
+    return store.key_bytes(_read_key(store, text))
+
+
+def _read_key(store: StoreFacts, text: str) -> Any:
+    kind = store.key_serde.name
+    try:
+        if kind == "string":
+            return text
+        if kind in ("long", "integer"):
+            return int(text)
+        if kind == "double":
+            return float(text)
+        if kind == "bytes":
+            return bytes.fromhex(text)
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise QueryError(
+            f"{text[:80]!r} is no key of {store.name}, whose keys are {kind}; give one, or its bytes as hex with keys=hex"
+        ) from None
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise QueryError(f"{text[:80]!r} is not hex: expected two of 0-9 and a-f for each byte") from None

@@ -1,0 +1,92 @@
+"""The HTTP server of an instance: uvicorn on a thread of its own, from before the group is joined until the threads have ended.
+
+Decides that the address is taken at once, so that one in use is said before anything starts and a port that the system chose
+(0) can be told to the others. Requests are not logged: keys may be nobody's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import uvicorn
+
+from tidemill.errors import EnvironmentProblem
+from tidemill.query.http_app import ReadsApp
+from tidemill.query.http_forward import HttpInstances
+from tidemill.query.routing import Router, StoreDirectory
+
+_READERS = 4
+_FORWARDERS = 16
+_CLOSE_LIMIT_S = 3.0
+
+
+def listen(address: str) -> socket.socket:
+    """A listening socket for ``host:port``. EnvironmentProblem if the address can't be had."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, int(port)), family=family, backlog=128)
+    except (OSError, OverflowError) as error:
+        raise EnvironmentProblem(
+            f"can't listen on {address} for reads (tidemill.http.listen): {error}; choose an address of this machine that is free"
+        ) from None
+
+
+def address_of(listening: socket.socket) -> str:
+    """host:port as ``application.server`` has it."""
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class HttpServer:
+    """Answers from ``start`` to ``close``."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        directory: StoreDirectory,
+        *,
+        application_id: str,
+        token: str,
+        max_staleness: int,
+        timeout_s: float,
+    ) -> None:
+        self._listening = listening
+        self._here = ThreadPoolExecutor(_READERS, thread_name_prefix="tidemill-reads")
+        self._there = ThreadPoolExecutor(_FORWARDERS, thread_name_prefix="tidemill-forwards")
+        router = Router(
+            directory=directory, remote=HttpInstances(token), here=self._here, there=self._there, timeout_s=timeout_s
+        )
+        self.app = ReadsApp(router=router, application_id=application_id, token=token, max_staleness=max_staleness)
+        config = uvicorn.Config(
+            self.app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="tidemill-http", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Requests under way have a moment to end."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_LIMIT_S)
+        self._listening.close()
+        for executor in (self._here, self._there):
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._listening]))

@@ -1,0 +1,165 @@
+"""The copies of stores that this instance has, read in the driver while workers write them.
+
+Decides which copy may be read. A running active always; one whose last batch was lost goes on being read at what was
+committed, as long as its files hold at least what they held while it ran (a wiped store that is being filled again does not);
+a standby, or an active that is being restored, only for those who take stale answers. What is read is always some committed
+batch: workers write stores after their Kafka transaction, in one LMDB transaction of which a reader sees all or nothing.
+
+Who has which task is handed in at each question; the files' snapshots are ``state``'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidemill.errors import InvalidStateStoreError, StateError
+from tidemill.ids import TaskId
+from tidemill.membership.member_state import Role
+from tidemill.query.store_facts import StoreFacts
+from tidemill.state.lmdb import TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCopy:
+    """A task that this instance holds. ``epoch``: of one assignment; ``positions``: its stores', as the worker last said."""
+
+    task: TaskId
+    role: Role
+    directory: Path
+    is_running: bool = False
+    epoch: str = ""
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+
+class CopyReader:
+    """One store of one copy, open. All errors are InvalidStateStoreError: the copy was wiped, closed or given up meanwhile.
+
+    ``least_position``: what the files must hold to be believed."""
+
+    def __init__(self, state: TaskState, store: StoreFacts, copy: LocalCopy, least_position: int) -> None:
+        self._state, self._store, self._least_position = state, store, least_position
+        self.task, self.role, self.is_running = copy.task, copy.role, copy.is_running
+
+    @property
+    def partition(self) -> int:
+        return self.task.partition
+
+    def position(self) -> int:
+        """The changelog offset up to which the store has everything (the next to read)."""
+        try:
+            found = self._state.positions().changelog.get(self._store.name, 0)
+        except StateError as error:
+            raise self._gone(str(error)) from error
+        if found < self._least_position:
+            raise self._gone(f"its files were wiped and are being restored (offset {found} of {self._least_position})")
+        return found
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            found = self._state.get_many(self._store.name, [key])[0]
+        except StateError as error:
+            raise self._gone(str(error)) from error
+        self.position()  # afterwards: what was read is only as good as what the files stood for
+        return found
+
+    def scan(self, low: bytes | None, high: bytes | None, chunk: int = 1000) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``low <= key <= high``, in the order of the keys' bytes; each chunk is a snapshot of its own."""
+        try:
+            yield from self._state.scan(self._store.name, low, None if high is None else high + b"\0", chunk=chunk)
+        except StateError as error:
+            raise self._gone(str(error)) from error
+        self.position()
+
+    def entries(self) -> int:
+        try:
+            return self._state.entries(self._store.name)
+        except StateError as error:
+            raise self._gone(str(error)) from error
+
+    def _gone(self, why: str) -> InvalidStateStoreError:
+        return InvalidStateStoreError(
+            f"{self._store.name} of task {self.task} can't be read now: {why}", store=self._store.name
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCopies:
+    """The copies of a store by partition, and why others that are here can't be read."""
+
+    readers: Mapping[int, CopyReader]
+    refused: Mapping[int, str]
+
+
+class LocalCopies:
+    """``held`` tells which tasks this instance has, each time anew; may be used from any thread."""
+
+    def __init__(self, held: Callable[[], Sequence[LocalCopy]]) -> None:
+        self._held = held
+        self._lock = threading.Lock()
+        self._states: dict[Path, TaskState] = {}
+        self._ran_at: dict[TaskId, tuple[str, Mapping[str, int]]] = {}
+        self._is_closed = False
+
+    def look(self) -> None:
+        """Notes what runs, and closes what is not held any more; to be called when tasks have changed."""
+        with self._lock:
+            self._note(self._held())
+
+    def open(self, store: StoreFacts, *, stale: bool, partitions: Collection[int] | None = None) -> OpenCopies:
+        """The store's copies, of these partitions only if given; ``stale``: those behind, too."""
+        readers: dict[int, CopyReader] = {}
+        refused: dict[int, str] = {}
+        with self._lock:
+            held = self._held()
+            self._note(held)
+            for copy in held:
+                number = copy.task.partition
+                if copy.task.subtopology != store.subtopology or (partitions is not None and number not in partitions):
+                    continue
+                least = self._least_position(copy, store.name)
+                if copy.role is Role.STANDBY and not stale:
+                    continue
+                if least is None and not stale:
+                    refused[number] = f"task {copy.task} is being restored here"
+                    continue
+                try:
+                    readers[number] = CopyReader(self._state(copy.directory / store.folder), store, copy, least or 0)
+                except StateError as error:
+                    refused[number] = f"task {copy.task} can't be opened yet: {error}"
+        return OpenCopies(readers=readers, refused=refused)
+
+    def close(self) -> None:
+        """Closes every file; nothing can be opened after it."""
+        with self._lock:
+            self._is_closed = True
+            self._close(list(self._states))
+
+    def _state(self, folder: Path) -> TaskState:
+        if self._is_closed:
+            raise StateError(f"{folder} is closed: the instance has ended")
+        if folder not in self._states:
+            self._states[folder] = TaskState.open_to_read(folder)
+        return self._states[folder]
+
+    def _least_position(self, copy: LocalCopy, store: str) -> int | None:
+        """None: this copy has never run since it was assigned."""
+        epoch, positions = self._ran_at.get(copy.task, ("", {}))
+        return positions.get(store, 0) if copy.role is Role.ACTIVE and epoch == copy.epoch != "" else None
+
+    def _note(self, held: Sequence[LocalCopy]) -> None:
+        for copy in held:
+            if copy.role is Role.STANDBY:
+                self._ran_at.pop(copy.task, None)  # others write it meanwhile, and a promotion keeps the epoch
+            elif copy.is_running:
+                self._ran_at[copy.task] = (copy.epoch, copy.positions)
+        kept = {copy.task for copy in held}
+        self._ran_at = {task: at for task, at in self._ran_at.items() if task in kept}
+        directories = {copy.directory for copy in held}
+        self._close([folder for folder in self._states if directories.isdisjoint((folder, *folder.parents))])
+
+    def _close(self, folders: Sequence[Path]) -> None:
+        for folder in folders:
+            self._states.pop(folder).close(clean=False)

@@ -1,0 +1,184 @@
+"""Where the rows of a question come from: this instance, the owners, else standbys; again until all partitions have answered.
+
+Each round asks, for the partitions that are still missing: the copies here, the active hosts (side by side), then standbys, here
+and elsewhere, that are at most ``max_lag`` offsets behind. After it there is a pause, since in a rebalance owners change, until
+the question's time is over. A request that came from another instance is answered from the copies here only, so none is
+handed on twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from tidemill.errors import InvalidStateStoreError, RetriableError
+from tidemill.membership.wire import HostInfo
+from tidemill.query.metadata import KeyQueryMetadata
+from tidemill.query.rows import Rows, RowsQuestion
+from tidemill.query.store_facts import StoreFacts
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 0.4
+_ATTEMPT_S = 2.0
+"""For one request to one host: one that is frozen must leave time for its standbys."""
+
+T = TypeVar("T")
+
+
+class StoreDirectory(Protocol):
+    """What the HTTP side needs of an instance (``StoreQueries``). Calls may block for as long as a broker's answer takes."""
+
+    @property
+    def stores(self) -> Mapping[str, StoreFacts]:
+        """By name."""
+
+    @property
+    def own_host(self) -> HostInfo | None:
+        """Under which address others know this instance."""
+
+    def partition_count(self, store: StoreFacts) -> int: ...
+
+    def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata: ...
+
+    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows: ...
+
+
+class RemoteInstances(Protocol):
+    """Asks other instances; every way in which one can be away is a RetriableError."""
+
+    def read(
+        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+    ) -> Rows: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """``here`` and ``there`` run blocking reads: two, so that hosts that don't answer never hold up what is here."""
+
+    directory: StoreDirectory
+    remote: RemoteInstances
+    here: Executor
+    there: Executor
+    timeout_s: float
+
+    async def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int) -> Rows:
+        """The rows of all partitions of the question. InvalidStateStoreError, with what each host said, if time ran out."""
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        parts: list[Rows] = []
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            problems: list[str] = []
+            await self._round(store, question, max_lag, parts, problems, deadline)
+            missing = question.partitions - _covered(parts)
+            if not missing:
+                return Rows.merged(parts, question.limit)
+            left_s = deadline - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                raise self._unanswered(store, sorted(missing), problems)
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def read_here(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
+        """What the copies here cover of the question."""
+        return await self.call(lambda: self.directory.read(store, question, max_lag=max_lag))
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Something of the directory's that may block."""
+        return await asyncio.get_running_loop().run_in_executor(self.here, function)
+
+    async def _round(
+        self,
+        store: StoreFacts,
+        question: RowsQuestion,
+        max_lag: int,
+        parts: list[Rows],
+        problems: list[str],
+        deadline: float,
+    ) -> None:
+        """One attempt at what ``parts`` lacks; adds to it, and to ``problems`` what each host said that had no answer."""
+
+        def lacking() -> frozenset[int]:
+            return question.partitions - _covered(parts)
+
+        if lacking():
+            parts.append(await self.read_here(store, replace(question, partitions=lacking()), max_lag=None))
+        owners = {partition: self.directory.owners(store, partition) for partition in lacking()}
+        actives = {partition: [found.active_host] for partition, found in owners.items() if found.active_host is not None}
+        parts += await self._ask(store, question, actives, None, problems, deadline)
+        if lacking():
+            parts.append(await self.read_here(store, replace(question, partitions=lacking()), max_lag=max_lag))
+        standbys = {partition: list(owners[partition].standby_hosts) for partition in lacking()}
+        parts += await self._ask(store, question, standbys, max_lag, problems, deadline)
+
+    async def _ask(
+        self,
+        store: StoreFacts,
+        question: RowsQuestion,
+        hosts: Mapping[int, Iterable[HostInfo]],
+        max_lag: int | None,
+        problems: list[str],
+        deadline: float,
+    ) -> list[Rows]:
+        """What other hosts cover, all asked at once; of two answers for a partition the one that is less behind counts."""
+        partitions_of: dict[HostInfo, set[int]] = {}
+        for partition, candidates in hosts.items():
+            for host in candidates:
+                if host != self.directory.own_host:
+                    partitions_of.setdefault(host, set()).add(partition)
+        loop = asyncio.get_running_loop()
+        limit_s = max(0.05, min(_ATTEMPT_S, deadline - loop.time()))
+
+        async def ask(host: HostInfo, partitions: set[int]) -> Rows | None:
+            asked = replace(question, partitions=frozenset(partitions))
+            request = loop.run_in_executor(
+                self.there,
+                lambda: self.remote.read(host, store, asked, max_lag=max_lag, timeout_s=limit_s),
+            )
+            try:
+                found = await asyncio.wait_for(request, limit_s + 0.5)
+            except (RetriableError, asyncio.TimeoutError) as error:
+                problems.append(f"{host}: {str(error) or f'no answer in {limit_s:.1f} s'}")
+                return None
+            unanswered = sorted(partitions - found.covered.keys())
+            if unanswered:
+                problems.append(f"{host}: has no copy to answer from of {_listed(unanswered)}")
+            return found
+
+        answers = await asyncio.gather(*(ask(host, partitions) for host, partitions in sorted(partitions_of.items())))
+        return _without_doubles([answer for answer in answers if answer is not None], frozenset(hosts))
+
+    def _unanswered(self, store: StoreFacts, missing: list[int], problems: list[str]) -> InvalidStateStoreError:
+        said = "; ".join(dict.fromkeys(problems)) or "no instance with an application.server is to have it"
+        return InvalidStateStoreError(
+            f"{store.name}: no copy of {_listed(missing)} could be read in {self.timeout_s:g} s ({said}); ask again",
+            store=store.name,
+        )
+
+
+def _covered(parts: Iterable[Rows]) -> frozenset[int]:
+    return frozenset(partition for part in parts for partition in part.covered)
+
+
+def _without_doubles(answers: list[Rows], wanted: frozenset[int]) -> list[Rows]:
+    """Each partition from one answer only, and none that wasn't asked for."""
+    best: dict[int, tuple[int, int]] = {}
+    for number, answer in enumerate(answers):
+        for partition, lag in answer.covered.items():
+            if partition in wanted and (partition not in best or lag < best[partition][0]):
+                best[partition] = (lag, number)
+    chosen = {partition: number for partition, (_, number) in best.items()}
+    return [
+        Rows(
+            rows=tuple(row for row in answer.rows if chosen.get(row.partition) == number),
+            covered={partition: lag for partition, lag in answer.covered.items() if chosen.get(partition) == number},
+        )
+        for number, answer in enumerate(answers)
+    ]
+
+
+def _listed(partitions: Iterable[int]) -> str:
+    found = list(partitions)
+    return f"partition{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}"

@@ -1,0 +1,62 @@
+"""What a reader must know of a store: where its tasks' state lies, and how its entries become keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tidemill.errors import QueryError, SerdeError, UnknownStoreError
+from tidemill.state.formats import TIMESTAMP_SIZE
+from tidemill.topology.nodes import Serde
+
+
+class ValueAndTimestamp(NamedTuple):
+    """A value and the timestamp of the record that made it, in ms."""
+
+    value: Any
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFacts:
+    """A store. ``folder``: where its files lie below a task's directory; ``source_topics``: what its sub-topology reads."""
+
+    name: str
+    subtopology: int
+    key_serde: Serde
+    value_serde: Serde
+    timestamped: bool
+    changelog: str | None
+    source_topics: tuple[str, ...]
+    is_repartitioned: bool
+    """All it reads are repartition topics, which Tidemill writes itself: its keys are where the partitioner says."""
+    folder: str = ""
+
+    def key_bytes(self, key: Any) -> bytes:
+        """QueryError if the key is null or not of the serde's type."""
+        try:
+            data = self.key_serde.serialize(key)
+        except SerdeError as error:
+            raise QueryError(f"{self.name}: this can't be one of its keys: {error}") from None
+        if data is None:
+            raise QueryError(f"{self.name}: null is no key: give a key of {self.key_serde.name}")
+        return data
+
+    def key(self, data: bytes) -> Any:
+        return self.key_serde.deserialize(data)
+
+    def value(self, stored: bytes) -> Any:
+        return self.value_serde.deserialize(stored[TIMESTAMP_SIZE:] if self.timestamped else stored)
+
+    def timestamp_ms(self, stored: bytes) -> int | None:
+        """None for a store that keeps no timestamps."""
+        return int.from_bytes(stored[:TIMESTAMP_SIZE], "big", signed=True) if self.timestamped else None
+
+
+def known_store(stores: Mapping[str, StoreFacts], name: str) -> StoreFacts:
+    """UnknownStoreError if the topology has none of this name."""
+    found = stores.get(name)
+    if found is None:
+        raise UnknownStoreError(name, stores)
+    return found

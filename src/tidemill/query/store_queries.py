@@ -1,0 +1,159 @@
+"""Everything that can be asked about an instance's state: the one object behind KafkaStreams' methods and the HTTP server.
+
+Decides which questions need the broker (how many partitions a store has, where changelogs end) and remembers the answers as
+long as they hold. Copies, maps of hosts and the broker's answers are handed in as functions, so it knows no stream thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError
+from tidemill.ids import TopicPartition
+from tidemill.membership.member_state import Role
+from tidemill.membership.wire import HostInfo
+from tidemill.query.local_copies import CopyReader, LocalCopies
+from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, who_has_it
+from tidemill.query.partitioning import partition_of_key
+from tidemill.query.rows import Rows, RowsQuestion, first_rows
+from tidemill.query.store_facts import StoreFacts, known_store
+from tidemill.query.view import ReadOnlyStore, Surroundings
+
+_ENDS_HOLD_S = 0.5
+
+Partitioner = Callable[[bytes, int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagInfo:
+    """How far a copy of a store is: positions in its changelog (next offsets)."""
+
+    current_offset_position: int
+    end_offset_position: int
+
+    @property
+    def offset_lag(self) -> int:
+        """Offsets behind, markers and compacted records included."""
+        return max(0, self.end_offset_position - self.current_offset_position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """What is asked of the brokers: partitions of topics (None: no such topic) and ends of changelogs."""
+
+    partitions: Callable[[Collection[str]], Mapping[str, int | None]]
+    end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
+
+
+class StoreQueries:
+    """May be used from any thread. ``hosts`` gives the newest map; ``require_started`` raises if the instance doesn't run."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, StoreFacts],
+        copies: LocalCopies,
+        *,
+        hosts: Callable[[], HostMap],
+        own_host: HostInfo | None,
+        broker: Broker,
+        require_started: Callable[[], object],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stores = dict(sorted(stores.items()))
+        self.copies, self.own_host = copies, own_host
+        self._hosts, self._broker, self._require_started, self._now_s = hosts, broker, require_started, now_s
+        self._partition_counts: dict[int, int] = {}
+        self._ends: dict[TopicPartition, tuple[float, int]] = {}
+
+    # --- what users ask through KafkaStreams -------------------------------------------------------------------------
+
+    def view(self, name: str, *, stale: bool, partition: int | None) -> ReadOnlyStore:
+        store = known_store(self.stores, name)
+        self._require_started()
+        if partition is not None and not 0 <= partition < self.partition_count(store):
+            raise QueryError(f"{name} has the partitions 0 to {self.partition_count(store) - 1}: there is no {partition}")
+        around = Surroundings(
+            copies=self.copies, partition_of=self.partition_of, owners=self._owners_said, require_started=self._require_started
+        )
+        return ReadOnlyStore(store=store, around=around, stale=stale, partition=partition)
+
+    def metadata_for_key(self, name: str, key: Any, partitioner: Partitioner | None) -> KeyQueryMetadata:
+        store = known_store(self.stores, name)
+        self._require_started()
+        place = partitioner or partition_of_key
+        return self.owners(store, place(store.key_bytes(key), self.partition_count(store)))
+
+    def clients(self) -> tuple[StreamsMetadata, ...]:
+        self._require_started()
+        return self._hosts().clients(self.stores.values())
+
+    def lags(self) -> dict[str, dict[int, LagInfo]]:
+        """Of every logged store's copies here, by partition. An active that runs is at its end by definition, as in Kafka."""
+        self._require_started()
+        logged = {name: store for name, store in self.stores.items() if store.changelog is not None}
+        open_now = {name: self.copies.open(store, stale=True).readers for name, store in logged.items()}
+        wanted = [TopicPartition(str(logged[name].changelog), p) for name, readers in open_now.items() for p in readers]
+        ends = self._broker.end_offsets(wanted) if wanted else {}
+        found: dict[str, dict[int, LagInfo]] = {}
+        for name, readers in open_now.items():
+            for partition, reader in sorted(readers.items()):
+                end = ends[TopicPartition(str(logged[name].changelog), partition)]
+                at = end if reader.is_running and reader.role is Role.ACTIVE else reader.position()
+                found.setdefault(name, {})[partition] = LagInfo(current_offset_position=at, end_offset_position=end)
+        return found
+
+    # --- what the HTTP server asks ---------------------------------------------------------------------------------------
+
+    def partition_count(self, store: StoreFacts) -> int:
+        """RetriableError while the topics that the store is made from are not all there yet."""
+        known = self._partition_counts.get(store.subtopology)
+        if known is None:
+            counts = self._broker.partitions(store.source_topics)
+            missing = sorted(topic for topic in store.source_topics if counts.get(topic) is None)
+            if missing:
+                raise InvalidStateStoreError(f"{store.name}: its input {missing[0]} is not there yet", store=store.name)
+            known = self._partition_counts[store.subtopology] = max(counts[topic] or 0 for topic in store.source_topics)
+        return known
+
+    def partition_of(self, store: StoreFacts, key: bytes) -> int:
+        return partition_of_key(key, self.partition_count(store))
+
+    def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata:
+        return self._hosts().owners(store, partition)
+
+    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
+        """What the copies here answer: actives only, or with ``max_lag`` also those at most so many offsets behind.
+
+        Partitions that can't be read here now are missing from the answer.
+        """
+        self._require_started()
+        readers = self.copies.open(store, stale=max_lag is not None, partitions=question.partitions).readers
+        parts: list[Rows] = []
+        for partition, reader in sorted(readers.items()):
+            try:
+                is_active = max_lag is None or (reader.is_running and reader.role is Role.ACTIVE)
+                lag = 0 if is_active else self._lag(store, reader)
+                if max_lag is None or lag <= max_lag:
+                    parts.append(first_rows(reader, replace(question, partitions=frozenset({partition})), lag))
+            except RetriableError:
+                continue
+        return Rows.merged(parts, question.limit)
+
+    def _lag(self, store: StoreFacts, reader: CopyReader) -> int:
+        """RetriableError if the broker doesn't say. Without a changelog there is nothing to be behind of."""
+        if store.changelog is None:
+            return 0
+        tp, now = TopicPartition(store.changelog, reader.partition), self._now_s()
+        asked_at, end = self._ends.get(tp, (now - 2 * _ENDS_HOLD_S, 0))
+        if now - asked_at > _ENDS_HOLD_S:
+            end = self._broker.end_offsets([tp])[tp]
+            self._ends[tp] = (now, end)
+        return max(0, end - reader.position())
+
+    def _owners_said(self, store: StoreFacts, partition: int) -> tuple[str, tuple[str, ...]]:
+        owners = self.owners(store, partition)
+        hosts = ([owners.active_host] if owners.active_host else []) + list(owners.standby_hosts)
+        return who_has_it(owners, self.own_host), tuple(str(host) for host in hosts if host != self.own_host)

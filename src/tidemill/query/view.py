@@ -1,0 +1,106 @@
+"""``streams.store(name)``: a store as this instance has it, read-only, through its serdes.
+
+Decides what an answer needs: for a key the copy of its partition, for ranges every partition that this instance is the active
+of. A view holds nothing: each call asks anew what is here, so it may be kept over rebalances and used from any thread.
+Entries come in the order of their keys' bytes, as in Kafka (negative numbers stand behind positive ones).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemill.errors import InvalidStateStoreError, QueryError
+from tidemill.query.local_copies import CopyReader, LocalCopies
+from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a view asks about its store. ``partition_of``: of a key; ``owners``: the end of a sentence that says who has a
+    partition, and their addresses; ``require_started``: raises if the instance doesn't run."""
+
+    copies: LocalCopies
+    partition_of: Callable[[StoreFacts, bytes], int]
+    owners: Callable[[StoreFacts, int], tuple[str, tuple[str, ...]]]
+    require_started: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOnlyStore:
+    """A key-value store. Every call may raise InvalidStateStoreError: what it needs is being restored or is elsewhere."""
+
+    store: StoreFacts
+    around: Surroundings
+    stale: bool = False
+    partition: int | None = None
+    with_timestamps: bool = False
+
+    @property
+    def timestamped(self) -> ReadOnlyStore:
+        """The same store, with ``ValueAndTimestamp`` as values. QueryError if it keeps no timestamps."""
+        if not self.store.timestamped:
+            raise QueryError(f"{self.store.name} keeps no timestamps: read its values without")
+        return replace(self, with_timestamps=True)
+
+    def get(self, key: Any) -> Any:
+        """The value of ``key``, None if there is none.
+
+        QueryError for a key of another type. A key that is not found is an InvalidStateStoreError, which says who has it, if
+        its partition isn't here.
+        """
+        data = self.store.key_bytes(key)
+        self.around.require_started()
+        partition = self.partition if self.partition is not None else self.around.partition_of(self.store, data)
+        # Records that a foreign client wrote may stand in any partition: all that are here are looked through.
+        is_elsewhere_too = self.partition is None and not self.store.is_repartitioned
+        found = self.around.copies.open(self.store, stale=self.stale, partitions=None if is_elsewhere_too else [partition])
+        for number in sorted(found.readers, key=lambda number: (number != partition, number)):
+            stored = found.readers[number].get(data)
+            if stored is not None:
+                return self._value(stored)
+        if partition not in found.readers:
+            raise self._not_here(partition, f"key {key!r}", found.refused.get(partition))
+        return None
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Every (key, value) of the partitions that are here."""
+        return self.range()
+
+    def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
+        """The entries from ``low`` to ``high``, both included; None: no bound."""
+        first, last = (None if bound is None else self.store.key_bytes(bound) for bound in (low, high))
+        scans = [reader.scan(first, last) for reader in self._readers()]
+        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans))
+
+    @property
+    def approximate_num_entries(self) -> int:
+        """How many keys the partitions that are here have."""
+        return sum(reader.entries() for reader in self._readers())
+
+    def _readers(self) -> list[CopyReader]:
+        self.around.require_started()
+        wanted = None if self.partition is None else [self.partition]
+        found = self.around.copies.open(self.store, stale=self.stale, partitions=wanted)
+        if found.refused:
+            partition, why = min(found.refused.items())
+            raise self._not_here(partition, "a whole range", why)
+        if self.partition is not None and not found.readers:
+            raise self._not_here(self.partition, "a whole range", None)
+        return [reader for _, reader in sorted(found.readers.items())]
+
+    def _not_here(self, partition: int, what: str, why: str | None) -> InvalidStateStoreError:
+        sentence, hosts = self.around.owners(self.store, partition)
+        return InvalidStateStoreError(
+            f"{self.store.name}: {what} needs partition {partition}, and {why or 'it is not here'}; {sentence}. "
+            "Ask again in a moment, or ask there",
+            store=self.store.name,
+            hosts=hosts,
+        )
+
+    def _value(self, stored: bytes) -> Any:
+        value = self.store.value(stored)
+        timestamp_ms = self.store.timestamp_ms(stored) if self.with_timestamps else None
+        return value if timestamp_ms is None else ValueAndTimestamp(value, timestamp_ms)
