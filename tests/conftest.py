@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.kafka.broker import EmbeddedBroker
 from tidemill.kafka.java import find_java
-from tidemill.spark.session import open_session
+from tidemill.spark.session import start_jvm
 
 _numbers = count(1)
 
@@ -48,8 +48,7 @@ def unique_name() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The run's session, with room for three stream threads. A process can have one at a time: take no other."""
-    handle = open_session(
-        java=find_java(os.environ).path, application_id="tests", threads=3, settings={}, heap="768m", start_limit_s=240
-    )
+    jvm = start_jvm(java=find_java(os.environ).path, application_id="tests", threads=3, settings={}, heap="768m")
+    handle = jvm.session(start_limit_s=240)
     yield handle.session
     handle.close()

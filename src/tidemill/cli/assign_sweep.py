@@ -59,14 +59,14 @@ def _rows(
     import pyarrow.parquet
 
     from tidemill.kafka.java import find_java
-    from tidemill.spark.session import open_session
+    from tidemill.spark.session import start_jvm
     from tidemill.spark.sweep import sweep as sweep_job
 
     # A session has one slot to spare beyond its stream threads.
-    handle = open_session(
+    handle = start_jvm(
         java=find_java(os.environ).path, application_id="tidemill-sweep", threads=max(threads - 1, 1), heap=heap,
         settings={"spark.master": f"local[{threads}]"},
-    )  # fmt: skip
+    ).session()  # fmt: skip
     try:
         table = sweep_job(handle.session, base, chosen).toArrow().sort_by("variant")
     finally:

@@ -104,18 +104,18 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
     from tidemill.kafka.java import find_java
     from tidemill.runtime.application import JVM_HEAP
     from tidemill.spark.plan import compile_topology
-    from tidemill.spark.session import open_session
+    from tidemill.spark.session import start_jvm
 
     def serde(setting: object) -> Any:
         return serde_by_name(setting) if isinstance(setting, str) else setting
 
-    spark = open_session(
+    spark = start_jvm(
         java=find_java(os.environ).path,
         application_id=config.application_id,
         threads=config.num_stream_threads,
         settings={**_SPARK, **{f"spark.{name}": value for name, value in config.spark.items()}},
         heap=config.spark.get("driver.memory", JVM_HEAP),
-    )
+    ).session()
     try:
         compiled = compile_topology(
             spark.session,

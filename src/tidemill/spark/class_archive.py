@@ -20,7 +20,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.errors import EnvironmentProblem
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan import compile_topology
-from tidemill.spark.session import open_session
+from tidemill.spark.session import start_jvm
 from tidemill.spark.source_step import marker_rows
 from tidemill.task.batch import BatchReport, Marker, Outcome, report_to_json
 from tidemill.topology.nodes import Topology
@@ -54,14 +54,14 @@ def make_archive(java: Path, cache: Path) -> Path:
     archive = archive_path(java, cache)
     archive.parent.mkdir(parents=True, exist_ok=True)
     draft = archive.with_suffix(f".{os.getpid()}")
-    spark = open_session(
+    spark = start_jvm(
         java=java,
         application_id="tidemill-prepare",
         threads=1,
         settings={},
         heap=_HEAP,
         jvm_options=[f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds=off"],
-    )
+    ).session()
     try:
         compiled = compile_topology(spark.session, _sample(), "tidemill-prepare")
         engine = BatchEngine(spark.session, compiled, "prepare", _no_records, [_no_work], limit_s=_BATCH_LIMIT_S)

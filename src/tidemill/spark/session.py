@@ -100,7 +100,45 @@ class SparkHandle:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def open_session(
+@dataclass(slots=True)
+class StartingJvm:
+    """A JVM on its way to a session: it takes seconds, in which its owner can do other things."""
+
+    application_id: str
+    process: subprocess.Popen[bytes]
+    scratch: str
+    conf: Mapping[str, str]
+
+    def session(self, start_limit_s: float = 60.0) -> SparkHandle:
+        """Waits for the JVM and makes the session; if that fails the JVM is ended.
+
+        Raises:
+            EnvironmentProblem: the JVM ended, or did not come up within ``start_limit_s``.
+        """
+        try:
+            address = _gateway_address(self.process, Path(self.scratch) / "gateway", start_limit_s)
+            with _gateway_environment(*address):
+                gateway = launch_gateway()
+                builder = SparkSession.builder.appName(self.application_id)
+                for name, value in self.conf.items():
+                    builder = builder.config(name, value)
+                SparkContext._ensure_initialized(gateway=gateway)
+                with _own_interrupt():
+                    session = builder.getOrCreate()
+        except BaseException:
+            self.end()
+            raise
+        session.sparkContext.pythonExec = sys.executable
+        session.sparkContext.setLogLevel(self.conf["spark.log.level"])
+        return SparkHandle(session=session, jvm=self.process, scratch=self.scratch)
+
+    def end(self) -> None:
+        """For a JVM that is not wanted any more; nothing happens where it has ended already."""
+        _end_jvm(self.process, 2.0)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def start_jvm(
     *,
     java: Path,
     application_id: str,
@@ -108,9 +146,8 @@ def open_session(
     settings: Mapping[str, str],
     heap: str,
     jvm_options: Sequence[str] = (),
-    start_limit_s: float = 60.0,
-) -> SparkHandle:
-    """Starts a JVM on ``java`` and a session in it with one slot per stream thread and one to spare.
+) -> StartingJvm:
+    """Starts a JVM on ``java`` for a session with one slot per stream thread and one to spare; returns at once.
 
     ``settings`` are the user's ``spark.*`` settings; one that contradicts REQUIRED is a ConfigError.
     """
@@ -118,23 +155,8 @@ def open_session(
     scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
     conf = {"spark.local.dir": scratch, **_DEFAULTS, **REQUIRED, **settings}
     conf.setdefault("spark.master", f"local[{threads + 1}]")
-    jvm = _start_jvm(java, [f"-Xmx{heap}", *jvm_options], scratch, conf)
-    try:
-        with _gateway_environment(*_gateway_address(jvm, Path(scratch) / "gateway", start_limit_s)):
-            gateway = launch_gateway()
-            builder = SparkSession.builder.appName(application_id)
-            for name, value in conf.items():
-                builder = builder.config(name, value)
-            SparkContext._ensure_initialized(gateway=gateway)
-            with _own_interrupt():
-                session = builder.getOrCreate()
-    except BaseException:
-        _end_jvm(jvm, 2.0)
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-    session.sparkContext.pythonExec = sys.executable
-    session.sparkContext.setLogLevel(conf["spark.log.level"])
-    return SparkHandle(session=session, jvm=jvm, scratch=scratch)
+    process = _jvm_process(java, [f"-Xmx{heap}", *jvm_options], scratch, conf)
+    return StartingJvm(application_id=application_id, process=process, scratch=scratch, conf=conf)
 
 
 def adopt_session(session: SparkSession, threads: int) -> SparkHandle:
@@ -160,7 +182,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise ConfigError(f"{name} is {value!r}, but exactly-once needs {needed!r}: remove the setting")
 
 
-def _start_jvm(java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str]) -> subprocess.Popen[bytes]:
     home = os.path.dirname(pyspark.__file__)
     command = [
         str(java),
