@@ -8,6 +8,7 @@ import pytest
 from groups import after, application_states, client, group, process, shown, tasks
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from recorded import examples
 
 from tidemill.assignment.balanced import BalancedTaskAssignor
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
@@ -269,7 +270,7 @@ def test_standbys_stay_where_state_is_and_are_evened_out_with_few_moves():
     assert max(copies) - min(copies) <= 1
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 @given(state=application_states(tagged=True))
 def test_no_state_makes_it_violate_anything(state):
     answer = BALANCED.assign(state)
@@ -282,7 +283,7 @@ def test_no_state_makes_it_violate_anything(state):
     assert explained == held
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(state=application_states(tagged=True), order=st.randoms(use_true_random=False))
 def test_the_order_in_which_clients_and_tasks_are_listed_changes_nothing(state, order):
     clients, listed = list(state.clients), list(state.tasks)
@@ -302,7 +303,7 @@ def least_moves(state):
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(state=application_states(plausible=True))
 def test_no_balanced_assignment_is_nearer_than_the_target(state):
     assume(len(state.clients) ** len(state.tasks) <= 3_000)
@@ -336,7 +337,7 @@ def application_from(draw):
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(history=histories())
 def test_after_whatever_happens_it_settles_balanced_within_the_bound_and_then_stays(history):
     state, threads, events = history

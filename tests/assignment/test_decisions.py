@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from groups import after, application_states, client, group, process
 from hypothesis import given, settings
-from recorded import VECTORS
+from recorded import VECTORS, examples
 
 import tidemill.assignment.high_availability as high_availability
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
@@ -128,7 +128,7 @@ def test_an_assignment_that_nobody_questions_builds_no_decision(monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["4.3", "2.7"])
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(state=application_states(tagged=True))
 def test_every_copy_of_every_task_is_explained_once(version, state):
     assignment = HighAvailabilityTaskAssignor(compatibility=version).assign(state)

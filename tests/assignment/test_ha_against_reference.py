@@ -7,6 +7,7 @@ import pytest
 from groups import application_states
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded import examples
 
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.java_queue import JavaPriorityQueue
@@ -23,19 +24,19 @@ def agree(state, version):
 
 
 @pytest.mark.parametrize("version", ["4.3", "2.7"])
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=examples(120), deadline=None, derandomize=True)
 @given(state=application_states())
 def test_any_state_is_answered_as_by_the_plain_algorithm(version, state):
     agree(state, version)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=examples(120), deadline=None, derandomize=True)
 @given(state=application_states(tagged=True))
 def test_any_state_with_tags_is_answered_as_by_the_plain_algorithm(state):
     agree(state, "4.3")
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(state=application_states(tagged=True), order=st.randoms(use_true_random=False))
 def test_the_order_in_which_clients_and_tasks_are_listed_changes_nothing(state, order):
     clients, tasks = list(state.clients), list(state.tasks)
@@ -52,7 +53,7 @@ def test_the_order_in_which_clients_and_tasks_are_listed_changes_nothing(state, 
     assert assignor.assign(shuffled) == assignor.assign(state)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(
     loads=st.lists(st.integers(0, 5), min_size=1, max_size=20),
     changes=st.lists(st.tuples(st.integers(0, 19), st.integers(0, 5)), max_size=5),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from groups import application_states, client, group, process, tasks
 from hypothesis import given, settings
+from recorded import examples
 
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.invariants import guarantee_violations, unbalanced, violations
@@ -90,7 +91,7 @@ def test_balance_is_counted_by_threads():
 
 
 @pytest.mark.parametrize("version", ["4.3", "2.7"])
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(state=application_states(tagged=True))
 def test_the_high_availability_assignor_violates_nothing_in_any_state(version, state):
     assignment = HighAvailabilityTaskAssignor(compatibility=version).assign(state)

@@ -4,6 +4,7 @@ from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded import examples
 
 from tidemill.assignment.rack_graph import FlowGraph
 
@@ -36,7 +37,7 @@ def cost_of(graph):
     return sum(flow * cost for flow, cost in zip(flows, costs, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(layered_edges())
 def test_the_flow_is_the_greatest_and_of_the_greatest_the_cheapest(case):
     sink, edges = case

@@ -24,7 +24,7 @@ ASSIGNORS = {"ha": HighAvailabilityTaskAssignor(), "sticky": StickyTaskAssignor(
 @pytest.mark.parametrize("assignor", ["ha", "sticky"])
 def test_answers_are_kafkas(assignor):
     wrong = []
-    for line in recorded("rack_aware", every=6):
+    for line in recorded("rack_aware", every=18):
         if line["assignor"] == assignor:
             state = application_state(line)
             answer = expected(ASSIGNORS[assignor].assign(state), state.stateful_tasks)
@@ -35,7 +35,7 @@ def test_answers_are_kafkas(assignor):
 
 def test_sticky_answers_with_sorted_inputs_are_kafkas():
     wrong = []
-    for line in recorded("rack_aware", every=6):
+    for line in recorded("rack_aware", every=18):
         if "expected_sorted_containers" in line:
             state = application_state(line)
             answer = expected(StickyTaskAssignor(iteration=sorted_iteration).assign(state), state.stateful_tasks)

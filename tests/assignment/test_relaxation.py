@@ -4,6 +4,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded import examples
 
 from tidemill.assignment.relaxation import Relaxation
 
@@ -32,7 +33,7 @@ def graph_of(count, edges):
     return [[(node, cost, next(numbers)) for node, cost in sorted(heads.items())] for heads in by_tail]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(2, 40).flatmap(
         lambda count: st.tuples(

@@ -24,14 +24,14 @@ def differing(lines, assignor, key="expected"):
     ("name", "assignor"), [("sticky_assignor", StickyTaskAssignor), ("fallback_prior", FallbackPriorTaskAssignor)]
 )
 def test_answers_in_hash_order_and_in_sorted_order_are_kafkas(name, assignor):
-    lines = recorded(name, every=5)
+    lines = recorded(name, every=15)
     assert differing(lines, assignor()) == []
     assert differing(lines, assignor(iteration=sorted_iteration), "expected_sorted_containers") == []
 
 
 def test_answers_with_the_task_hash_of_2_7_are_those_of_2_7():
     answers = {line["id"]: line["expected"] for line in recorded("kafka272_sticky_assignor")}
-    lines = [line for line in recorded("sticky_assignor", every=5) if line["id"] in answers]
+    lines = [line for line in recorded("sticky_assignor", every=15) if line["id"] in answers]
     joined = [line | {"expected": answers[line["id"]]} for line in lines]
     assert differing(joined, StickyTaskAssignor(task_hash=task_hash_2_7)) == []
     assert differing(joined, StickyTaskAssignor()) != []
@@ -39,7 +39,7 @@ def test_answers_with_the_task_hash_of_2_7_are_those_of_2_7():
 
 def test_answers_of_the_kip_924_form_are_kafkas():
     wrong = []
-    for line in recorded("public_sticky", every=5):
+    for line in recorded("public_sticky", every=15):
         preserves_active = line["must_preserve_active_task_assignment"]
         assignment = PublicStickyTaskAssignor(preserves_active=preserves_active).assign(application_state(line))
         got = {

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,12 @@ TOPOLOGIES = {
 }
 
 
+EVERY = 1 if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else 3
+
+
 @pytest.mark.parametrize("topology", sorted({line["topology"] for line in LINES}))
 def test_every_round_is_answered_as_kafkas_leader_does(topology):
-    lines = [line for line in LINES if line["topology"] == topology]
+    lines = [line for line in LINES if line["topology"] == topology][::EVERY]
     assert lines
     for line in lines:
         for number, (round_, (answer, topics)) in enumerate(

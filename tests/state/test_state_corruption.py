@@ -137,14 +137,15 @@ def test_garbage_in_any_page_is_noticed_or_in_a_free_one_harmless(data: Path, ga
         except CorruptStateError:
             os._exit(3)
 
-    for number in range(2, len(sound) // PAGE, 3):
+    step = 3 if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else 9
+    for number in range(2, len(sound) // PAGE, step):
         wipe_files(data.parent)
         data.write_bytes(sound)
         _overwrite(data, number * PAGE, garbage(number))
         status = in_a_fork(act)
         assert status in (0, 3), f"garbage in page {number} ended the process with {status}"
         noticed += status == 3
-    assert noticed > 20
+    assert noticed > 60 // step
 
 
 def test_a_store_of_another_format_is_refused_with_both_versions(data: Path) -> None:
