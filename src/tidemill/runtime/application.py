@@ -20,7 +20,7 @@ from tidemill.config import StreamsConfig
 from tidemill.config_values import DeserializationHandler, OffsetReset, ProcessingGuarantee
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_by_name
-from tidemill.errors import ConfigError, StopError, TidemillError
+from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
@@ -31,9 +31,13 @@ from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import topology_facts
+from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
+from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
+from tidemill.query.view import ReadOnlyStore
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.purge import RepartitionPurge
+from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark import class_archive
@@ -115,6 +119,7 @@ class KafkaStreams:
         self._starters: dict[str, threading.Thread] = {}
         self._closers: list[tuple[str, Callable[[], object]]] = []
         self._error: TidemillError | None = None
+        self._reads: InstanceReads | None = None
 
     # --- what users see --------------------------------------------------------------------------------------------
 
@@ -134,6 +139,38 @@ class KafkaStreams:
     @property
     def process_id(self) -> ProcessId:
         return self._process_id
+
+    @property
+    def application_server(self) -> str:
+        """Where others ask this instance: the setting, else the address that it listens on; empty if they can't."""
+        return self.config.application_server if self._reads is None else self._reads.application_server
+
+    def store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlyStore:
+        """A read-only view of a store, over the tasks that this instance is the active of.
+
+        ``allow_stale``: standbys and copies that are being restored, too. ``partition``: this one only.
+        UnknownStoreError, StreamsNotStartedError; reading may raise InvalidStateStoreError (being restored, or elsewhere).
+        """
+        return self._asked().view(name, stale=allow_stale, partition=partition)
+
+    def query_metadata_for_key(self, store: str, key: Any, partitioner: Partitioner | None = None) -> KeyQueryMetadata:
+        """Who has ``key``: active host, standby hosts, partition (by murmur2, or ``partitioner(key's bytes, partitions)``)."""
+        return self._asked().metadata_for_key(store, key, partitioner)
+
+    def metadata_for_all_streams_clients(self) -> tuple[StreamsMetadata, ...]:
+        """What each instance with an ``application.server`` is to have, as of the last assignment."""
+        return self._asked().clients()
+
+    def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
+        """How far each copy of a logged store here is behind its changelog: by store, then by partition."""
+        return self._asked().lags()
+
+    def _asked(self) -> StoreQueries:
+        if self._state in (State.NOT_RUNNING, State.ERROR):
+            raise StopError(f"this instance is {self._state.value}: its state can't be read through it any more")
+        if self._reads is None or self._reads.queries is None:
+            raise StreamsNotStartedError(f"this instance is {self._state.value}: start it, then its state can be read")
+        return self._reads.queries
 
     def set_state_listener(self, listener: StateListener) -> None:
         """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block."""
@@ -207,6 +244,8 @@ class KafkaStreams:
         self._check_topics(admin)
         server = ControlServer(lock.fileno())
         self._closers.append(("control channel", server.close))
+        self._reads = InstanceReads(config, directory, self._asked)
+        self._closers.append(("reads", self._reads.close))
         spark = self._open_spark()
         self._closers.append(("Spark", spark.close))
         names = [self._thread_name(number) for number in range(1, config.num_stream_threads + 1)]
@@ -223,6 +262,7 @@ class KafkaStreams:
         facts = topology_facts(self.topology, config.application_id, topic_defaults=config.topic)
         producer = data_client_settings(config, ClientRole.PRODUCER)
         task_facts = self._task_facts()
+        self._reads.start(store_facts(compiled, config.application_id), admin, self._threads)
         for number, name in enumerate(names, start=1):
             leader = Leader(config, admin, self._process_id, facts, group_client_settings(config), producer)
             self._threads.append(self._make_thread(number, name, admin, leader, directory, server, spark, compiled, task_facts))
@@ -272,6 +312,8 @@ class KafkaStreams:
             return engine
 
         def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:
+            assert self._reads is not None
+            self._reads.has_member(name, protocol)
             return GroupMember(
                 GroupMemberConfig(
                     client_settings=group_client_settings(config),
@@ -295,7 +337,7 @@ class KafkaStreams:
             leader=leader,
             identity=MemberConfig(
                 process_id=self._process_id,
-                endpoint=config.application_server or None,
+                endpoint=self.application_server or None,
                 client_tags=dict(config.client_tags),
             ),
             directory=directory,
@@ -383,6 +425,8 @@ class KafkaStreams:
 
     def _thread_changed(self) -> None:
         """Any thread: settles the instance's state by those of its threads."""
+        if self._reads is not None:
+            self._reads.look()
         with self._changed:
             failed = next((thread for thread in self._threads if thread.error is not None), None)
             if failed is not None and self._state in (State.RUNNING, State.REBALANCING):

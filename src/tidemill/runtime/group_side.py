@@ -82,6 +82,11 @@ class GroupSide:
             )
         return said
 
+    @property
+    def state(self) -> machine.MemberState:
+        """The machine's state as it is now; it never changes itself, so any thread may read it."""
+        return self._state
+
     def owned_now(self) -> tuple[TopicPartition, ...]:
         """What a join at this moment would claim."""
         with self._lock:

@@ -1,0 +1,145 @@
+"""Reads of an instance's state: its stream threads as ``tidemill.query`` sees them, and the HTTP server.
+
+Decides which held tasks count as copies: those of the group member's state that are not lost, an active only once its thread has
+it. Which of them may be read, and everything else, is ``query``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tidemill.config import StreamsConfig
+from tidemill.kafka.admin import Admin
+from tidemill.kafka.group_protocol import GroupProtocol
+from tidemill.membership.member_state import Hold, Role
+from tidemill.membership.wire import PartitionsByHost, host_of
+from tidemill.query.http_server import HttpServer, address_of, listen
+from tidemill.query.local_copies import LocalCopies, LocalCopy
+from tidemill.query.metadata import HostMap
+from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_queries import Broker, StoreQueries
+from tidemill.runtime.group_side import GroupSide
+from tidemill.runtime.stream_thread import StreamThread
+from tidemill.runtime.task_store import VOLATILE_FOLDER
+from tidemill.spark.plan import CompiledTopology
+from tidemill.state.directory import StateDirectory
+from tidemill.task.lifecycle import Phase
+from tidemill.topology.graph import Subtopology, subtopologies
+
+log = logging.getLogger("tidemill.reads")
+
+_BROKER_LIMIT_S = 5.0
+
+
+def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, StoreFacts]:
+    """Every store of the topology, with the serdes that the compiler found."""
+    parts: dict[int, Subtopology] = {part.id: part for part in subtopologies(compiled.topology, application_id)}
+    specs = {name: spec for step in compiled.steps for name, spec in step.stores.items()}
+    return {
+        name: StoreFacts(
+            name=name,
+            subtopology=spec.subtopology,
+            key_serde=spec.key_serde,
+            value_serde=spec.value_serde,
+            timestamped=spec.timestamped,
+            changelog=spec.changelog or spec.source_topic,
+            source_topics=parts[spec.subtopology].source_topics,
+            is_repartitioned=set(parts[spec.subtopology].source_topics)
+            <= set(parts[spec.subtopology].repartition_source_topics),
+            folder="" if spec.persistent else VOLATILE_FOLDER,
+        )
+        for name, spec in specs.items()
+    }
+
+
+class InstanceReads:
+    """Reads of one instance, from before its group is joined until its threads have ended. ``queries`` is there once started.
+
+    ``require_started`` raises if the instance doesn't run. EnvironmentProblem if it can't listen where it shall.
+    """
+
+    def __init__(self, config: StreamsConfig, directory: StateDirectory, require_started: Callable[[], object]) -> None:
+        self._config, self._directory, self._require_started = config, directory, require_started
+        self._listening = listen(config.http_listen) if config.http_listen else None
+        own = address_of(self._listening) if self._listening else ""
+        self.application_server = config.application_server or own
+        self.queries: StoreQueries | None = None
+        self._server: HttpServer | None = None
+        self._sides: dict[str, GroupSide] = {}
+        self._threads: list[StreamThread] = []
+        self._told: tuple[PartitionsByHost, PartitionsByHost] | None = None
+        self._map = HostMap()
+
+    def start(self, stores: Mapping[str, StoreFacts], admin: Admin, threads: list[StreamThread]) -> None:
+        """``threads`` may grow afterwards."""
+        self._threads = threads
+        self.queries = StoreQueries(
+            stores,
+            LocalCopies(self._held),
+            hosts=self._hosts,
+            own_host=host_of(self.application_server) if self.application_server else None,
+            broker=Broker(
+                partitions=lambda topics: admin.partitions(topics, timeout_s=_BROKER_LIMIT_S),
+                end_offsets=lambda partitions: admin.end_offsets(partitions, timeout_s=_BROKER_LIMIT_S),
+            ),
+            require_started=self._require_started,
+        )
+        if self._listening is not None:
+            config = self._config
+            self._server = HttpServer(
+                self._listening,
+                self.queries,
+                application_id=config.application_id,
+                token=config.http_token,
+                max_staleness=config.http_max_staleness,
+                timeout_s=config.http_timeout_ms / 1e3,
+            )
+            self._server.start()
+            log.info("event=http-listens address=%s server=%s", address_of(self._listening), self.application_server)
+
+    def has_member(self, thread: str, side: GroupProtocol) -> None:
+        """The group's side of the thread of this name."""
+        assert isinstance(side, GroupSide)
+        self._sides[thread] = side
+
+    def look(self) -> None:
+        """The threads' tasks have changed."""
+        if self.queries is not None:
+            self.queries.copies.look()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        elif self._listening is not None:
+            self._listening.close()
+        if self.queries is not None:
+            self.queries.copies.close()
+
+    def _held(self) -> Sequence[LocalCopy]:
+        """The copies of this moment."""
+        return [copy for thread in list(self._threads) for copy in self._held_by(thread, self._sides[thread.name])]
+
+    def _held_by(self, thread: StreamThread, side: GroupSide) -> Iterator[LocalCopy]:
+        tasks = thread.tasks
+        for name, had in side.state.held.items():
+            task = tasks.get(name)
+            if had.hold is Hold.LOST or (had.role is Role.ACTIVE and task is None):
+                continue
+            yield LocalCopy(
+                task=name,
+                role=had.role,
+                directory=self._directory.task_path(name),
+                is_running=task is not None and task.phase is Phase.RUNNING,
+                epoch="" if task is None else task.epoch,
+                positions={} if task is None else dict(task.stores or {}),
+            )
+
+    def _hosts(self) -> HostMap:
+        """As the newest assignment tells; the same object until there is a newer one."""
+        states = [side.state for side in self._sides.values()]
+        newest = max(states, key=lambda state: state.generation)
+        told = (newest.partitions_by_host, newest.standby_partitions_by_host)
+        if self._told is None or told[0] is not self._told[0] or told[1] is not self._told[1]:
+            self._map, self._told = HostMap(active=told[0], standby=told[1]), told
+        return self._map
