@@ -26,6 +26,7 @@ def _config(settings: dict[str, object]) -> StreamsConfig:
 def _data(settings: dict[str, object], role: ClientRole = ClientRole.ADMIN) -> dict[str, Any]:
     made = data_client_settings(_config(settings), role)
     assert made.pop("bootstrap.servers") == "a:9092,b:9092"
+    assert made.pop("log_level") == 3
     return made
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.errors import StateDirectoryInUseError
+from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
 from tidemill.ids import TopicPartition
 from tidemill.spark.control import ControlServer
 from tidemill.state.lock import StateDirectoryLock
@@ -158,3 +158,12 @@ def test_while_the_driver_lives_a_second_instance_is_refused_at_once(tmp_path: P
         assert time.monotonic() - began < 60
     finally:
         driver.kill()
+
+
+def test_a_temporary_folder_with_a_name_too_long_for_a_socket_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    with pytest.raises(EnvironmentProblem, match="set TMPDIR to a folder with a shorter name"):
+        ControlServer()
+    assert list(folder.iterdir()) == []

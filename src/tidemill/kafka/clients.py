@@ -135,9 +135,13 @@ _OWN = {
 }
 
 
+_ERRORS_ONLY = 3  # syslog's numbers
+
+
 def data_client_settings(config: StreamsConfig, role: ClientRole) -> ClientValues:
     """The settings of a librdkafka client: where the brokers are, ``kafka.*``, and those of the role, which win."""
-    settings: ClientValues = {"bootstrap.servers": config.bootstrap_servers}
+    # What librdkafka retries by itself it says on standard error as a warning: only its errors are news.
+    settings: ClientValues = {"bootstrap.servers": config.bootstrap_servers, "log_level": _ERRORS_ONLY}
     if config.client_id:
         settings["client.id"] = config.client_id
     if config.client_rack and role is ClientRole.CONSUMER:

@@ -23,7 +23,7 @@ from multiprocessing.connection import Client, Connection, answer_challenge, del
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, Protocol
 
-from tidemill.errors import BatchLostError
+from tidemill.errors import BatchLostError, EnvironmentProblem
 from tidemill.ids import TopicPartition
 from tidemill.task.batch import (
     BatchRequest,
@@ -62,7 +62,14 @@ class ControlServer:
         self._lock_fileno = lock_fileno
         self._desks: dict[str, ControlDesk] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(self.address)
+        try:
+            self._listener.bind(self.address)
+        except OSError as problem:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise EnvironmentProblem(
+                f"can't open the control channel {self.address} ({problem}): a socket's path has about 100 characters at most; "
+                "set TMPDIR to a folder with a shorter name that can be written"
+            ) from problem
         self._listener.listen(_BACKLOG)
         self._lock = threading.Lock()
         self._is_open = True
