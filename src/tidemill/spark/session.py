@@ -1,6 +1,6 @@
 """The Spark session of an application: starting the JVM, the settings that the data path rests on, and refusing others.
 
-Decides which settings are required (spark-notes in ``docs/spark.md`` say why) and leaves to the user all the rest. The JVM
+Decides which settings are required (``docs/spark.md`` says why) and leaves to the user all the rest. The JVM
 ends when its standard input closes, so that no JVM outlives its driver, however that one dies.
 """
 
