@@ -39,13 +39,14 @@ class Idle:
     instance: InstanceProcess
     admin: AdminClient
     reader: Consumer
-    producer: Producer
+    servers: dict[str, str]
     began: float
     first_workers: set[int]
 
     def passes_on(self, text: str, partition: int) -> bool:
-        self.producer.produce(f"{IDLE}-input", text.encode(), partition=partition)
-        assert self.producer.flush(60) == 0
+        producer = Producer(self.servers)  # a new one: an older one would not know a new partition yet
+        producer.produce(f"{IDLE}-input", text.encode(), partition=partition)
+        assert producer.flush(60) == 0
         self.reader.assign([TopicPartition(f"{IDLE}-output", 0, 0)])
         seen: list[bytes] = []
 
@@ -73,7 +74,7 @@ def idle(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> It
     instance.start()
     try:
         instance.wait_running()
-        found = Idle(instance, AdminClient(servers), reader, Producer(servers), time.monotonic(), set())
+        found = Idle(instance, AdminClient(servers), reader, servers, time.monotonic(), set())
         assert found.passes_on("first", 0)
         found.first_workers = python_workers(instance)
         yield found
