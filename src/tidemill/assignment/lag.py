@@ -72,11 +72,12 @@ class Lags:
         self.end = _ends(clients, tasks, end_offset_sums)
         self._reported: list[list[tuple[int, int]]] = [[] for _ in tasks]
         number = {task: position for position, task in enumerate(tasks)}
+        ends, reported_of = self.end, self._reported
         for position, lags in enumerate(self._by_client):
             for task, lag in lags.items():
                 at = number.get(task)
-                if at is not None and lag != self.end[at]:
-                    self._reported[at].append((lag, position))
+                if at is not None and lag != ends[at]:
+                    reported_of[at].append((lag, position))
         self._end_is_caught_up = [is_caught_up(end, acceptable_recovery_lag) for end in self.end]
         self._least = [
             min(reported)[0] if len(reported) == len(clients) else min(min(reported)[0], end) if reported else end

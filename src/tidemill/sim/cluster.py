@@ -247,9 +247,7 @@ class Cluster:
     def _record(self, cause: str, leader: str, answer: GroupAssignment) -> None:
         assert answer.state is not None
         assert answer.assignment is not None
-        before = {
-            task: client.process_id for client in answer.state.clients for task in sorted(client.previous_active)
-        }
+        before = {task: client.process_id for client in answer.state.clients for task in client.previous_active}
         after = {task: p for p, held in answer.assignment.clients.items() for task in held.active}
         given = {task for told in answer.members.values() for task in told.info.active_tasks}
         self.rounds.append(
@@ -272,8 +270,7 @@ class Cluster:
                 errors=tuple(line.text for line in answer.log if line.level is LogLevel.ERROR),
                 moves=tuple(
                     Move(task=task, before=before.get(task), after=after[task])
-                    for task in sorted(after)
-                    if before.get(task) != after[task]
+                    for task in sorted(task for task, process_id in after.items() if before.get(task) != process_id)
                 ),
             )
         )

@@ -193,16 +193,17 @@ class Group:
         now_ms = self._agenda.now_ms
         if now_ms < self.offsets_unavailable_until_ms:
             return None
-        ends = {
-            partition: self._logs[task].end_at(now_ms)
-            for task, partitions in prepared.plan.changelogs.items()
-            for partition in partitions
-        }
         sources = set(prepared.source_changelog_partitions())
+        ends: dict[TopicPartition, int] = {}
+        committed: dict[TopicPartition, int] = {}
+        for task, partitions in prepared.plan.changelogs.items():
+            end = self._logs[task].end_at(now_ms)
+            for partition in partitions:
+                (committed if partition in sources else ends)[partition] = end
         racks = self._metadata.partition_racks
         return FetchedOffsets(
-            end_offsets={partition: end for partition, end in ends.items() if partition not in sources},
-            committed_offsets={partition: end for partition, end in ends.items() if partition in sources},
+            end_offsets=ends,
+            committed_offsets=committed,
             partition_racks={
                 partition: racks[TopicPartition(source_topic(task.subtopology), task.partition)]
                 for task, partitions in prepared.plan.changelogs.items()
