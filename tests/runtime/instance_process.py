@@ -63,6 +63,8 @@ class InstanceProcess:
                 "session.timeout.ms": 3_000,
                 "heartbeat.interval.ms": 500,
                 "repartition.purge.interval.ms": 1_000,
+                "tidemill.test.short.intervals": True,
+                "probing.rebalance.interval.ms": 3_000,
                 **(settings or {}),
             },
         }

@@ -13,7 +13,8 @@ from tidemill.config import StreamsConfig
 from tidemill.errors import BatchLostError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group_metadata import Membership
-from tidemill.membership.member_state import MemberConfig
+from tidemill.membership.member_state import AssignTasks, MemberConfig, RevokeTasks
+from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.state.directory import StateDirectory
@@ -62,7 +63,7 @@ def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
         admin=unused,
         leader=unused,
         identity=MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001")),
-        directory=StateDirectory(tmp_path, "app"),
+        local=LocalState(StateDirectory(tmp_path, "app"), unused, logged=(), reporter="thread"),
         make_member=lambda protocol: member,
         make_engine=unused,
         fence=lambda: None,
@@ -70,14 +71,15 @@ def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
     )
     engine.thread = thread
     thread._engine = engine  # type: ignore[assignment]
-    thread._tasks = {task: running(task) for task in (KEPT, GIVEN)}
+    thread._held.take_up(AssignTasks(active=dict.fromkeys((KEPT, GIVEN), ())))
+    thread._held.active = {task: running(task) for task in (KEPT, GIVEN)}
     return thread
 
 
 def test_a_batch_without_the_tasks_that_reads_nothing_is_the_acknowledgement(tmp_path: Path) -> None:
     engine = Engine(Outcome.COMMITTED)
     thread = thread_with(engine, tmp_path)
-    thread._release({GIVEN})
+    thread._release({GIVEN}, "revoked")
     [request] = engine.asked
     assert [run.task for run in request.tasks] == [KEPT]
     assert (request.inputs, request.changelogs) == ({}, {})
@@ -89,6 +91,15 @@ def test_a_batch_without_the_tasks_that_reads_nothing_is_the_acknowledgement(tmp
 def test_without_the_acknowledgement_the_workers_are_killed(tmp_path: Path, outcome: Outcome | None) -> None:
     engine = Engine(outcome)
     thread = thread_with(engine, tmp_path)
-    thread._release({GIVEN})
+    thread._release({GIVEN}, "revoked")
     assert engine.was_killed
     assert set(thread.tasks) == {KEPT}
+
+
+def test_a_task_that_becomes_a_standby_keeps_its_stores_open_and_asks_for_no_acknowledgement(tmp_path: Path) -> None:
+    engine = Engine(None)
+    thread = thread_with(engine, tmp_path)
+    thread._act([RevokeTasks(tasks=frozenset({GIVEN}), becomes_standby=frozenset({GIVEN}))])
+    assert engine.asked == []
+    assert (set(thread.tasks), set(thread.standbys)) == ({KEPT}, {GIVEN})
+    assert thread.standbys[GIVEN].epoch == "e", "the owner's epoch stays, so the worker closes nothing"

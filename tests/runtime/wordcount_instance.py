@@ -46,6 +46,7 @@ def look(streams: KafkaStreams) -> dict[str, object]:
         "state": streams.state.value,
         "workers": [thread.engine.worker_pids if thread.engine else {} for thread in streams.threads],
         "tasks": sorted(str(task) for thread in streams.threads for task in thread.tasks),
+        "standbys": {str(t): held.lag for thread in streams.threads for t, held in thread.standbys.items()},
         "batches": sum(thread.metrics.batches for thread in streams.threads),
         "records_in": sum(thread.metrics.records_in for thread in streams.threads),
         "restored": sum(thread.metrics.records_restored for thread in streams.threads),

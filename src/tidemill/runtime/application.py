@@ -35,6 +35,7 @@ from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
 from tidemill.runtime.leading import Leader
+from tidemill.runtime.local_state import LocalState, StateCleaner
 from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
@@ -263,12 +264,17 @@ class KafkaStreams:
         producer = data_client_settings(config, ClientRole.PRODUCER)
         task_facts = self._task_facts()
         self._reads.start(store_facts(compiled, config.application_id), admin, self._threads)
+        logged = [subtopology for subtopology, topics in task_facts.changelogs.items() if topics]
+        local = LocalState(directory, lock, logged=logged, reporter=names[0])
         for number, name in enumerate(names, start=1):
             leader = Leader(config, admin, self._process_id, facts, group_client_settings(config), producer)
-            self._threads.append(self._make_thread(number, name, admin, leader, directory, server, spark, compiled, task_facts))
+            self._threads.append(self._make_thread(number, name, admin, leader, local, server, spark, compiled, task_facts))
         purge = RepartitionPurge(admin, self._threads, task_facts.internal_topics, config.repartition_purge_interval_ms / 1e3)
         purge.start()
         self._closers.append(("purge", purge.close))
+        cleaner = StateCleaner(local, config.state_cleanup_delay_ms)
+        cleaner.start()
+        self._closers.append(("cleaner", cleaner.close))
 
     def _open_spark(self) -> SparkHandle:
         if self._given_session is not None:
@@ -294,7 +300,7 @@ class KafkaStreams:
         name: str,
         admin: Admin,
         leader: Leader,
-        directory: StateDirectory,
+        local: LocalState,
         server: ControlServer,
         spark: SparkHandle,
         compiled: CompiledTopology,
@@ -340,7 +346,7 @@ class KafkaStreams:
                 endpoint=self.application_server or None,
                 client_tags=dict(config.client_tags),
             ),
-            directory=directory,
+            local=local,
             make_member=make_member,
             make_engine=make_engine,
             fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,

@@ -21,8 +21,8 @@ from tidemill.runtime.leading import Leader
 
 
 class GroupSide:
-    """Implements ``GroupProtocol``. ``stateful_tasks`` gives, at a join, the held tasks with state (-> sum of their positions)
-    and which of them are restored."""
+    """Implements ``GroupProtocol``. ``offset_sums`` gives, at a join, the sums of the positions of the stateful tasks that
+    this member answers for, and which of its tasks run."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class GroupSide:
         topics: Sequence[str],
         member: machine.MemberConfig,
         leader: Leader,
-        stateful_tasks: Callable[[], tuple[Mapping[TaskId, int], frozenset[TaskId]]],
+        offset_sums: Callable[[], tuple[Mapping[TaskId, int], frozenset[TaskId]]],
     ) -> None:
         self._name, self._topics, self._leader = name, tuple(topics), leader
-        self._stateful_tasks = stateful_tasks
+        self._offset_sums = offset_sums
         self._lock = threading.Lock()
         self._state = machine.new_member(member)
         self._said: OwnSubscription | None = None
@@ -52,6 +52,12 @@ class GroupSide:
         with self._lock:
             state = self._state
         return now.is_member and may_commit(state, tasks, began_incarnation=began_incarnation, incarnation=now.incarnation)
+
+    @property
+    def is_joining(self) -> bool:
+        """A join has begun whose assignment has not been taken yet."""
+        with self._lock:
+            return self._state.is_joining
 
     # --- GroupProtocol: on the member's threads ----------------------------------------------------------------------
 
@@ -74,11 +80,11 @@ class GroupSide:
         return self._leader.assign(f"{self._name}-consumer", partition_counts, members)
 
     def _next_subscription(self) -> OwnSubscription:
-        sums, restored = self._stateful_tasks()
+        sums, running = self._offset_sums()
         now = self.membership()
         with self._lock:
             self._state, said = next_subscription(
-                self._state, generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=restored
+                self._state, generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=running
             )
         return said
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.assignment.choice import choose_assignor
-from tidemill.assignment.model import LONG_MAX, AssignmentConfig
+from tidemill.assignment.model import AssignmentConfig
 from tidemill.config import StreamsConfig
 from tidemill.errors import RetriableError
 from tidemill.ids import ProcessId
@@ -58,11 +58,11 @@ class Leader:
             assignor=chosen.assignor,
             assignor_needs_lags=chosen.needs_lags,
             settings=AssignmentConfig(
-                # Until warm-ups run on instances every task moves at once and restores where it is.
-                acceptable_recovery_lag=LONG_MAX,
-                num_standby_replicas=0,
+                acceptable_recovery_lag=config.acceptable_recovery_lag,
+                num_standby_replicas=config.num_standby_replicas,
                 max_warmup_replicas=config.max_warmup_replicas,
                 probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+                rack_aware_assignment_tags=config.rack_aware_assignment_tags,
             ),
         )
 

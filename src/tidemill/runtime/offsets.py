@@ -1,7 +1,8 @@
 """Where tasks start: committed offsets, policies for those that have none or whose offset is gone, ends of changelogs.
 
 Decides by ``auto.offset.reset`` (or the source's own setting) and never for repartition topics, whose loss would be a loss of
-records. Fetching is the member's (committed, require-stable) and the admin client's.
+records. Standbys may begin anywhere in their changelogs; only a source topic that serves as one is followed no further than
+the group has committed. Fetching is the member's (committed, require-stable) and the admin client's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.task.lifecycle import ActiveTask, Bounds
+from tidemill.task.standby import StandbyBounds, StandbyTask
 
 log = logging.getLogger("tidemill.offsets")
 
@@ -64,6 +66,27 @@ class StartOffsets:
             )
             for name, task in tasks.items()
         }
+
+    def standby_bounds(self, standbys: Mapping[TaskId, StandbyTask]) -> dict[TaskId, StandbyBounds]:
+        """Raises RetriableError when the brokers do not tell."""
+        changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
+        begins, ends = self._admin.beginning_offsets(changelogs), self._admin.end_offsets(changelogs)
+        limits = self.standby_limits(standbys)
+        return {
+            name: StandbyBounds(
+                begins={tp: begins[tp] for tp in standby.changelogs.values()},
+                ends={tp: ends[tp] for tp in standby.changelogs.values()},
+                limits={tp: limits[tp] for tp in standby.changelogs.values() if tp in limits},
+            )
+            for name, standby in standbys.items()
+        }
+
+    def standby_limits(self, standbys: Mapping[TaskId, StandbyTask]) -> dict[TopicPartition, int]:
+        """How far the source topics among the changelogs may be followed now. RetriableError as above."""
+        changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
+        sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
+        found = self._member.committed(sources, require_stable=False) if sources else {}
+        return {tp: found[tp].offset if tp in found else 0 for tp in sources}
 
     def reset(self, partitions: Sequence[TopicPartition]) -> None:
         """Commits where the policy says that reading goes on, so that every later start agrees; nothing where the committed

@@ -1,7 +1,8 @@
 """A stream thread: one group member, one static plan, one loop.
 
-Acts on what the pure machines decide: ``task.lifecycle`` what a batch reads, the group's events what is owned. The loop is the
-only place where tasks change; the membership thread only posts events, so a batch is never interrupted by a rebalance.
+Acts on what the pure machines decide: ``task.lifecycle`` and ``task.standby`` what a batch reads, the group's events what is
+owned. The loop is the only place where tasks change; the membership thread only posts events, so a batch is never interrupted
+by a rebalance.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from uuid import uuid4
 
 from tidemill.config import StreamsConfig
 from tidemill.config_values import ProcessingGuarantee
@@ -24,21 +24,25 @@ from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.membership import member_state as machine
 from tidemill.runtime.group_side import GroupSide
+from tidemill.runtime.held_tasks import HeldTasks, text
 from tidemill.runtime.leading import Leader
+from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import StartOffsets, TaskFacts
 from tidemill.runtime.thread_metrics import ThreadMetrics
 from tidemill.spark.engine import BatchEngine
-from tidemill.state.directory import StateDirectory
-from tidemill.task import lifecycle
+from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.pacing import next_cap
+from tidemill.task.standby import StandbyTask
 
 log = logging.getLogger("tidemill.thread")
 
 _IDLE_WAIT_MS = 100
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
+_STANDBY_LOOK_S = 1.0
+"""How often standbys ask the brokers for what a batch does not tell them: never often enough to hold processing up."""
 
 
 class StreamThread(threading.Thread):
@@ -55,7 +59,7 @@ class StreamThread(threading.Thread):
         admin: Admin,
         leader: Leader,
         identity: machine.MemberConfig,
-        directory: StateDirectory,
+        local: LocalState,
         make_member: Callable[[group_protocol.GroupProtocol], GroupMember],
         make_engine: Callable[[StreamThread], BatchEngine],
         fence: Callable[[], None],
@@ -63,14 +67,14 @@ class StreamThread(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
-        self._config, self._facts, self._directory = config, facts, directory
+        self._config, self._facts, self._local = config, facts, local
         self._make_engine, self._fence, self._on_change = make_engine, fence, on_change
-        self._group = GroupSide(name, facts.topics, identity, leader, self._stateful_tasks)
+        self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
         self._start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, fence)
         self._engine: BatchEngine | None = None
-        self._tasks: dict[TaskId, ActiveTask] = {}
+        self._held = HeldTasks(name, facts, local)
         self._request: BatchRequest | None = None
         self._batch_id = 0
         self._max_records = config.batch_max_records
@@ -81,7 +85,7 @@ class StreamThread(threading.Thread):
         self._is_assigned = False
         self._is_ended = False
         self._fatal: StopError | None = None
-        self._restoring_from: dict[TaskId, Mapping[str, int]] = {}
+        self._standbys_looked_at, self._standbys_failed = 0.0, False
         self.error: TidemillError | None = None
         self.metrics = ThreadMetrics()
 
@@ -89,19 +93,25 @@ class StreamThread(threading.Thread):
 
     @property
     def tasks(self) -> Mapping[TaskId, ActiveTask]:
-        return dict(self._tasks)
+        """The active ones."""
+        return dict(self._held.active)
+
+    @property
+    def standbys(self) -> Mapping[TaskId, StandbyTask]:
+        """Copies that follow their changelogs, warm-ups included."""
+        return dict(self._held.standby)
 
     @property
     def is_running(self) -> bool:
-        """Assigned, and every task past restoring."""
-        return self._is_assigned and all(task.phase is Phase.RUNNING for task in self._tasks.values())
+        """Assigned, and every active task past restoring."""
+        return self._is_assigned and all(task.phase is Phase.RUNNING for task in self._held.active.values())
 
     @property
     def committed_positions(self) -> dict[TopicPartition, int]:
         """Up to where inputs are processed *and* committed."""
         return {
             tp: position
-            for task in self._tasks.values()
+            for task in self._held.active.values()
             if task.phase is Phase.RUNNING
             for tp, position in task.positions.items()
             if tp not in self._uncommitted
@@ -135,7 +145,7 @@ class StreamThread(threading.Thread):
 
     def _reading(self, request: BatchRequest) -> list[TaskId]:
         """The tasks whose inputs the batch reads."""
-        return [name for name, task in self._tasks.items() if any(tp in request.inputs for tp in task.inputs)]
+        return [name for name, task in self._held.active.items() if any(tp in request.inputs for tp in task.inputs)]
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
@@ -157,11 +167,12 @@ class StreamThread(threading.Thread):
                 if self._stop_wanted.is_set():
                     self._act(self._group.step(machine.CloseRequested()))
                 self._member.alive()
-                self._take_events(wait_s=0 if self._tasks else _NO_TASKS_WAIT_S)
+                self._take_events(wait_s=0 if self._held else _NO_TASKS_WAIT_S)
                 self._act(self._group.step(machine.TimePassed()))
-                if self._tasks and not self._is_ended:
+                if self._held and not self._is_ended:
                     self._fetch_bounds()
-                    self._run_batch(_IDLE_WAIT_MS)
+                    self._look_at_standbys()
+                    self._run_batch()
             if self._fatal is not None:
                 raise self._fatal
         except TidemillError as error:
@@ -172,7 +183,7 @@ class StreamThread(threading.Thread):
             log.exception("event=thread-crashed thread=%s", self.name)
         finally:
             self._member.close()
-            self._tasks = {}
+            self._held.active, self._held.standby = {}, {}
             self._on_change()
 
     # --- the group's events, and what the member's machine makes of them -----------------------------------------------
@@ -199,11 +210,16 @@ class StreamThread(threading.Thread):
                     )
                 )
             )
-            log.info("event=assigned thread=%s generation=%d tasks=%s", self.name, event.generation, _text(self._tasks))
+            log.info(
+                "event=assigned thread=%s generation=%d tasks=%s standbys=%s",
+                self.name, event.generation, text(self._held.active), text(self._held.standby),
+            )  # fmt: skip
+            if not self._group.is_joining:
+                self._local.settled(self.name)
             self._is_assigned = True
             self._on_change()
         elif isinstance(event, group_protocol.Lost):
-            log.warning("event=membership-lost thread=%s reason=%r tasks=%s", self.name, event.reason, _text(self._tasks))
+            log.warning("event=membership-lost thread=%s reason=%r %s", self.name, event.reason, self._held)
             self._is_assigned = False
             self._act(self._group.step(machine.MembershipLost(reason=event.reason, incarnation=event.incarnation)))
         elif isinstance(event, group_protocol.RevokeAll):
@@ -219,16 +235,17 @@ class StreamThread(threading.Thread):
                 self._incarnation = instruction.incarnation
             elif isinstance(instruction, machine.RevokeTasks):
                 self._commit_offsets()
-                self._release(instruction.tasks)
+                self._held.demote(instruction.becomes_standby)
+                self._release(instruction.tasks, "revoked", stays_open=instruction.becomes_standby)
             elif isinstance(instruction, machine.GiveUpTasks):
                 self._uncommitted = {}
-                self._release(instruction.tasks)
+                self._release(instruction.tasks, instruction.reason)
             elif isinstance(instruction, machine.CloseStandbys):
-                self._release(instruction.tasks)
+                self._release(instruction.tasks, "not assigned any more")
             elif isinstance(instruction, machine.AssignTasks):
-                for task, partitions in instruction.active.items():
-                    self._tasks[task] = self._new_task(task, partitions)
+                self._held.take_up(instruction)
             elif isinstance(instruction, machine.RejoinNow):
+                log.info("event=rejoining thread=%s cause=%r", self.name, instruction.reason)
                 self._member.request_rejoin(instruction.reason)
             elif isinstance(instruction, machine.ConfirmRevoked):
                 self._member.revoked_all()
@@ -240,64 +257,64 @@ class StreamThread(threading.Thread):
                 self._commit_offsets()
                 self._is_ended = True
 
-    def _new_task(self, task: TaskId, partitions: Sequence[TopicPartition]) -> ActiveTask:
-        changelogs = self._facts.changelogs.get(task.subtopology, {})
-        return ActiveTask(
-            task=task,
-            directory=str(self._directory.task_path(task)) if task.subtopology in self._facts.has_stores else "",
-            epoch=str(uuid4()),
-            inputs=tuple(sorted(partitions)),
-            changelogs={store: TopicPartition(topic, task.partition) for store, topic in changelogs.items()},
-        )
-
-    def _release(self, tasks: Collection[TaskId]) -> None:
-        """Gives tasks up: a batch without them makes the worker close their stores, and its report is the proof (rule 12)."""
-        kept = {name: task for name, task in self._tasks.items() if name not in tasks}
-        for name in tasks:
-            self._restoring_from.pop(name, None)
-        if tasks and self._engine is not None and self._engine.worker_pids and not self._run_batch(0, with_tasks=kept):
+    def _release(self, tasks: Collection[TaskId], cause: str, stays_open: Collection[TaskId] = ()) -> None:
+        """Gives tasks up: a batch without them makes the worker close their stores, and its report is the proof (rule 12).
+        Those that stay open are to come back in another role at once."""
+        closed = frozenset(tasks).difference(stays_open)
+        if closed and self._engine is not None and self._engine.worker_pids and not self._close_stores(closed):
             self._engine.kill_workers()  # no acknowledgement: their death is as good
-        self._tasks = kept
+        self._held.drop(closed, cause)
         self._on_change()
         self._act(self._group.step(machine.TasksReleased(tasks=frozenset(tasks))))
 
-    def _stateful_tasks(self) -> tuple[dict[TaskId, int], frozenset[TaskId]]:
-        """Any thread: positions of the held tasks with state, and which of them are restored."""
-        tasks = self._tasks
-        sums = {name: sum((task.stores or {}).values()) for name, task in tasks.items() if task.changelogs}
-        return sums, frozenset(name for name in sums if tasks[name].phase is Phase.RUNNING)
+    def _offset_sums(self) -> tuple[dict[TaskId, int], frozenset[TaskId]]:
+        return self._held.offset_sums()
 
     # --- batches ---------------------------------------------------------------------------------------------------
 
-    def _run_batch(self, wait_ms: int, with_tasks: Mapping[TaskId, ActiveTask] | None = None) -> bool:
-        """One micro-batch; whether it was committed. ``with_tasks``: only keep these tasks open, read nothing."""
-        assert self._engine is not None
+    def _run_batch(self) -> None:
+        """One micro-batch of everything that is held."""
+        request = self._next_request(self._held.active, self._held.standby)
+        report = self._execute(request)
+        if report is not None:
+            self._take_report(report)
+
+    def _close_stores(self, tasks: Collection[TaskId]) -> bool:
+        """A batch that reads nothing and keeps the stores of all other tasks open; whether the worker has answered it."""
+        request = self._next_request(*self._held.without(tasks))
+        runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
+        report = self._execute(replace(request, inputs={}, changelogs={}, standbys={}, tasks=runs, wait_ms=0))
+        return report is not None and report.outcome is Outcome.COMMITTED
+
+    def _next_request(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
+        """While something runs, restoring is bounded; a batch waits for records unless there is something to restore."""
         self._batch_id += 1
-        idle = with_tasks is not None
-        tasks = with_tasks if with_tasks is not None else self._tasks
+        runs = any(task.phase is Phase.RUNNING for task in active.values())
         request = lifecycle.request(
-            tasks,
+            active,
             batch_id=self._batch_id,
             internal=self._facts.internal_topics,
             max_records=self._max_records,
-            max_restore_records=self._config.batch_max_records,
-            wait_ms=wait_ms if any(task.phase is Phase.RUNNING for task in tasks.values()) else 0,
+            max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
+            wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
             now_ms=int(time.time() * 1000),
             incarnation=self._incarnation,
         )
-        self._request = replace(request, inputs={}, changelogs={}) if idle else request
+        return standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
+
+    def _execute(self, request: BatchRequest) -> BatchReport | None:
+        assert self._engine is not None
+        self._request = request
         started = time.monotonic()
         try:
             report = self._engine.run()
         except BatchLostError as lost:
             self._batch_lost(str(lost))
-            return False
+            return None
         finally:
             self._request = None
         self.metrics.batch(report, time.monotonic() - started)
-        if not idle:
-            self._take_report(report)
-        return report.outcome is Outcome.COMMITTED
+        return report
 
     def _take_report(self, report: BatchReport) -> None:
         self._adapt_size(report)
@@ -315,8 +332,7 @@ class StreamThread(threading.Thread):
             return
         if report.out_of_range:
             self._reset_offsets(report.out_of_range)
-        before = {task: held.phase for task, held in self._tasks.items()}
-        self._tasks = lifecycle.reported(self._tasks, report)
+        has_changed = self._held.reported(report)
         if report.outcome is Outcome.LOST:
             log.warning("event=batch-lost thread=%s reason=%r", self.name, report.message)
             self._uncommitted = {}
@@ -325,7 +341,8 @@ class StreamThread(threading.Thread):
             self._uncommitted.update(report.ends)
             if time.monotonic() - self._committed_at >= self._config.commit_interval_ms / 1e3:
                 self._commit_offsets()
-        self._tell_transitions(before)
+        if has_changed:
+            self._on_change()
 
     def _adapt_size(self, report: BatchReport) -> None:
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
@@ -336,44 +353,23 @@ class StreamThread(threading.Thread):
                 most=self._config.batch_max_records,
             )
 
-    def _tell_transitions(self, before: Mapping[TaskId, Phase]) -> None:
-        changed = [t for t, held in self._tasks.items() if before.get(t) is not held.phase]
-        for task in changed:
-            held = self._tasks[task]
-            log.info("event=task-%s task=%s thread=%s stores=%s", held.phase.value, task, self.name, dict(held.stores or {}))
-            if held.phase is Phase.RESTORING:
-                self._restoring_from[task] = dict(held.stores or {})
-            elif held.phase is Phase.RUNNING and task in self._restoring_from:
-                self._tell_restored(held, self._restoring_from.pop(task))
-        if changed:
-            self._on_change()
-
-    def _tell_restored(self, task: ActiveTask, before: Mapping[str, int]) -> None:
-        """Offsets, so transaction markers and compacted records count too."""
-        after = task.stores or {}
-        for store, partition in task.changelogs.items():
-            begin, end = before.get(store, 0), after.get(store, 0)
-            log.info(
-                "event=restored task=%s store=%s changelog=%s offsets=%d from=%d to=%d",
-                task.task, store, partition, end - begin, begin, end,
-            )  # fmt: skip
-
     def _batch_lost(self, reason: str) -> None:
         log.warning("event=batch-lost thread=%s reason=%r", self.name, reason)
         self._uncommitted = {}
-        self._tasks = lifecycle.lost(self._tasks)
+        self._held.lost()
         self._fence()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
 
     def _forget(self, report: BatchReport) -> None:
         """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""
         self._uncommitted = {}
-        self._tasks = lifecycle.lost(lifecycle.reported(self._tasks, report))
+        self._held.reported(report)
+        self._held.lost()
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def _fetch_bounds(self) -> None:
-        waiting = {name: task for name, task in self._tasks.items() if task.needs_bounds}
+        waiting = {name: task for name, task in self._held.active.items() if task.needs_bounds}
         if not waiting:
             return
         try:
@@ -382,9 +378,28 @@ class StreamThread(threading.Thread):
             log.warning("event=offsets-not-fetched thread=%s problem=%r", self.name, str(problem))
             time.sleep(_RETRY_PAUSE_S)
             return
-        before = {task: held.phase for task, held in self._tasks.items()}
-        self._tasks = lifecycle.bounds_fetched(self._tasks, bounds)
-        self._tell_transitions(before)
+        if self._held.bounds_fetched(bounds):
+            self._on_change()
+
+    def _look_at_standbys(self) -> None:
+        """What the brokers tell of their changelogs; whatever keeps it from being told must not keep the tasks from running."""
+        held = self._held.standby
+        waiting = {name: copy for name, copy in held.items() if copy.needs_bounds}
+        following = {name: copy for name, copy in held.items() if copy.bounds is not None and copy.bounds.limits}
+        is_time = time.monotonic() >= self._standbys_looked_at + _STANDBY_LOOK_S
+        if not waiting and not (following and is_time):
+            return
+        try:
+            if waiting and (is_time or not self._standbys_failed):
+                self._held.standby_bounds_fetched(self._start_offsets.standby_bounds(waiting))
+            if following and is_time:
+                self._held.limits_fetched(self._start_offsets.standby_limits(following))
+            self._standbys_failed = False
+        except RetriableError as problem:
+            self._standbys_failed = True
+            log.warning("event=standby-offsets-not-fetched thread=%s problem=%r", self.name, str(problem))
+        if is_time:
+            self._standbys_looked_at = time.monotonic()
 
     def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> None:
         try:
@@ -403,7 +418,3 @@ class StreamThread(threading.Thread):
             log.warning("event=commit-refused thread=%s problem=%r", self.name, str(problem))
             return
         self._uncommitted = {}
-
-
-def _text(tasks: Sequence[TaskId] | Mapping[TaskId, ActiveTask]) -> str:
-    return "[" + ", ".join(map(str, sorted(tasks))) + "]"

@@ -321,8 +321,12 @@ def _apply_restored(batch: _Batch, marker: Marker) -> int:
             row = None if value is None else timestamp.to_bytes(8, "big", signed=True) + value if store.timestamped else value
             writes.setdefault(TaskId(store.subtopology, part), {}).setdefault(store.name, {})[key] = row
     for task, positions in ends.items():
-        if task in batch.stores:
-            batch.stores[task].apply(writes.get(task, {}), positions)
+        if task not in batch.stores:
+            continue
+        store_of_task, found = batch.stores[task], writes.get(task, {})
+        known = store_of_task.at.changelog
+        if found or any(known.get(name) != position for name, position in positions.items()):
+            store_of_task.apply(found, positions)
     return restored
 
 

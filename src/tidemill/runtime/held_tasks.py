@@ -1,0 +1,194 @@
+"""The tasks that a stream thread has, active and standby, and the log of what becomes of them.
+
+Keeps the values of ``task.lifecycle`` and ``task.standby`` and turns the member's instructions into changes of them. A task
+that changes its role keeps its stores open: its epoch stays, so the worker closes nothing. The tables are replaced, never
+changed, so any thread may read them. What a batch does for the tasks is decided by ``task``, when one runs by the stream thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from uuid import uuid4
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.membership.member_state import AssignTasks
+from tidemill.runtime.local_state import LocalState
+from tidemill.runtime.offsets import TaskFacts
+from tidemill.task import lifecycle, standby
+from tidemill.task.batch import BatchReport, Positions
+from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+from tidemill.task.standby import StandbyBounds, StandbyTask
+
+log = logging.getLogger("tidemill.thread")
+
+
+class HeldTasks:
+    """``active`` and ``standby`` by task. Changed by the stream thread only."""
+
+    def __init__(self, thread: str, facts: TaskFacts, local: LocalState) -> None:
+        self._thread, self._facts, self._local = thread, facts, local
+        self.active: Mapping[TaskId, ActiveTask] = {}
+        self.standby: Mapping[TaskId, StandbyTask] = {}
+        self._began: dict[TaskId, tuple[float, Mapping[str, int] | None]] = {}
+        """When a task took up its role, and where its stores were, once known: what a later line tells the way from."""
+        self._caught_up: set[TaskId] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.active or self.standby)
+
+    def __str__(self) -> str:
+        return f"active={text(self.active)} standby={text(self.standby)}"
+
+    # --- what the member is told -----------------------------------------------------------------------------------
+
+    def take_up(self, told: AssignTasks) -> None:
+        active, standbys = dict(self.active), dict(self.standby)
+        self._local.holds(self._thread, {*active, *standbys, *told.active, *told.standby})
+        for task, partitions in told.active.items():
+            warm = standbys.pop(task, None)
+            if warm is None:
+                active[task] = self._new_active(task, partitions)
+                self._began_now(task, None)
+                log.info("event=task-assigned task=%s thread=%s", task, self._thread)
+            else:
+                active[task] = standby.promoted(warm, partitions)
+                self._began_now(task, warm.stores)
+                log.info(
+                    "event=standby-promoted task=%s thread=%s lag=%s stores=%s",
+                    task, self._thread, warm.lag, dict(warm.stores or {}),
+                )  # fmt: skip
+        for task in told.standby:
+            if task not in standbys:  # one that was active until now is there already
+                standbys[task] = self._new_standby(task)
+                self._began_now(task, None)
+                log.info("event=standby-assigned task=%s thread=%s", task, self._thread)
+        self.active, self.standby = active, standbys
+
+    def demote(self, tasks: Collection[TaskId]) -> None:
+        """Committed, and no batch reads for them any more: their stores go on as standbys'."""
+        for task in sorted(tasks):
+            held = self.active[task]
+            self.active = {name: other for name, other in self.active.items() if name != task}
+            self.standby = {**self.standby, task: standby.demoted(held)}
+            self._began_now(task, held.stores)
+            log.info("event=task-demoted task=%s thread=%s stores=%s", task, self._thread, dict(held.stores or {}))
+
+    def without(self, tasks: Collection[TaskId]) -> tuple[dict[TaskId, ActiveTask], dict[TaskId, StandbyTask]]:
+        """What is left when these are given up."""
+        return (
+            {name: task for name, task in self.active.items() if name not in tasks},
+            {name: task for name, task in self.standby.items() if name not in tasks},
+        )
+
+    def drop(self, tasks: Collection[TaskId], cause: str) -> None:
+        """Their stores are closed."""
+        for task in sorted(tasks):
+            role = "task" if task in self.active else "standby"
+            log.info("event=%s-closed task=%s thread=%s cause=%r", role, task, self._thread, cause)
+            self._began.pop(task, None)
+            self._caught_up.discard(task)
+        self.active, self.standby = self.without(tasks)
+        self._local.holds(self._thread, {*self.active, *self.standby})
+
+    def _new_active(self, task: TaskId, partitions: Sequence[TopicPartition]) -> ActiveTask:
+        return ActiveTask(
+            task=task,
+            directory=self._path(task) if task.subtopology in self._facts.has_stores else "",
+            epoch=str(uuid4()),
+            inputs=tuple(sorted(partitions)),
+            changelogs=self._changelogs(task),
+        )
+
+    def _new_standby(self, task: TaskId) -> StandbyTask:
+        return StandbyTask(task=task, directory=self._path(task), epoch=str(uuid4()), changelogs=self._changelogs(task))
+
+    def _path(self, task: TaskId) -> str:
+        return str(self._local.directory.task_path(task))
+
+    def _changelogs(self, task: TaskId) -> dict[str, TopicPartition]:
+        topics = self._facts.changelogs.get(task.subtopology, {})
+        return {store: TopicPartition(topic, task.partition) for store, topic in topics.items()}
+
+    # --- what batches and brokers tell; each says whether a phase has changed -------------------------------------------
+
+    def reported(self, report: BatchReport) -> bool:
+        self.standby = standby.reported(self.standby, report)
+        self._tell_standbys()
+        return self._changed_to(lifecycle.reported(self.active, report))
+
+    def lost(self) -> bool:
+        self.standby = standby.lost(self.standby)
+        return self._changed_to(lifecycle.lost(self.active))
+
+    def bounds_fetched(self, found: Mapping[TaskId, Bounds]) -> bool:
+        return self._changed_to(lifecycle.bounds_fetched(self.active, found))
+
+    def standby_bounds_fetched(self, found: Mapping[TaskId, StandbyBounds]) -> None:
+        self.standby = standby.bounds_fetched(self.standby, found)
+
+    def limits_fetched(self, committed: Positions) -> None:
+        self.standby = standby.limited(self.standby, committed)
+
+    def offset_sums(self) -> tuple[dict[TaskId, int], frozenset[TaskId]]:
+        """Any thread, at a join: the offset sums that this thread answers for, and which of its tasks run."""
+        active, standbys = self.active, self.standby
+        held = {**{n: t.stores for n, t in standbys.items()}, **{n: t.stores for n, t in active.items() if t.changelogs}}
+        known = {name: None if stores is None else sum(stores.values()) for name, stores in held.items()}
+        running = frozenset(name for name, task in active.items() if task.phase is Phase.RUNNING)
+        return self._local.joins(self._thread, known), running
+
+    # --- the log ---------------------------------------------------------------------------------------------------
+
+    def _changed_to(self, after: Mapping[TaskId, ActiveTask]) -> bool:
+        before, self.active = self.active, after
+        changed = [name for name, task in after.items() if before[name].phase is not task.phase]
+        for name in changed:
+            self._tell_transition(after[name])
+        return bool(changed)
+
+    def _tell_transition(self, task: ActiveTask) -> None:
+        began_s, stores = self._began[task.task]
+        if task.phase is Phase.RESTORING:
+            self._began[task.task] = began_s, dict(task.stores or {})
+        elif task.phase is Phase.CREATED:
+            self._began_now(task.task, None)
+        log.info(
+            "event=task-%s task=%s thread=%s after_ms=%d stores=%s",
+            task.phase.value, task.task, self._thread, (time.monotonic() - began_s) * 1e3, dict(task.stores or {}),
+        )  # fmt: skip
+        if task.phase is Phase.RUNNING and stores is not None:
+            self._tell_restored(task, stores)
+
+    def _tell_restored(self, task: ActiveTask, before: Mapping[str, int]) -> None:
+        """Offsets, so transaction markers and compacted records count too."""
+        after = task.stores or {}
+        for store, partition in task.changelogs.items():
+            begin, end = before.get(store, 0), after.get(store, 0)
+            log.info(
+                "event=restored task=%s store=%s changelog=%s offsets=%d from=%d to=%d",
+                task.task, store, partition, end - begin, begin, end,
+            )  # fmt: skip
+
+    def _tell_standbys(self) -> None:
+        for name, held in self.standby.items():
+            began_s, stores = self._began[name]
+            if stores is None and held.stores is not None:
+                stores = dict(held.stores)
+                self._began[name] = began_s, stores
+            if held.lag == 0 and name not in self._caught_up:
+                self._caught_up.add(name)
+                read = sum((held.stores or {}).values()) - sum((stores or {}).values())
+                log.info(
+                    "event=standby-caught-up task=%s thread=%s offsets=%d after_ms=%d",
+                    name, self._thread, read, (time.monotonic() - began_s) * 1e3,
+                )  # fmt: skip
+
+    def _began_now(self, task: TaskId, stores: Mapping[str, int] | None) -> None:
+        self._began[task] = time.monotonic(), stores
+        self._caught_up.discard(task)
+
+
+def text(tasks: Collection[TaskId]) -> str:
+    return "[" + ", ".join(map(str, sorted(tasks))) + "]"

@@ -1,0 +1,134 @@
+"""What of an application's state lies on this machine, which stream thread has it, and what may be removed.
+
+Decides which offset sums an instance answers for beside those of its running tasks, and when a directory goes away. A state on
+disk that no thread has is told to the leader, since its client would restore less than others (KIP-441): by one thread, so
+that it is told once. Between that and the assignment that follows nothing is removed, else the task would be sent to a client
+that has nothing of it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from tidemill.errors import StateError
+from tidemill.ids import TaskId
+from tidemill.state.checkpoint import OFFSET_UNKNOWN
+from tidemill.state.directory import StateDirectory
+from tidemill.state.lmdb import TaskState
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.registry import DATA_FILE
+
+log = logging.getLogger("tidemill.state")
+
+
+class LocalState:
+    """Shared by an instance's threads. ``logged``: the sub-topologies whose stores have changelogs; ``reporter``: the thread
+    that answers for what no thread has."""
+
+    def __init__(
+        self, directory: StateDirectory, lock: StateDirectoryLock, *, logged: Collection[int], reporter: str
+    ) -> None:
+        self.directory = directory
+        self._directory_lock = lock
+        self._logged, self._reporter = frozenset(logged), reporter
+        self._lock = threading.Lock()
+        self._held: dict[str, frozenset[TaskId]] = {}
+        self._joining: set[str] = set()
+
+    def holds(self, thread: str, tasks: Collection[TaskId]) -> None:
+        """The tasks that a thread has, or is about to open, from now on."""
+        with self._lock:
+            self._held[thread] = frozenset(tasks)
+
+    def joins(self, thread: str, known: Mapping[TaskId, int | None]) -> dict[TaskId, int]:
+        """The offset sums of a join that begins now: of the tasks that the thread has (None: its worker has not told them
+        yet, so the disk is asked), and of those that nobody has if this thread answers for them."""
+        with self._lock:
+            self._joining.add(thread)
+            sums = {task: total if total is not None else self._kept(task) or 0 for task, total in known.items()}
+            if thread == self._reporter:
+                held = frozenset().union(*self._held.values())
+                for task in self.directory.tasks():
+                    if task not in held and task not in sums and task.subtopology in self._logged:
+                        kept = self._kept(task)
+                        if kept is not None:
+                            sums[task] = kept
+        return sums
+
+    def settled(self, thread: str) -> None:
+        """The assignment that answers the thread's join is carried out: it holds what it was given."""
+        with self._lock:
+            self._joining.discard(thread)
+
+    def clean(self, delay_ms: int) -> list[TaskId]:
+        """Removes the directories that no thread has and that nobody has written for ``delay_ms``; those it removed. None while
+        a thread waits for its assignment."""
+        with self._lock:
+            if self._joining:
+                return []
+            held = frozenset().union(*self._held.values())
+            before_s = time.time() - delay_ms / 1e3
+            old = [t for t in self.directory.tasks() if t not in held and _written_s(self.directory.task_path(t)) < before_s]
+            for task in old:
+                self.directory.remove(task, self._directory_lock)
+                log.info("event=state-removed task=%s cause='not assigned here for %d ms'", task, delay_ms)
+        return old
+
+    def _kept(self, task: TaskId) -> int | None:
+        return kept_offset_sum(self.directory.task_path(task))
+
+
+def kept_offset_sum(path: Path) -> int | None:
+    """The sum over a closed state's changelogs of the offsets last applied; None if there is none that can be believed."""
+    if not (path / DATA_FILE).exists():
+        return None
+    try:
+        state = TaskState.open_to_read(path)
+    except StateError:
+        return None
+    try:
+        offsets = state.checkpoint()
+    except StateError:
+        return None
+    finally:
+        state.close(clean=False)
+    return sum(offset for offset in offsets.values() if offset != OFFSET_UNKNOWN) if offsets else None
+
+
+def _written_s(path: Path) -> float:
+    """When anything in a task's directory was last written."""
+    times = []
+    for entry in (path, *path.rglob("*")):
+        try:
+            times.append(entry.stat().st_mtime)
+        except FileNotFoundError:  # its owner is just closing it
+            return time.time()
+    return max(times)
+
+
+class StateCleaner:
+    """A thread of its own that looks every ``delay_ms``, as Kafka Streams' cleaner does."""
+
+    def __init__(self, local: LocalState, delay_ms: int) -> None:
+        self._local, self._delay_ms = local, delay_ms
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tidemill-cleaner", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Returns when nothing is removed any more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(max(self._delay_ms / 1e3, 0.1)):
+            try:
+                self._local.clean(self._delay_ms)
+            except (StateError, OSError) as problem:
+                log.warning("event=state-not-cleaned problem=%r", str(problem))

@@ -1,0 +1,124 @@
+"""Standby and warm-up tasks between instances: kept up while others work, promoted with what they have, counts exact."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from instance_process import InstanceProcess, until
+from words import PARTITIONS, Counts, Feed, create_topics, differences
+
+from tidemill.kafka.broker import EmbeddedBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
+
+SESSION_TIMEOUT_MS = 6_000
+TASKS = 2 * PARTITIONS
+
+
+@dataclass
+class Group:
+    """Instances of one application, what goes in and what comes out."""
+
+    instances: list[InstanceProcess]
+    feed: Feed
+    counts: Counts
+
+    def all_is_counted_exactly(self) -> None:
+        self.feed.stop()
+        total = self.feed.expected.total()
+        last = self.instances[-1]
+        assert self.counts.reach(total), f"{sum(self.counts.latest.values())} of {total}: {last.log_end()}"
+        self.counts.settle()
+        assert differences(self.counts.latest, self.feed.expected) == {}
+        assert self.counts.not_rising == []
+
+    def end(self) -> None:
+        self.feed.stop()
+        self.counts.close()
+        for instance in self.instances:
+            instance.end()
+
+
+def group(broker: EmbeddedBroker, folder: Path, application: str, names: str, **settings: object) -> Group:
+    create_topics(broker.bootstrap_servers, application)
+    written = {"session.timeout.ms": SESSION_TIMEOUT_MS, **{name.replace("_", "."): value for name, value in settings.items()}}
+    return Group(
+        [InstanceProcess(folder / name, broker.bootstrap_servers, application, settings=written) for name in names],
+        Feed(broker.bootstrap_servers, application, seed=5),
+        Counts(broker.bootstrap_servers, application),
+    )
+
+
+@pytest.fixture
+def with_standbys(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Group]:
+    made = group(broker, tmp_path, "with-standbys", "ab", num_standby_replicas=1)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def with_warmups(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Group]:
+    made = group(broker, tmp_path, "with-warmups", "ab", acceptable_recovery_lag=0, max_warmup_replicas=4)
+    yield made
+    made.end()
+
+
+def tasks(found: dict[str, object], kind: str = "tasks") -> set[str]:
+    """The stateful ones."""
+    listed = found[kind]
+    assert isinstance(listed, (list, dict))
+    return {task for task in listed if task.startswith("1_")}
+
+
+def test_a_killed_instances_standbys_take_over_with_what_they_have_and_counts_stay_exact(with_standbys: Group) -> None:
+    one, two = with_standbys.instances
+    one.start()
+    two.start()
+    with_standbys.feed.start()
+
+    def mirrored() -> bool:
+        a, b = one.look(), two.look()
+        return tasks(a) == tasks(b, "standbys") and tasks(b) == tasks(a, "standbys") and len(tasks(a) | tasks(b)) == PARTITIONS
+
+    assert until(mirrored), f"{one.look()} {two.look()}: {two.log_end()}"
+    assert until(lambda: with_standbys.counts.read() >= 0 and with_standbys.counts.records > 5_000)
+    moving = tasks(one.look())
+    assert moving
+    assert until(lambda: tasks(two.look(), "standbys") == moving and all(lag == 0 for lag in two.look()["standbys"].values()))
+    one.kill_tree()
+    killed_at = time.monotonic()
+    two.wait(lambda at: len(at["tasks"]) == TASKS and at["state"] == "RUNNING", "owner of all tasks")
+    took_s = time.monotonic() - killed_at
+    promoted = two.events("standby-promoted")
+    assert {event["task"] for event in promoted} == moving, two.log_end()
+    for restored in (event for event in two.events("restored") if event["task"] in moving):
+        assert int(restored["offsets"]) < int(restored["to"]) / 4, f"{restored}: {two.log_end()}"
+    with_standbys.all_is_counted_exactly()
+    assert two.events("state-note") == []
+    assert took_s < 60
+
+
+def test_a_newcomer_warms_up_while_the_owner_goes_on_and_takes_over_at_a_probe(with_warmups: Group) -> None:
+    old, new = with_warmups.instances
+    old.start()
+    with_warmups.feed.start()
+    assert until(lambda: with_warmups.counts.read() >= 0 and with_warmups.counts.records > 3_000), old.log_end()
+    new.start()
+    found = new.wait(lambda at: len(tasks(at, "standbys")) > 0, "warming up")
+    assert tasks(found) == set(), "nothing is taken over that is not warm"
+    assert len(tasks(old.look())) == PARTITIONS
+    records = with_warmups.counts.records
+    assert until(lambda: with_warmups.counts.read() >= 0 and with_warmups.counts.records > records + 500), "the owner went on"
+    with_warmups.feed.stop()
+    new.wait(lambda at: len(tasks(at)) > 0 and at["state"] == "RUNNING", "owner of a warmed-up task")
+    with_warmups.feed.start()
+    assert {event["task"] for event in new.events("standby-promoted")} >= tasks(new.look())
+    for restored in new.events("restored"):
+        assert int(restored["offsets"]) < 100, restored
+    assert any("Triggering the followup rebalance" in event["cause"] for event in old.events("rejoining"))
+    time.sleep(2)
+    with_warmups.all_is_counted_exactly()
