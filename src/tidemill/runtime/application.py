@@ -45,7 +45,7 @@ from tidemill.spark import class_archive
 from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine, start_workers
 from tidemill.spark.plan import CompiledTopology, compile_topology
-from tidemill.spark.session import SparkHandle, adopt_session, open_session
+from tidemill.spark.session import SparkHandle, StartingJvm, adopt_session, start_jvm
 from tidemill.spark.stages import stages
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.state.directory import StateDirectory
@@ -241,13 +241,14 @@ class KafkaStreams:
         kept = directory.process_id()
         self._process_id = kept.process_id
         log.info("event=starting application=%s process=%s state=%s", config.application_id, kept.process_id, directory.path)
+        jvm = self._start_jvm()
         admin = Admin(data_client_settings(config, ClientRole.ADMIN))
         self._check_topics(admin)
         server = ControlServer(lock.fileno())
         self._closers.append(("control channel", server.close))
         self._reads = InstanceReads(config, directory, self._asked)
         self._closers.append(("reads", self._reads.close))
-        spark = self._open_spark()
+        spark = adopt_session(self._given_session, config.num_stream_threads) if jvm is None else jvm.session()
         self._closers.append(("Spark", spark.close))
         names = [self._thread_name(number) for number in range(1, config.num_stream_threads + 1)]
         steps = ["source", *(f"step-{number}" for number in range(1, stages(self.topology).last + 1))]
@@ -276,11 +277,12 @@ class KafkaStreams:
         cleaner.start()
         self._closers.append(("cleaner", cleaner.close))
 
-    def _open_spark(self) -> SparkHandle:
+    def _start_jvm(self) -> StartingJvm | None:
+        """None where a session was handed in."""
         if self._given_session is not None:
-            return adopt_session(self._given_session, self.config.num_stream_threads)
+            return None
         java = find_java(self._environ).path
-        return open_session(
+        jvm = start_jvm(
             java=java,
             application_id=self.config.application_id,
             threads=self.config.num_stream_threads,
@@ -288,6 +290,8 @@ class KafkaStreams:
             heap=self.config.spark.get("driver.memory", JVM_HEAP),
             jvm_options=class_archive.jvm_options(java, cache_folder(self._environ)),
         )
+        self._closers.append(("the JVM", jvm.end))
+        return jvm
 
     def _thread_name(self, number: int) -> str:
         """As Kafka Streams names its threads; the group member's client id begins with it."""
