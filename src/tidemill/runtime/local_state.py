@@ -20,7 +20,7 @@ from tidemill.state.checkpoint import OFFSET_UNKNOWN
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.state.registry import DATA_FILE
+from tidemill.state.registry import DATA_FILE, LOCK_FILE
 
 log = logging.getLogger("tidemill.state")
 
@@ -100,14 +100,15 @@ def kept_offset_sum(path: Path) -> int | None:
 
 
 def _written_s(path: Path) -> float:
-    """When anything in a task's directory was last written."""
+    """When a task's state was last written. LMDB's lock file does not count: readers write it too, and each report reads."""
     times = []
-    for entry in (path, *path.rglob("*")):
+    for entry in path.rglob("*"):
         try:
-            times.append(entry.stat().st_mtime)
+            if entry.is_file() and entry.name != LOCK_FILE:
+                times.append(entry.stat().st_mtime)
         except FileNotFoundError:  # its owner is just closing it
             return time.time()
-    return max(times)
+    return max(times) if times else path.stat().st_mtime
 
 
 class StateCleaner:

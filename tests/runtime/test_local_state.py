@@ -1,0 +1,103 @@
+"""State on this machine: what a join answers for, and what the cleaner must never remove."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.local_state import LocalState, kept_offset_sum
+from tidemill.state.directory import StateDirectory
+from tidemill.state.lmdb import TaskState
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.store import Positions
+
+ONE, TWO, OTHER = TaskId(1, 0), TaskId(1, 1), TaskId(0, 0)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    made = StateDirectory(tmp_path, "app")
+    made.create()
+    return made
+
+
+@pytest.fixture
+def local(directory: StateDirectory) -> Iterator[LocalState]:
+    with StateDirectoryLock.acquire(directory.path, timeout_s=1) as lock:
+        yield LocalState(directory, lock, logged=[1], reporter="thread-1")
+
+
+def kept(directory: StateDirectory, task: TaskId, position: int, *, clean: bool = True) -> Path:
+    """A task's closed state whose next changelog offset is ``position``."""
+    path = directory.task_path(task)
+    state = TaskState.open(path, ["counts"], changelogs={"counts": TopicPartition("log", task.partition)})
+    before = state.claim("owner")
+    after = Positions(changelog={"counts": position}, epoch="owner")
+    state.apply(expected=before, new=after, writes={"counts": [(b"k", b"v")]})
+    state.close(clean=clean)
+    return path
+
+
+def age(path: Path, hours: int) -> None:
+    then = time.time() - hours * 3_600
+    for entry in (*path.rglob("*"), path):
+        os.utime(entry, (then, then))
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["closed", "crashed"])
+def test_what_no_thread_has_is_told_by_one_thread_with_the_offset_last_applied(
+    directory: StateDirectory, local: LocalState, clean: bool
+) -> None:
+    kept(directory, ONE, 8, clean=clean)
+    assert local.joins("thread-1", {TWO: 5}) == {TWO: 5, ONE: 7}
+    assert local.joins("thread-2", {}) == {}
+
+
+def test_what_another_thread_has_is_left_to_it(directory: StateDirectory, local: LocalState) -> None:
+    kept(directory, ONE, 8)
+    local.holds("thread-2", [ONE])
+    assert local.joins("thread-1", {}) == {}
+    local.holds("thread-2", [])
+    assert local.joins("thread-1", {}) == {ONE: 7}
+
+
+def test_of_a_task_whose_worker_has_not_answered_yet_the_disk_is_asked(directory: StateDirectory, local: LocalState) -> None:
+    kept(directory, ONE, 8)
+    assert local.joins("thread-2", {ONE: None, TWO: None}) == {ONE: 7, TWO: 0}
+
+
+def test_directories_without_a_state_or_of_unlogged_subtopologies_are_not_told(
+    directory: StateDirectory, local: LocalState
+) -> None:
+    kept(directory, OTHER, 8)
+    directory.task_path(ONE).mkdir()
+    kept(directory, TWO, 8)
+    (directory.task_path(TWO) / "data.mdb").write_bytes(b"no store at all")
+    assert local.joins("thread-1", {}) == {}
+    assert kept_offset_sum(directory.task_path(TWO)) is None
+
+
+def test_only_old_directories_that_nobody_has_are_removed(directory: StateDirectory, local: LocalState) -> None:
+    paths = {task: kept(directory, task, 8) for task in (ONE, TWO, OTHER)}
+    age(paths[ONE], hours=2)
+    age(paths[OTHER], hours=2)
+    local.holds("thread-1", [OTHER])
+    assert local.clean(HOUR_MS) == [ONE]
+    assert directory.tasks() == [OTHER, TWO]
+
+
+def test_nothing_is_removed_between_a_report_and_its_assignment(directory: StateDirectory, local: LocalState) -> None:
+    age(kept(directory, ONE, 8), hours=2)
+    assert local.joins("thread-1", {}) == {ONE: 7}
+    assert local.clean(HOUR_MS) == []
+    local.holds("thread-1", [ONE])
+    local.settled("thread-1")
+    assert local.clean(HOUR_MS) == []
+    local.holds("thread-1", [])
+    assert local.clean(HOUR_MS) == [ONE]
