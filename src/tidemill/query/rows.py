@@ -74,7 +74,7 @@ class Rows:
                 rows=tuple(Row(*row) for row in zip(*columns, strict=True)),
                 covered={int(partition): int(lag) for partition, lag in covered.items()},
             )
-        except (pa.ArrowException, KeyError, TypeError, AttributeError) as error:
+        except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not rows of a store: {error}") from error
 
 

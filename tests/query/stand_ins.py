@@ -1,0 +1,148 @@
+"""Instances without Kafka and Spark: stores as dicts, others reached without a network, and requests without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import RetriableError
+from tidemill.ids import TopicPartition
+from tidemill.membership.wire import HostInfo
+from tidemill.query.http_app import ReadsApp
+from tidemill.query.metadata import HostMap, KeyQueryMetadata
+from tidemill.query.partitioning import partition_of_key
+from tidemill.query.routing import Router
+from tidemill.query.rows import Row, Rows, RowsQuestion
+from tidemill.query.store_facts import StoreFacts
+
+PARTITIONS = 3
+TOPIC = "app-repartition"
+
+
+def store_facts(name: str = "counts", key: Any = None, value: Any = None, **changes: Any) -> StoreFacts:
+    facts: dict[str, Any] = {
+        "subtopology": 1,
+        "key_serde": key or Serdes.string(),
+        "value_serde": value or Serdes.long(),
+        "timestamped": True,
+        "changelog": f"app-{name}-changelog",
+        "source_topics": (TOPIC,),
+        "is_repartitioned": True,
+    }
+    return StoreFacts(name=name, **{**facts, **changes})
+
+
+COUNTS = store_facts()
+
+
+def stored(store: StoreFacts, value: Any, timestamp_ms: int = 7) -> bytes:
+    data = store.value_serde.serialize(value)
+    assert data is not None
+    return timestamp_ms.to_bytes(8, "big", signed=True) + data if store.timestamped else data
+
+
+def host_map(active: Mapping[HostInfo, tuple[int, ...]], standby: Mapping[HostInfo, tuple[int, ...]] | None = None) -> HostMap:
+    def inputs(by_host: Mapping[HostInfo, tuple[int, ...]]) -> dict[HostInfo, tuple[TopicPartition, ...]]:
+        return {host: tuple(TopicPartition(TOPIC, number) for number in numbers) for host, numbers in by_host.items()}
+
+    return HostMap(active=inputs(active), standby=inputs(standby or {}))
+
+
+@dataclass
+class StandInDirectory:
+    """``copies``: partition -> how far behind it is (None: the active); ``entries``: what the whole application has."""
+
+    own_host: HostInfo | None
+    hosts: HostMap
+    copies: dict[int, int | None]
+    entries: dict[Any, Any] | list[tuple[Any, Any]] = field(default_factory=dict)
+    stores: dict[str, StoreFacts] = field(default_factory=lambda: {"counts": COUNTS})
+    fails: Exception | None = None
+
+    def partition_count(self, store: StoreFacts) -> int:
+        if self.fails is not None:
+            raise self.fails
+        return PARTITIONS
+
+    def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata:
+        return self.hosts.owners(store, partition)
+
+    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
+        here = {p: lag for p, lag in self.copies.items() if p in question.partitions}
+        covered = {p: lag or 0 for p, lag in here.items() if lag is None or (max_lag is not None and lag <= max_lag)}
+        rows = []
+        for key, value in self.entries.items() if isinstance(self.entries, dict) else self.entries:
+            data = store.key_bytes(key)
+            partition = partition_of_key(data, PARTITIONS)
+            is_within = (question.low is None or data >= question.low) and (question.high is None or data <= question.high)
+            is_asked = data == question.key if question.key is not None else is_within
+            if partition in covered and is_asked:
+                rows.append(Row(data, stored(store, value), partition))
+        return Rows(rows=tuple(sorted(rows)[: question.limit]), covered=covered)
+
+
+@dataclass
+class StandInInstances:
+    """Others by address; one that is missing is away. ``asked``: who was asked for what, in this order."""
+
+    directories: dict[HostInfo, StandInDirectory] = field(default_factory=dict)
+    asked: list[tuple[HostInfo, frozenset[int], int | None]] = field(default_factory=list)
+    on_question: Callable[[], None] = lambda: None
+
+    def read(
+        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+    ) -> Rows:
+        self.asked.append((host, question.partitions, max_lag))
+        self.on_question()
+        if host not in self.directories:
+            raise RetriableError("does not answer (ConnectionRefusedError: refused)")
+        return self.directories[host].read(store, question, max_lag=max_lag)
+
+
+def router(directory: StandInDirectory, remote: StandInInstances | None = None, timeout_s: float = 0.3) -> Router:
+    here, there = ThreadPoolExecutor(2), ThreadPoolExecutor(4)
+    return Router(directory=directory, remote=remote or StandInInstances(), here=here, there=there, timeout_s=timeout_s)
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def ask(
+    app: ReadsApp, target: str | bytes, *, method: str = "GET", headers: Mapping[str, str] | None = None, host: str = "localhost"
+) -> Reply:
+    """One request, given to the application as a server would."""
+    raw = target.encode() if isinstance(target, str) else target
+    path, _, query = raw.partition(b"?")
+    pairs = [(b"host", host.encode()), *((n.lower().encode(), v.encode()) for n, v in (headers or {}).items())]
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path.decode("latin-1"),
+        "raw_path": path,
+        "query_string": query,
+        "headers": pairs,
+    }
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    start, body = sent
+    return Reply(start["status"], {n.decode(): v.decode() for n, v in start["headers"]}, body["body"])

@@ -1,0 +1,155 @@
+"""Two servers on this machine's loopback, each with half of the partitions: real sockets, no Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from stand_ins import StandInDirectory, host_map
+
+from tidemill.membership.wire import HostInfo, host_of
+from tidemill.query.http_forward import HttpInstances
+from tidemill.query.http_server import HttpServer, address_of, listen
+from tidemill.query.metadata import HostMap
+
+WORDS = {f"word{number}": number for number in range(10)}
+TOKEN = "a-token-of-some-length"
+
+
+class Pair:
+    """``one`` has partition 0 and a standby of 1, ``two`` has 1 and 2 and a standby of 0."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+        self.listening = [listen("127.0.0.1:0"), listen("127.0.0.1:0")]
+        one, two = (host_of(address_of(each)) for each in self.listening)
+        assert one is not None
+        assert two is not None
+        self.hosts = one, two
+        hosts = host_map({one: (0,), two: (1, 2)}, {one: (1,), two: (0,)})
+        self.directories = [
+            StandInDirectory(own_host=one, hosts=hosts, copies={0: None, 1: 20}, entries=WORDS),
+            StandInDirectory(own_host=two, hosts=hosts, copies={1: None, 2: None, 0: 30}, entries=WORDS),
+        ]
+        self.servers = [
+            HttpServer(each, directory, application_id="app", token=token, max_staleness=100, timeout_s=1.0)
+            for each, directory in zip(self.listening, self.directories, strict=True)
+        ]
+        for server in self.servers:
+            server.start()
+
+    def ask(self, number: int, target: str, token: str | None = None) -> tuple[int, Any]:
+        host = self.hosts[number]
+        connection = http.client.HTTPConnection(host.host, host.port, timeout=10)
+        given = self.token if token is None else token
+        connection.request("GET", target, headers={"Authorization": f"Bearer {given}"} if given else {})
+        answer = connection.getresponse()
+        found = answer.status, json.loads(answer.read())
+        connection.close()
+        return found
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Callable[..., Pair]]:
+    made: list[Pair] = []
+
+    def one(**options: Any) -> Pair:
+        made.append(Pair(**options))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.close()
+
+
+def test_any_instance_answers_for_every_key(pair: Callable[..., Pair]) -> None:
+    both = pair()
+    for number in (0, 1):
+        for word, count in WORDS.items():
+            status, found = both.ask(number, f"/stores/counts/{word}")
+            assert (status, found["value"], found["stale_by"]) == (200, count, 0)
+        status, found = both.ask(number, "/stores/counts")
+        assert {entry["key"]: entry["value"] for entry in found["entries"]} == WORDS
+
+
+def test_when_the_owner_has_gone_a_standby_answers_and_says_how_far_behind_it_is(pair: Callable[..., Pair]) -> None:
+    both = pair()
+    both.servers[1].close()
+    answers = [both.ask(0, f"/stores/counts/{word}") for word in WORDS]
+    assert {found["partition"]: found["stale_by"] for status, found in answers if status == 200} == {0: 0, 1: 20}
+    refused = [found["error"] for status, found in answers if status == 503]
+    assert refused
+    assert f"{both.hosts[1]}: does not answer (ConnectionRefusedError" in refused[0]
+
+
+def test_the_token_goes_with_what_is_handed_on_and_into_no_log(
+    pair: Callable[..., Pair], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        both = pair(token=TOKEN)
+        assert both.ask(0, "/stores/counts")[0] == 200
+        status, refused = both.ask(0, "/stores/counts", token="another-token-of-a-length")
+        assert status == 401
+        both.directories[1].fails = RuntimeError("unforeseen")
+        assert both.ask(1, "/stores/counts")[0] == 500
+        both.servers[1].close()
+        status, refused = both.ask(0, "/stores/counts")
+        assert status == 503
+    printed = "".join(capfd.readouterr())
+    assert "event=request-failed" in caplog.text
+    for written in (caplog.text, printed, json.dumps(refused), repr(HttpInstances(TOKEN))):
+        assert TOKEN not in written
+        assert "another-token" not in written
+
+
+def test_something_else_at_an_instances_address_is_no_answer(pair: Callable[..., Pair]) -> None:
+    both = pair()
+    with socket.create_server(("127.0.0.1", 0)) as strange:
+        said = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+        threading.Thread(target=_say, args=(strange, said), daemon=True).start()
+        elsewhere = HostInfo("127.0.0.1", strange.getsockname()[1])
+        hosts: HostMap = host_map({both.hosts[0]: (0,), elsewhere: (1, 2)}, {both.hosts[1]: (1, 2)})
+        both.directories[0].hosts = hosts
+        status, found = both.ask(0, "/stores/counts?max_staleness=0")
+    assert (status, len(found["entries"])) == (200, len(WORDS))
+
+
+def _say(server: socket.socket, said: bytes) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            connection.recv(10_000)
+            connection.sendall(said)
+
+
+@pytest.mark.parametrize("said", [b"\xff\xfe\n\n", b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"A" * 100_000 + b"\r\n\r\n"])
+def test_what_is_no_http_at_all_is_refused_and_the_next_is_answered(pair: Callable[..., Pair], said: bytes) -> None:
+    both = pair()
+    with socket.create_connection(both.hosts[0]) as connection:
+        connection.sendall(said)
+        connection.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):  # it had sent more than was read
+            assert connection.recv(100).startswith(b"HTTP/1.1 400")
+    assert both.ask(0, "/stores")[0] == 200
+
+
+def test_a_closed_server_leaves_its_address_free(pair: Callable[..., Pair]) -> None:
+    both = pair()
+    address = str(both.hosts[0])
+    both.ask(0, "/stores")
+    both.servers[0].close()
+    listen(address).close()

@@ -1,0 +1,313 @@
+"""Copies in real files, read beside a writer: what is answered, and what is refused with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stand_ins import COUNTS, PARTITIONS, host_map, store_facts, stored
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, StreamsNotStartedError, UnknownStoreError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.membership.member_state import Role
+from tidemill.membership.wire import HostInfo
+from tidemill.query.local_copies import LocalCopies, LocalCopy
+from tidemill.query.metadata import HostMap
+from tidemill.query.partitioning import partition_of_key
+from tidemill.query.rows import Row, Rows, RowsQuestion
+from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.query.store_queries import Broker, StoreQueries
+from tidemill.state.lmdb import TaskState, wipe_files
+from tidemill.state.store import Positions
+
+HERE, THERE = HostInfo("here", 1), HostInfo("there", 2)
+
+
+@dataclass
+class Instance:
+    """Its files, what it holds, and what the broker would say."""
+
+    folder: Path
+    stores: tuple[StoreFacts, ...] = (COUNTS,)
+    held: dict[int, LocalCopy] = field(default_factory=dict)
+    writers: dict[int, TaskState] = field(default_factory=dict)
+    hosts: HostMap = field(default_factory=lambda: host_map({HERE: (0, 1), THERE: (2,)}))
+    ends: dict[int, int] = field(default_factory=dict)
+    is_broker_away: bool = False
+    started: bool = True
+
+    def __post_init__(self) -> None:
+        self.copies = LocalCopies(lambda: list(self.held.values()))
+        self.queries = StoreQueries(
+            {store.name: store for store in self.stores},
+            self.copies,
+            hosts=lambda: self.hosts,
+            own_host=HERE,
+            broker=Broker(partitions=lambda topics: dict.fromkeys(topics, PARTITIONS), end_offsets=self._ends),
+            require_started=self._require_started,
+        )
+
+    def _require_started(self) -> None:
+        if not self.started:
+            raise StreamsNotStartedError("the instance is CREATED")
+
+    def _ends(self, partitions: Any) -> dict[TopicPartition, int]:
+        if self.is_broker_away:
+            raise RetriableError("no broker answers")
+        return {tp: self.ends[tp.partition] for tp in partitions}
+
+    def take(self, partition: int, role: Role = Role.ACTIVE, *, is_running: bool = True) -> None:
+        directory = self.folder / f"1_{partition}"
+        if partition not in self.writers:
+            self.writers[partition] = TaskState.open(directory, [store.name for store in self.stores])
+            self.writers[partition].claim("e")
+        self.held[partition] = LocalCopy(
+            task=TaskId(1, partition), role=role, directory=directory, is_running=is_running, epoch="e", positions={}
+        )
+
+    def write(self, entries: dict[Any, Any], partition: int, position: int, store: StoreFacts = COUNTS) -> None:
+        """As a batch does; the driver hears of it."""
+        state = self.writers[partition]
+        before = state.positions()
+        rows = [(store.key_bytes(key), None if value is None else stored(store, value)) for key, value in entries.items()]
+        after = Positions(changelog={store.name: position}, epoch=before.epoch)
+        state.apply(expected=before, new=after, writes={store.name: rows})
+        self.held[partition] = replace(self.held[partition], positions={store.name: position})
+
+    def get(self, key: Any, **how: Any) -> Any:
+        return self.queries.view("counts", **{"stale": False, "partition": None, **how}).get(key)
+
+    def all(self, **how: Any) -> list[tuple[Any, Any]]:
+        return list(self.queries.view("counts", **{"stale": False, "partition": None, **how}).all())
+
+
+def keys_of(partition: int, count: int = 3) -> list[str]:
+    words = (f"word{number}" for number in range(1000))
+    return [word for word in words if partition_of_key(word.encode(), PARTITIONS) == partition][:count]
+
+
+A, B, C = keys_of(0), keys_of(1), keys_of(2)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Instance]]:
+    made: list[Instance] = []
+
+    def one(**fields: Any) -> Instance:
+        made.append(Instance(tmp_path, **fields))
+        return made[-1]
+
+    yield one
+    for instance in made:
+        instance.copies.close()
+        for state in instance.writers.values():
+            state.close(clean=False)
+
+
+@pytest.fixture
+def instance(make: Callable[..., Instance]) -> Instance:
+    """Active of the partitions 0 and 1 of three; 2 is elsewhere."""
+    found = make()
+    for partition, keys in ((0, A), (1, B)):
+        found.take(partition)
+        found.write({key: number for number, key in enumerate(keys)}, partition, 10)
+    return found
+
+
+def test_what_is_committed_is_read_key_by_key_and_in_ranges(instance: Instance) -> None:
+    assert [instance.get(key) for key in (*A, *B)] == [0, 1, 2, 0, 1, 2]
+    everything = sorted([*zip(A, range(3), strict=True), *zip(B, range(3), strict=True)])
+    assert instance.all() == everything
+    view = instance.queries.view("counts", stale=False, partition=None)
+    low, high = everything[1][0], everything[4][0]
+    assert list(view.range(low, high)) == everything[1:5]
+    assert list(view.range(high, low)) == []
+    assert list(view.range(high=low)) == everything[:2]
+    assert view.approximate_num_entries == 6
+    assert list(instance.queries.view("counts", stale=False, partition=1).all()) == sorted(zip(B, range(3), strict=True))
+
+
+def test_a_view_outlives_batches(instance: Instance) -> None:
+    view = instance.queries.view("counts", stale=False, partition=None)
+    assert view.get(A[0]) == 0
+    instance.write({A[0]: 100, A[1]: None}, 0, 11)
+    assert (view.get(A[0]), view.get(A[1])) == (100, None)
+    assert view.approximate_num_entries == 5
+
+
+def test_an_open_transaction_is_not_seen(instance: Instance) -> None:
+    state = instance.writers[0]
+    with state._environment.write(b"store:counts") as (transaction, (handle,)):
+        transaction.put(b"k" + A[0].encode(), stored(COUNTS, 99), db=handle)
+        assert instance.get(A[0]) == 0
+    assert instance.get(A[0]) == 99
+
+
+def test_timestamps_are_there_for_those_who_ask(instance: Instance) -> None:
+    view = instance.queries.view("counts", stale=False, partition=None)
+    assert view.timestamped.get(A[1]) == ValueAndTimestamp(1, 7)
+    assert dict(view.timestamped.all())[A[2]] == ValueAndTimestamp(2, 7)
+
+
+def test_a_key_that_is_not_there_is_none_and_one_that_is_elsewhere_says_where(instance: Instance) -> None:
+    assert instance.get(keys_of(0, 4)[-1]) is None
+    with pytest.raises(InvalidStateStoreError, match="needs partition 2, and it is not here; there:2 is") as error:
+        instance.get(C[0])
+    assert error.value.hosts == ("there:2",)
+
+
+def test_a_record_that_a_foreign_client_put_elsewhere_is_found_too(make: Callable[..., Instance]) -> None:
+    source = store_facts(is_repartitioned=False)
+    instance = make(stores=(source,))
+    for partition in (0, 1):
+        instance.take(partition)
+    instance.write({C[0]: 5}, 1, 1)
+    assert instance.get(C[0]) == 5
+    with pytest.raises(InvalidStateStoreError, match="needs partition 2"):
+        instance.get(C[1])
+
+
+def test_a_task_that_is_being_restored_is_refused_unless_stale_answers_are_taken(instance: Instance) -> None:
+    instance.take(2, is_running=False)
+    instance.writers[2].apply(
+        expected=Positions(epoch="e"), new=Positions(epoch="e"), writes={"counts": [(C[0].encode(), stored(COUNTS, 8))]}
+    )
+    with pytest.raises(InvalidStateStoreError, match="task 1_2 is being restored here"):
+        instance.get(C[0])
+    with pytest.raises(InvalidStateStoreError, match="a whole range needs partition 2"):
+        instance.all()
+    assert instance.get(C[0], stale=True) == 8
+    assert len(instance.all(stale=True)) == 7
+
+
+def test_a_standby_is_for_those_who_take_stale_answers(instance: Instance) -> None:
+    instance.take(2, Role.STANDBY, is_running=False)
+    instance.write({C[0]: 8}, 2, 3)
+    assert len(instance.all()) == 6
+    with pytest.raises(InvalidStateStoreError, match="it is not here"):
+        instance.get(C[0])
+    assert instance.get(C[0], stale=True) == 8
+
+
+def test_after_a_lost_batch_what_was_committed_goes_on_being_read(instance: Instance) -> None:
+    instance.copies.look()
+    instance.take(0, is_running=False)
+    assert instance.get(A[1]) == 1
+
+
+def test_files_that_were_wiped_are_not_believed_until_they_hold_again_what_they_held(instance: Instance) -> None:
+    instance.copies.look()
+    instance.writers.pop(0).close(clean=True)
+    wipe_files(instance.folder / "1_0")
+    with pytest.raises(InvalidStateStoreError):
+        instance.get(A[1])
+    instance.take(0, is_running=False)
+    instance.write({A[1]: 1}, 0, 9)
+    with pytest.raises(InvalidStateStoreError, match=r"wiped and are being restored \(offset 9 of 10\)"):
+        instance.get(A[1])
+    instance.write({A[1]: 3}, 0, 10)
+    assert instance.get(A[1]) == 3
+
+
+def test_a_demoted_and_promoted_task_is_not_believed_for_what_it_was(instance: Instance) -> None:
+    instance.copies.look()
+    instance.take(0, Role.STANDBY, is_running=False)
+    instance.copies.look()
+    instance.take(0, is_running=False)
+    with pytest.raises(InvalidStateStoreError, match="being restored"):
+        instance.get(A[0])
+
+
+def test_what_is_given_up_is_closed_and_elsewhere(instance: Instance) -> None:
+    assert instance.get(B[0]) == 0
+    scan = instance.queries.view("counts", stale=False, partition=None).all()
+    del instance.held[1]
+    instance.copies.look()
+    with pytest.raises(InvalidStateStoreError, match="needs partition 1"):
+        instance.get(B[0])
+    with pytest.raises(InvalidStateStoreError, match="closed"):
+        list(scan)
+
+
+def test_questions_that_can_not_be_are_refused_with_a_sentence(instance: Instance) -> None:
+    with pytest.raises(UnknownStoreError, match="there is no store 'count'; the topology's stores are counts"):
+        instance.queries.view("count", stale=False, partition=None)
+    with pytest.raises(QueryError, match="the partitions 0 to 2: there is no 3"):
+        instance.queries.view("counts", stale=False, partition=3)
+    with pytest.raises(QueryError, match="can't write a value of type int"):
+        instance.get(5)
+    with pytest.raises(QueryError, match="null is no key"):
+        instance.get(None)
+    instance.started = False
+    with pytest.raises(StreamsNotStartedError):
+        instance.queries.view("counts", stale=False, partition=None)
+
+
+def test_a_store_without_timestamps_says_so(make: Callable[..., Instance]) -> None:
+    plain = store_facts(timestamped=False)
+    instance = make(stores=(plain,))
+    instance.take(0)
+    instance.write({A[0]: 5}, 0, 1, plain)
+    view = instance.queries.view("counts", stale=False, partition=None)
+    assert view.get(A[0]) == 5
+    with pytest.raises(QueryError, match="keeps no timestamps"):
+        _ = view.timestamped
+
+
+def test_keys_of_other_types_are_found(make: Callable[..., Instance]) -> None:
+    numbers = store_facts(key=Serdes.long(), value=Serdes.string())
+    instance = make(stores=(numbers,))
+    for partition in range(PARTITIONS):
+        instance.take(partition)
+    keys = [-1, 0, 1, 1 << 40]
+    for key in keys:
+        instance.write({key: str(key)}, partition_of_key(numbers.key_bytes(key), PARTITIONS), key & 0xFF, numbers)
+    assert [instance.get(key) for key in keys] == [str(key) for key in keys]
+    assert [key for key, _ in instance.all()] == [0, 1, 1 << 40, -1]
+
+
+def test_metadata_of_a_key_names_partition_and_hosts(instance: Instance) -> None:
+    found = instance.queries.metadata_for_key("counts", C[0], None)
+    assert (found.active_host, found.partition) == (THERE, 2)
+    assert instance.queries.metadata_for_key("counts", C[0], lambda key, count: 1).active_host == HERE
+
+
+def test_lags_are_those_of_the_files_and_none_for_a_running_active(instance: Instance) -> None:
+    instance.take(2, Role.STANDBY, is_running=False)
+    instance.write({C[0]: 8}, 2, 3)
+    instance.ends = {0: 50, 1: 60, 2: 5}
+    lags = instance.queries.lags()["counts"]
+    assert {partition: lag.offset_lag for partition, lag in lags.items()} == {0: 0, 1: 0, 2: 2}
+    assert (lags[2].current_offset_position, lags[2].end_offset_position) == (3, 5)
+
+
+def test_an_answer_says_what_it_covers_and_a_standby_too_far_behind_is_left_out(instance: Instance) -> None:
+    instance.take(2, Role.STANDBY, is_running=False)
+    instance.write({C[0]: 8}, 2, 3)
+    instance.ends = {2: 5}
+    question = RowsQuestion(partitions=frozenset(range(PARTITIONS)), limit=100)
+    assert instance.queries.read(COUNTS, question, max_lag=None).covered == {0: 0, 1: 0}
+    assert instance.queries.read(COUNTS, question, max_lag=1).covered == {0: 0, 1: 0}
+    found = instance.queries.read(COUNTS, question, max_lag=2)
+    assert found.covered == {0: 0, 1: 0, 2: 2}
+    assert [row.key.decode() for row in found.rows] == sorted([*A, *B, C[0]])
+
+
+def test_a_standby_whose_lag_nobody_tells_does_not_answer(instance: Instance) -> None:
+    instance.take(2, Role.STANDBY, is_running=False)
+    instance.is_broker_away = True
+    question = RowsQuestion(partitions=frozenset({0, 2}), key=C[0].encode())
+    assert instance.queries.read(COUNTS, question, max_lag=1000).covered == {0: 0}
+
+
+def test_rows_travel_as_they_are() -> None:
+    rows = Rows(rows=(Row(b"", b"\0\xff", 0), Row(b"k", b"", 2)), covered={0: 0, 2: 17})
+    assert Rows.from_bytes(rows.to_bytes()) == rows
+    assert Rows.from_bytes(Rows().to_bytes()) == Rows()
+    for garbage in (b"", b"hello", rows.to_bytes()[:-20], b"\xff" * 100):
+        with pytest.raises(ValueError):  # noqa: PT011  # any sentence
+            Rows.from_bytes(garbage)

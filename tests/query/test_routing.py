@@ -1,0 +1,173 @@
+"""From where rows come: the owner, a standby within the bound, after a rebalance; and never by more than one hop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from stand_ins import COUNTS, PARTITIONS, StandInDirectory, StandInInstances, host_map, router
+
+from tidemill.errors import InvalidStateStoreError, RetriableError
+from tidemill.membership.wire import HostInfo
+from tidemill.query.partitioning import partition_of_key
+from tidemill.query.routing import Router
+from tidemill.query.rows import Rows, RowsQuestion
+from tidemill.query.store_facts import StoreFacts
+
+ONE, TWO, THREE = HostInfo("one", 1), HostInfo("two", 2), HostInfo("three", 3)
+ENTRIES = {f"word{number}": number for number in range(12)}
+SHARED = host_map({ONE: (0,), TWO: (1,), THREE: (2,)}, {TWO: (0,), THREE: (1,), ONE: (2,)})
+ALL = RowsQuestion(partitions=frozenset(range(PARTITIONS)), limit=100)
+
+
+def directory(host: HostInfo, copies: dict[int, int | None]) -> StandInDirectory:
+    return StandInDirectory(own_host=host, hosts=SHARED, copies=copies, entries=ENTRIES)
+
+
+def others(**copies: dict[int, int | None]) -> StandInInstances:
+    hosts = {"two": TWO, "three": THREE}
+    return StandInInstances({hosts[name]: directory(hosts[name], held) for name, held in copies.items()})
+
+
+def key_question(key: str) -> RowsQuestion:
+    data = key.encode()
+    return RowsQuestion(partitions=frozenset({partition_of_key(data, PARTITIONS)}), key=data)
+
+
+def key_of(partition: int) -> str:
+    return next(key for key in ENTRIES if partition_of_key(key.encode(), PARTITIONS) == partition)
+
+
+def read(through: Router, question: RowsQuestion, max_lag: int = 100) -> Rows:
+    return asyncio.run(through.read(COUNTS, question, max_lag=max_lag))
+
+
+def words(found: Rows) -> list[str]:
+    return [row.key.decode() for row in found.rows]
+
+
+def test_what_is_here_is_answered_without_asking_anyone() -> None:
+    remote = others()
+    found = read(router(directory(ONE, {0: None}), remote), key_question(key_of(0)))
+    assert (words(found), found.covered, remote.asked) == ([key_of(0)], {0: 0}, [])
+
+
+def test_a_key_of_another_comes_from_its_owner() -> None:
+    remote = others(two={1: None})
+    found = read(router(directory(ONE, {0: None}), remote), key_question(key_of(1)))
+    assert (words(found), found.covered) == ([key_of(1)], {1: 0})
+    assert remote.asked == [(TWO, frozenset({1}), None)]
+
+
+def test_a_range_is_put_together_from_all_owners_in_the_order_of_keys() -> None:
+    remote = others(two={1: None}, three={2: None})
+    found = read(router(directory(ONE, {0: None}), remote), ALL)
+    assert words(found) == sorted(ENTRIES)
+    assert sorted(found.covered) == [0, 1, 2]
+    first = read(router(directory(ONE, {0: None}), remote), RowsQuestion(partitions=ALL.partitions, limit=5))
+    assert words(first) == sorted(ENTRIES)[:5]
+
+
+def test_a_standby_within_the_bound_answers_while_the_owner_is_away() -> None:
+    remote = others(three={1: 40})
+    found = read(router(directory(ONE, {0: None}), remote), key_question(key_of(1)))
+    assert (words(found), found.covered) == ([key_of(1)], {1: 40})
+    assert remote.asked == [(TWO, frozenset({1}), None), (THREE, frozenset({1}), 100)]
+
+
+def test_a_standby_here_is_asked_before_one_elsewhere() -> None:
+    remote = others(three={})
+    found = read(router(directory(ONE, {2: 3}), remote), key_question(key_of(2)))
+    assert found.covered == {2: 3}
+    assert [host for host, _, _ in remote.asked] == [THREE]
+
+
+def test_a_standby_too_far_behind_does_not_answer_and_the_refusal_says_who_was_asked() -> None:
+    remote = others(three={1: 101})
+    with pytest.raises(InvalidStateStoreError) as error:
+        read(router(directory(ONE, {0: None}), remote), key_question(key_of(1)))
+    assert "no copy of partition 1 could be read in 0.3 s" in str(error.value)
+    assert "two:2: does not answer" in str(error.value)
+    assert "three:3: has no copy to answer from of partition 1" in str(error.value)
+
+
+def test_a_partition_on_its_way_is_waited_for() -> None:
+    """Its owner to be does not have it yet; a moment later it does."""
+    remote = others(two={})
+
+    def after_a_while() -> None:
+        if len(remote.asked) == 3:
+            remote.directories[TWO].copies = {1: None}
+
+    remote.on_question = after_a_while
+    found = read(router(directory(ONE, {0: None}), remote, timeout_s=5), key_question(key_of(1)))
+    assert found.covered == {1: 0}
+    assert len([1 for host, _, _ in remote.asked if host == TWO]) >= 2
+
+
+def test_a_new_map_of_hosts_is_followed() -> None:
+    remote = others(three={1: None})
+    here = directory(ONE, {0: None})
+
+    def rebalanced() -> None:
+        here.hosts = host_map({ONE: (0,), THREE: (1, 2)})
+
+    remote.on_question = rebalanced
+    found = read(router(here, remote, timeout_s=5), key_question(key_of(1)))
+    assert found.covered == {1: 0}
+
+
+def test_what_was_answered_is_not_asked_again_in_the_next_round() -> None:
+    remote = others(two={1: None}, three={})
+
+    def later() -> None:
+        if len(remote.asked) > 3:
+            remote.directories[THREE].copies = {2: None}
+
+    remote.on_question = later
+    found = read(router(directory(ONE, {0: None}), remote, timeout_s=5), ALL)
+    assert words(found) == sorted(ENTRIES)
+    assert [partitions for host, partitions, _ in remote.asked if host == TWO] == [frozenset({1})]
+
+
+def test_the_own_address_is_never_asked() -> None:
+    remote = others()
+    here = StandInDirectory(own_host=ONE, hosts=host_map({ONE: (0, 1, 2)}, {ONE: (0,)}), copies={})
+    with pytest.raises(InvalidStateStoreError):
+        read(router(here, remote), ALL)
+    assert remote.asked == []
+
+
+def test_of_two_standbys_the_one_less_behind_counts_and_nothing_comes_twice() -> None:
+    here = StandInDirectory(own_host=ONE, hosts=host_map({}, {TWO: (1,), THREE: (1,)}), copies={}, entries=ENTRIES)
+    found = read(router(here, others(two={1: 9}, three={1: 4})), key_question(key_of(1)))
+    assert (words(found), found.covered) == ([key_of(1)], {1: 4})
+
+
+def test_rows_that_nobody_asked_for_are_left_out() -> None:
+    class Talkative(StandInInstances):
+        def read(
+            self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+        ) -> Rows:
+            return self.directories[host].read(store, ALL, max_lag=max_lag)
+
+    remote = Talkative({TWO: directory(TWO, {0: None, 1: None, 2: None})})
+    found = read(router(directory(ONE, {}), remote), RowsQuestion(partitions=frozenset({1}), limit=100))
+    assert found.covered == {1: 0}
+    assert {partition_of_key(row.key, PARTITIONS) for row in found.rows} == {1}
+
+
+def test_one_that_hangs_costs_its_time_and_not_the_question() -> None:
+    class Hanging(StandInInstances):
+        def read(
+            self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+        ) -> Rows:
+            if host == TWO:
+                time.sleep(timeout_s)
+                raise RetriableError("does not answer (TimeoutError)")
+            return super().read(host, store, question, max_lag=max_lag, timeout_s=timeout_s)
+
+    remote = Hanging({THREE: directory(THREE, {1: 5})})
+    found = read(router(directory(ONE, {}), remote, timeout_s=0.5), key_question(key_of(1)))
+    assert found.covered == {1: 5}
