@@ -41,6 +41,7 @@ log = logging.getLogger("tidemill.thread")
 _IDLE_WAIT_MS = 100
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
+_LOOK_LIMIT_S = 5.0
 _STANDBY_LOOK_S = 1.0
 """How often standbys ask the brokers for what a batch does not tell them: never often enough to hold processing up."""
 
@@ -67,7 +68,7 @@ class StreamThread(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
-        self._config, self._facts, self._local = config, facts, local
+        self._config, self._facts, self._local, self._admin = config, facts, local, admin
         self._make_engine, self._fence, self._on_change = make_engine, fence, on_change
         self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
         self._member = make_member(self._group)
@@ -160,9 +161,14 @@ class StreamThread(threading.Thread):
         try:
             fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
             fencing.start()  # takes as long as building the plan does
-            self._member.start()
+            is_needed_at_once = not self._is_group_at_work()
+            if is_needed_at_once:
+                self._member.start()
             self._engine = self._make_engine(self)
             fencing.join()
+            if not is_needed_at_once:
+                self._execute(self._next_request({}, {}))  # the first batch of a plan takes seconds
+                self._member.start()
             while not self._is_ended:
                 if self._stop_wanted.is_set():
                     self._act(self._group.step(machine.CloseRequested()))
@@ -185,6 +191,16 @@ class StreamThread(threading.Thread):
             self._member.close()
             self._held.active, self._held.standby = {}, {}
             self._on_change()
+
+    def _is_group_at_work(self) -> bool:
+        """Then others have the tasks, and let go of some as soon as this thread joins: it must be able to run them by then.
+        Else nobody has them, and joining while the plan is built saves time."""
+        try:
+            group = self._admin.describe_group(self._config.application_id, timeout_s=_LOOK_LIMIT_S)
+        except TidemillError as problem:
+            log.warning("event=group-not-described thread=%s problem=%r", self.name, str(problem))
+            return False
+        return group is not None and bool(group.members)
 
     # --- the group's events, and what the member's machine makes of them -----------------------------------------------
 
