@@ -35,7 +35,7 @@ lint: install
 check: install
 	$(BIN)/pytest -m "not broker and not spark"
 
-# The pure tests against every line of the vector files instead of a sample.
+# The pure tests against every line of the vector files, and more drawn examples, instead of samples.
 vectors: install
 	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -m "not broker and not spark"
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from itertools import count
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tidemill.kafka.broker import EmbeddedBroker
@@ -15,6 +16,11 @@ from tidemill.kafka.java import find_java
 from tidemill.spark.session import start_jvm
 
 _numbers = count(1)
+
+# Drawn examples: a sample, or as many as Hypothesis likes (`make vectors`). On a busy machine no example has a deadline.
+settings.register_profile("sample", max_examples=30, deadline=None)
+settings.register_profile("all", deadline=None)
+settings.load_profile("all" if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else "sample")
 
 
 @pytest.fixture(scope="session")

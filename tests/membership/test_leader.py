@@ -344,7 +344,7 @@ def _sent(process, partitions, sums):
     return said(process, owned=partitions, sums=sums)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_whatever_the_members_own_no_partition_gets_a_second_owner_and_every_task_a_place(data):
     draw = data.draw

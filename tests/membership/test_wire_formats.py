@@ -113,7 +113,7 @@ def test_truncated_bytes_are_refused(data, cut):
             decode(short)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=120) | st.tuples(st.integers(1, 11), st.binary(max_size=120)).map(
     lambda pair: struct.pack(">i", pair[0]) + pair[1]
 ))
