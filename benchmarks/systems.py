@@ -101,6 +101,8 @@ def _tidemill(start: Start) -> list[str]:
         "num.stream.threads": str(start.threads),
         "session.timeout.ms": str(SESSION_TIMEOUT_MS),
         "heartbeat.interval.ms": str(_HEARTBEAT_MS),
+        # Tasks move at once, not with a probing rebalance minutes later.
+        "acceptable.recovery.lag": str(2**63 - 1),
         **start.settings,
     }
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
@@ -121,7 +123,7 @@ def _kafka_streams(start: Start) -> list[str]:
         "heartbeat.interval.ms": str(_HEARTBEAT_MS),
         # Kafka Streams' own default; the demo would turn the cache off, and write one record per word.
         "statestore.cache.max.bytes": str(10 * 1024 * 1024),
-        # Tasks move at once, as they do with Tidemill's instances here, not with a probing rebalance minutes later.
+        # As above.
         "acceptable.recovery.lag": str(2**63 - 1),
         **start.settings,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,7 +87,9 @@ def test_a_killed_instances_standbys_take_over_with_what_they_have_and_counts_st
         return tasks(a) == tasks(b, "standbys") and tasks(b) == tasks(a, "standbys") and len(tasks(a) | tasks(b)) == PARTITIONS
 
     assert until(mirrored), f"{one.look()} {two.look()}: {two.log_end()}"
-    assert until(lambda: with_standbys.counts.read() >= 0 and with_standbys.counts.records > 5_000)
+    for worker in two.look()["workers"][0].values():  # what follows the changelogs is not what remembers where they are
+        os.kill(worker, signal.SIGKILL)
+    assert until(lambda: with_standbys.counts.read() >= 0 and with_standbys.counts.records > 1_500)
     moving = tasks(one.look())
     assert moving
     assert until(lambda: tasks(two.look(), "standbys") == moving and all(lag == 0 for lag in two.look()["standbys"].values()))
@@ -106,7 +110,7 @@ def test_a_newcomer_warms_up_while_the_owner_goes_on_and_takes_over_at_a_probe(w
     old, new = with_warmups.instances
     old.start()
     with_warmups.feed.start()
-    assert until(lambda: with_warmups.counts.read() >= 0 and with_warmups.counts.records > 3_000), old.log_end()
+    assert until(lambda: with_warmups.counts.read() >= 0 and with_warmups.counts.records > 1_000), old.log_end()
     new.start()
     found = new.wait(lambda at: len(tasks(at, "standbys")) > 0, "warming up")
     assert tasks(found) == set(), "nothing is taken over that is not warm"

@@ -111,12 +111,13 @@ class HeldTasks:
         topics = self._facts.changelogs.get(task.subtopology, {})
         return {store: TopicPartition(topic, task.partition) for store, topic in topics.items()}
 
-    # --- what batches and brokers tell; each says whether a phase has changed -------------------------------------------
+    # --- what batches and brokers tell; each says whether a phase has changed, or stores were opened ----------------------
 
     def reported(self, report: BatchReport) -> bool:
-        self.standby = standby.reported(self.standby, report)
+        before, self.standby = self.standby, standby.reported(self.standby, report)
         self._tell_standbys()
-        return self._changed_to(lifecycle.reported(self.active, report))
+        has_opened = any(held.stores is not None and before[name].stores is None for name, held in self.standby.items())
+        return self._changed_to(lifecycle.reported(self.active, report)) or has_opened
 
     def lost(self) -> bool:
         self.standby = standby.lost(self.standby)

@@ -418,8 +418,12 @@ class StreamThread(threading.Thread):
             self._standbys_looked_at = time.monotonic()
 
     def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> None:
+        """Of inputs; a changelog's bounds are asked for again by itself."""
+        inputs = {tp for task in self._held.active.values() for tp in task.inputs}.intersection(partitions)
+        if not inputs:
+            return
         try:
-            self._start_offsets.reset(partitions)
+            self._start_offsets.reset(sorted(inputs))
         except (RetriableError, BatchLostError) as problem:  # the next batch finds the same and comes here again
             log.warning("event=offsets-not-reset thread=%s problem=%r", self.name, str(problem))
 
