@@ -158,6 +158,22 @@ def test_rows_that_nobody_asked_for_are_left_out() -> None:
     assert {partition_of_key(row.key, PARTITIONS) for row in found.rows} == {1}
 
 
+def test_an_owner_that_kept_someone_waiting_is_asked_last_for_a_while() -> None:
+    remote = others(three={1: 5})
+    through = router(directory(ONE, {}), remote)
+    question = key_question(key_of(1))
+
+    async def three_times() -> None:
+        for _ in range(3):
+            assert (await through.read(COUNTS, question, max_lag=100)).covered == {1: 5}
+        remote.directories[THREE].copies = {}
+        remote.directories[TWO] = directory(TWO, {1: None})
+        assert (await through.read(COUNTS, question, max_lag=100)).covered == {1: 0}
+
+    asyncio.run(three_times())
+    assert [host for host, _, _ in remote.asked] == [TWO, THREE, THREE, THREE, THREE, TWO]
+
+
 def test_one_that_hangs_costs_its_time_and_not_the_question() -> None:
     class Hanging(StandInInstances):
         def read(

@@ -99,6 +99,8 @@ def _run(streams: KafkaStreams, stop: StopRequest, live: LiveText) -> None:
     live.status("starting")
     try:
         streams.start()
+        if streams.config.http_listen:
+            live.line(f"state can be read at http://{streams.application_server}/stores")
         stop.wait_for_it()
         _follow(streams, stop, live, changes)
     finally:

@@ -21,7 +21,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.config_rules import is_loopback
-from tidemill.errors import QueryError, RetriableError, SerdeError, StreamsNotStartedError, TidemillError, UnknownStoreError
+from tidemill.errors import (
+    QueryError,
+    RetriableError,
+    SerdeError,
+    StopError,
+    StreamsNotStartedError,
+    TidemillError,
+    UnknownStoreError,
+)
 from tidemill.query import http_answer, http_request
 from tidemill.query.http_request import Request
 from tidemill.query.partitioning import partition_of_key
@@ -81,7 +89,7 @@ class ReadsApp:
             return _refusal(404, str(error))
         except QueryError as error:
             return _refusal(400, str(error))
-        except (RetriableError, StreamsNotStartedError) as error:
+        except (RetriableError, StreamsNotStartedError, StopError) as error:
             return _refusal(503, str(error), ("retry-after", "1"))
         except SerdeError as error:
             return _refusal(500, f"an entry of the store can't be read with its serde: {error}")

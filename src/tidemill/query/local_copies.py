@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -162,4 +163,5 @@ class LocalCopies:
 
     def _close(self, folders: Sequence[Path]) -> None:
         for folder in folders:
-            self._states.pop(folder).close(clean=False)
+            with suppress(StateError):  # of files that nobody reads any more, and the stream thread must go on
+                self._states.pop(folder).close(clean=False)

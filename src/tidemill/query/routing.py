@@ -1,7 +1,8 @@
 """Where the rows of a question come from: this instance, the owners, else standbys; again until all partitions have answered.
 
 Each round asks, for the partitions that are still missing: the copies here, the active hosts (side by side), then standbys, here
-and elsewhere, that are at most ``max_lag`` offsets behind. After it there is a pause, since in a rebalance owners change, until
+and elsewhere, that are at most ``max_lag`` offsets behind. An owner that has just kept someone waiting in vain is asked last, so
+that a frozen one costs few requests its time. After a round there is a pause, since in a rebalance owners change, until
 the question's time is over. A request that came from another instance is answered from the copies here only, so none is
 handed on twice.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from tidemill.errors import InvalidStateStoreError, RetriableError
@@ -24,6 +25,8 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.4
 _ATTEMPT_S = 2.0
 """For one request to one host: one that is frozen must leave time for its standbys."""
+_AWAY_S = 1.0
+"""So long a host that did not answer is asked last."""
 
 T = TypeVar("T")
 
@@ -63,6 +66,7 @@ class Router:
     here: Executor
     there: Executor
     timeout_s: float
+    away_until: dict[HostInfo, float] = field(default_factory=dict, compare=False)
 
     async def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int) -> Rows:
         """The rows of all partitions of the question. InvalidStateStoreError, with what each host said, if time ran out."""
@@ -106,12 +110,17 @@ class Router:
         if lacking():
             parts.append(await self.read_here(store, replace(question, partitions=lacking()), max_lag=None))
         owners = {partition: self.directory.owners(store, partition) for partition in lacking()}
-        actives = {partition: [found.active_host] for partition, found in owners.items() if found.active_host is not None}
-        parts += await self._ask(store, question, actives, None, problems, deadline)
+        now = asyncio.get_running_loop().time()
+        actives = {p: [found.active_host] for p, found in owners.items() if found.active_host is not None}
+        away = {p: hosts for p, hosts in actives.items() if self.away_until.get(hosts[0], 0.0) > now}
+        present = {p: hosts for p, hosts in actives.items() if p not in away}
+        parts += await self._ask(store, question, present, None, problems, deadline)
         if lacking():
             parts.append(await self.read_here(store, replace(question, partitions=lacking()), max_lag=max_lag))
         standbys = {partition: list(owners[partition].standby_hosts) for partition in lacking()}
         parts += await self._ask(store, question, standbys, max_lag, problems, deadline)
+        left = {partition: hosts for partition, hosts in away.items() if partition in lacking()}
+        parts += await self._ask(store, question, left, None, problems, deadline)
 
     async def _ask(
         self,
@@ -141,7 +150,9 @@ class Router:
                 found = await asyncio.wait_for(request, limit_s + 0.5)
             except (RetriableError, asyncio.TimeoutError) as error:
                 problems.append(f"{host}: {str(error) or f'no answer in {limit_s:.1f} s'}")
+                self.away_until[host] = loop.time() + _AWAY_S
                 return None
+            self.away_until.pop(host, None)
             unanswered = sorted(partitions - found.covered.keys())
             if unanswered:
                 problems.append(f"{host}: has no copy to answer from of {_listed(unanswered)}")

@@ -138,6 +138,8 @@ class InstanceReads:
     def _hosts(self) -> HostMap:
         """As the newest assignment tells; the same object until there is a newer one."""
         states = [side.state for side in self._sides.values()]
+        if not states:
+            return self._map
         newest = max(states, key=lambda state: state.generation)
         told = (newest.partitions_by_host, newest.standby_partitions_by_host)
         if self._told is None or told[0] is not self._told[0] or told[1] is not self._told[1]:

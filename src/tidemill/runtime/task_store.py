@@ -42,6 +42,7 @@ class OwnedStores:
         volatile = [spec for spec in mine if not spec.persistent]
         if volatile:
             folder = Path(run.directory) / VOLATILE_FOLDER
+            folder.mkdir(parents=True, exist_ok=True)
             wipe_files(folder)
             self._add(_open(folder, volatile, run.task.partition, self), [s.name for s in volatile])
         self._positions = [state.claim(run.epoch) for state in self._states]

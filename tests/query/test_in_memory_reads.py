@@ -1,0 +1,50 @@
+"""Stores that are not persistent are read where their worker keeps them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from stand_ins import PARTITIONS, store_facts, stored
+
+from tidemill.errors import InvalidStateStoreError
+from tidemill.ids import TaskId
+from tidemill.membership.member_state import Role
+from tidemill.query.local_copies import LocalCopies, LocalCopy
+from tidemill.runtime.task_store import VOLATILE_FOLDER, OwnedStores
+from tidemill.spark.step_spec import StoreSpec
+from tidemill.task.batch import TaskRun
+
+FACTS = store_facts(folder=VOLATILE_FOLDER)
+SPEC = StoreSpec(
+    name="counts", tag=1, subtopology=1, changelog=FACTS.changelog, timestamped=True, persistent=False, logged=True,
+    key_serde=FACTS.key_serde, value_serde=FACTS.value_serde,
+)  # fmt: skip
+
+
+def test_a_store_in_memory_is_read_beside_its_worker_and_not_believed_after_a_new_one_began(tmp_path: Path) -> None:
+    task = TaskId(1, PARTITIONS - 1)
+    run = TaskRun(task=task, directory=str(tmp_path / str(task)), epoch=str(uuid4()), changelog={})
+    worker = OwnedStores(run, {"counts": SPEC})
+    positions: dict[str, int] = {}
+    copies = LocalCopies(
+        lambda: [
+            LocalCopy(
+                task=task, role=Role.ACTIVE, directory=Path(run.directory), is_running=True, epoch=run.epoch, positions=positions
+            )
+        ]
+    )
+
+    def read() -> bytes | None:
+        return copies.open(FACTS, stale=False).readers[task.partition].get(b"k")
+
+    worker.apply({"counts": {b"k": stored(FACTS, 3)}}, {"counts": 4})
+    positions["counts"] = 4
+    assert read() == stored(FACTS, 3)
+    worker.close(clean=False)
+    replaced = OwnedStores(run, {"counts": SPEC})
+    with pytest.raises(InvalidStateStoreError, match=r"wiped and are being restored \(offset 0 of 4\)"):
+        read()
+    copies.close()
+    replaced.close(clean=False)
