@@ -109,7 +109,7 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
     known = [info for info in infos.values() if isinstance(info, SubscriptionInfo)]
     latest, disputed, remarks = _disputes(said)
     owned = {
-        member: tuple(p for p in said[member].owned_partitions if said[member].generation == latest[p])
+        member: tuple([p for p in said[member].owned_partitions if said[member].generation == latest[p]])
         for member in members
     }
     by_process: dict[ProcessId, list[str]] = {}
@@ -149,14 +149,15 @@ def _decoded(member: str, user_data: bytes) -> SubscriptionInfo | FutureSubscrip
 
 def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition], list[str]]:
     """The generation whose claim to a partition counts, the partitions that stay disputed, and a remark on all doubles."""
+    latest = {p: subscription.generation for subscription in said.values() for p in subscription.owned_partitions}
+    if len(latest) == sum(len(subscription.owned_partitions) for subscription in said.values()):
+        return latest, frozenset(), []
     claims: dict[TopicPartition, list[int]] = {}
     for subscription in said.values():
         for partition in subscription.owned_partitions:
             claims.setdefault(partition, []).append(subscription.generation)
     latest = {partition: max(generations) for partition, generations in claims.items()}
     doubles = sorted(partition for partition, generations in claims.items() if len(generations) > 1)
-    if not doubles:
-        return latest, frozenset(), []
     disputed = frozenset(
         partition
         for partition in doubles

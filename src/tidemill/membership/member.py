@@ -168,6 +168,8 @@ def _schedule(state: MemberState, info: AssignmentInfo, now_ms: int) -> Step:
 
 def _reconcile(state: MemberState) -> Step:
     """Revoke and close what is not wanted, open what is wanted and not on its way out (rules 1 and 2)."""
+    if _holds_what_it_should(state):
+        return state, ()
     held = dict(state.held)
     revoked, closed, promoted = set(), set(), set()
     active: dict[TaskId, tuple[TopicPartition, ...]] = {}
@@ -201,6 +203,21 @@ def _reconcile(state: MemberState) -> Step:
     if active or standby:
         instructions.append(AssignTasks(active=active, standby=standby, promoted=frozenset(promoted)))
     return replace(state, held=held), tuple(instructions)
+
+
+def _holds_what_it_should(state: MemberState) -> bool:
+    """As after most rebalances."""
+    if len(state.held) != len(state.active) + len(state.standby):
+        return False
+    for task, had in state.held.items():
+        if had.hold is not Hold.OPEN:
+            return False
+        if had.role is Role.ACTIVE:
+            if state.active.get(task) != had.partitions:
+                return False
+        elif task not in state.standby:
+            return False
+    return True
 
 
 def _on_released(state: MemberState, event: TasksReleased, _now_ms: int) -> Step:
