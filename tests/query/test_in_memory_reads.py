@@ -27,24 +27,27 @@ def test_a_store_in_memory_is_read_beside_its_worker_and_not_believed_after_a_ne
     task = TaskId(1, PARTITIONS - 1)
     run = TaskRun(task=task, directory=str(tmp_path / str(task)), epoch=str(uuid4()), changelog={})
     worker = OwnedStores(run, {"counts": SPEC})
-    positions: dict[str, int] = {}
-    copies = LocalCopies(
-        lambda: [
-            LocalCopy(
-                task=task, role=Role.ACTIVE, directory=Path(run.directory), is_running=True, epoch=run.epoch, positions=positions
-            )
-        ]
-    )
-
-    def read() -> bytes | None:
-        return copies.open(FACTS, stale=False).readers[task.partition].get(b"k")
-
     worker.apply({"counts": {b"k": stored(FACTS, 3)}}, {"counts": 4})
-    positions["counts"] = 4
-    assert read() == stored(FACTS, 3)
+    assert _read(run) == stored(FACTS, 3)
     worker.close(clean=False)
     replaced = OwnedStores(run, {"counts": SPEC})
     with pytest.raises(InvalidStateStoreError, match=r"wiped and are being restored \(offset 0 of 4\)"):
-        read()
-    copies.close()
+        _read(run)
     replaced.close(clean=False)
+
+
+def _read(run: TaskRun) -> bytes | None:
+    """What the driver reads, which has heard that the task runs and is at offset 4."""
+    copy = LocalCopy(
+        task=run.task,
+        role=Role.ACTIVE,
+        directory=Path(run.directory),
+        is_running=True,
+        epoch=run.epoch,
+        positions={"counts": 4},
+    )
+    copies = LocalCopies(lambda: [copy])
+    try:
+        return copies.open(FACTS, stale=False).readers[run.task.partition].get(b"k")
+    finally:
+        copies.close()
