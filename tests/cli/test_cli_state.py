@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tidemill import StreamsBuilder
 from tidemill.cli.state import app
-from tidemill.errors import CorruptStateError, EnvironmentProblem
+from tidemill.errors import CorruptStateError, EnvironmentProblem, StateDirectoryInUseError, StopError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.application import KafkaStreams, State
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
+from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.registry import DATA_FILE
 from tidemill.state.store import Positions
 
@@ -105,3 +108,32 @@ def test_a_directory_without_state_is_refused_with_what_was_expected(tmp_path: P
     for path in (tmp_path, tmp_path / "nowhere", tmp_path / "1_0"):
         with pytest.raises(EnvironmentProblem, match=r"no task's state in .* expected a state\.dir"):
             tidemill_state("ls", path)
+
+
+def test_clean_removes_all_tasks_and_keeps_the_process_id(directory: StateDirectory) -> None:
+    kept = directory.process_id().process_id
+    assert tidemill_state("clean", directory.path) == (0, "removed the state of 1_0, 1_1\n")
+    assert directory.tasks() == []
+    assert directory.process_id().process_id == kept
+    with pytest.raises(EnvironmentProblem, match="no task's state"):
+        tidemill_state("clean", directory.path)
+
+
+def test_clean_is_refused_while_an_instance_has_the_directory(directory: StateDirectory) -> None:
+    with StateDirectoryLock.acquire(directory.path, timeout_s=1), pytest.raises(StateDirectoryInUseError):
+        tidemill_state("clean", directory.path)
+    assert len(directory.tasks()) == 2
+
+
+def test_clean_up_of_an_instance_that_does_not_run_removes_its_state(directory: StateDirectory) -> None:
+    streams = KafkaStreams(
+        StreamsBuilder(),
+        {"application.id": APPLICATION, "bootstrap.servers": "none:1", "state.dir": str(directory.path.parent)},
+    )
+    with StateDirectoryLock.acquire(directory.path, timeout_s=1), pytest.raises(StateDirectoryInUseError):
+        streams.clean_up()
+    streams.clean_up()
+    assert directory.tasks() == []
+    streams._state = State.RUNNING
+    with pytest.raises(StopError, match="close it"):
+        streams.clean_up()

@@ -1,6 +1,7 @@
-"""`tidemill state`: what lies in a state directory, beside a running instance or without one.
+"""`tidemill state`: what lies in a state directory, beside a running instance or without one; and removing it.
 
-Decides how it is shown; it only reads. Any of `state.dir`, an application's directory in it or a task's directory is taken.
+Decides how it is shown. Looking only reads, and takes any of `state.dir`, an application's directory in it or a task's directory;
+cleaning takes an application's directory, since that is what an instance holds.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from tidemill.ids import TaskId
 from tidemill.state import checkpoint
 from tidemill.state.directory import StateDirectory
 from tidemill.state.durability import Shutdown
+from tidemill.state.lock import StateDirectoryLock
 
-app = typer.Typer(help="Look into a state directory.", no_args_is_help=True)
+app = typer.Typer(help="Look into a state directory, or clean it.", no_args_is_help=True)
 
 StateDir = Annotated[Path, typer.Argument(help="state.dir, an application's directory in it, or a task's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_LOCK_WAIT_S = 15.0
 _LEFT = {Shutdown.CLEAN: "clean", Shutdown.CRASHED: "in use, or crashed"}
 
 
@@ -67,6 +70,23 @@ def show(state_dir: StateDir, as_json: AsJson = False) -> None:
         return
     for report in reports:
         typer.echo(f"{report.path}:\n{report.checkpoint}" if len(reports) > 1 else report.checkpoint, nl=False)
+
+
+@app.command()
+def clean(
+    application_directory: Annotated[Path, typer.Argument(help="<state.dir>/<application.id>")],
+) -> None:
+    """Remove the stores of all tasks of a stopped instance: they are restored from their changelogs when it starts again.
+
+    The process id is kept. Refused while an instance has the directory.
+    """
+    path = application_directory.resolve()
+    directory = StateDirectory(path.parent, path.name)
+    if not directory.tasks():
+        raise EnvironmentProblem(f"no task's state in {path}: expected <state.dir>/<application.id>, with a directory per task")
+    with StateDirectoryLock.acquire(directory.path, timeout_s=_LOCK_WAIT_S) as lock:
+        removed = directory.clean(lock)
+    typer.echo(f"removed the state of {', '.join(map(str, removed))}")
 
 
 def _table(reports: list[_TaskReport]) -> str:

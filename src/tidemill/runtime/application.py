@@ -213,6 +213,21 @@ class KafkaStreams:
             self._move(State.NOT_RUNNING)
         return ended
 
+    def clean_up(self) -> None:
+        """Removes all local state of this instance, which must not be running: before ``start`` or after ``close``. What it is
+        then given is restored from the changelogs, or warmed up first; its process id stays.
+
+        Raises:
+            StopError: it is running. StateDirectoryInUseError: another instance has the directory.
+        """
+        if self._state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
+            raise StopError(f"this instance is {self._state.value}: close it, or call clean_up() before start()")
+        directory = StateDirectory(Path(self.config.state_dir), self.config.application_id)
+        directory.create()
+        with StateDirectoryLock.acquire(directory.path, timeout_s=_LOCK_WAIT_S) as lock:
+            for task in directory.clean(lock):
+                log.info("event=state-removed task=%s cause='clean_up() was called'", task)
+
     def wait(self, *states: State, timeout: float) -> State:
         """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout`` s; the state it is in then."""
         deadline = time.monotonic() + timeout

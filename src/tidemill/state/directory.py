@@ -80,6 +80,13 @@ class StateDirectory:
                 found.append(task)
         return sorted(found)
 
+    def clean(self, lock: StateDirectoryLock) -> list[TaskId]:
+        """Remove the state of all tasks, none of which anybody has open; the process id stays. The tasks that had any."""
+        tasks = self.tasks()
+        for task in tasks:
+            self.remove(task, lock)
+        return tasks
+
     def remove(self, task: TaskId, lock: StateDirectoryLock) -> None:
         """Remove the directory of a task that nobody has open, if there is one; `lock` must hold this directory.
 
