@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.engine import BatchEngine
-from tidemill.spark.last_step import TaskStore, run_last_step, run_middle_step
+from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.source_step import source_rows
+from tidemill.spark.step_context import TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import (

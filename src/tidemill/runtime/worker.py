@@ -24,8 +24,9 @@ from tidemill.kafka.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.reader import ThreadReader
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.control import ControlClient
-from tidemill.spark.last_step import Output, TaskStore, run_last_step, run_middle_step
+from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.source_step import source_rows
+from tidemill.spark.step_context import Output, TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun

@@ -8,155 +8,28 @@ be whole and to continue the last one, and no store is written before its Kafka 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from tidemill.errors import BatchLostError, FencedError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.gather import Gathered, gather, why_not_whole
+from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
-from tidemill.spark.rows import CHUNK, MARKER, SUMMED_HEADER, UNREADABLE
-from tidemill.spark.state_step import StepState, StoreReader, Written, run_node
-from tidemill.spark.step_spec import NodeSpec, SinkSpec, StepSpec
-from tidemill.spark.unreadable import Unreadable, unreadable_records
+from tidemill.spark.rows import MARKER, UNREADABLE
+from tidemill.spark.state_step import StepState, Written, run_node
+from tidemill.spark.step_context import StepContext, TaskStore
+from tidemill.spark.step_spec import NodeSpec, StepSpec
+from tidemill.spark.unreadable import unreadable_records
 from tidemill.spark.writes import take_writes, writes_as_rows
-from tidemill.task.batch import (
-    BatchReport,
-    BatchRequest,
-    Marker,
-    Membership,
-    Outcome,
-    Positions,
-    StoresAt,
-    TaskRun,
-    marker_from_json,
-    report_to_json,
-)
+from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json
 from tidemill.task.commit import CommitStep
 from tidemill.topology.nodes import Count
 
 REPORT_SCHEMA = pa.schema([("report", pa.string())])
-
-
-class TaskStore(StoreReader, Protocol):
-    """One task's stores, as its owner has them open."""
-
-    @property
-    def at(self) -> StoresAt:
-        """Where the stores stand; ``is_behind`` when that is not where the driver thinks they are."""
-
-    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
-        """Raises StateError for what could not be applied later (rule 14)."""
-
-    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
-        """All writes and positions in one transaction, if the stores still are where ``at`` says (rule 15)."""
-
-
-class Output(Protocol):
-    """The thread's producer: one transaction a batch (or, at least once, one flush)."""
-
-    def prepare(self) -> None:
-        """Ends whatever a predecessor left open."""
-
-    def begin(self) -> None: ...
-
-    def produce(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        partitions: Sequence[int] | None = None,
-        headers: Sequence[Any] | None = None,
-    ) -> None: ...
-
-    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
-        """Commits and gives, for each partition written by number, the offset behind its last record.
-
-        Raises:
-            BatchLostError: aborted, or of unknown fate. FencedError: another producer or the group has moved on.
-        """
-
-    def abort(self) -> None: ...
-
-
-class StepContext(Protocol):
-    """What a step needs from outside; kept by the worker from batch to batch."""
-
-    @property
-    def output(self) -> Output: ...
-
-    @property
-    def continuity(self) -> dict[TopicPartition, int]:
-        """Where the last commit of this worker ended, per input partition; empty after a loss."""
-
-    @property
-    def unreadable(self) -> Unreadable: ...
-
-    def request(self) -> BatchRequest: ...
-
-    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
-        """The stores of these tasks; those of all others are closed first."""
-
-    def membership(self) -> Membership: ...
-
-    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
-        """The group's committed offsets, require-stable; a partition without any is absent."""
-
-    def reached(self, step: CommitStep, batch_id: int) -> None: ...
-
-
-@dataclass(slots=True)
-class Gathered:
-    """A batch's rows by tag."""
-
-    tables: dict[int, pa.Table]
-    marker: Marker | None
-    chunks: int
-    rows: int
-    repeated: bool
-
-
-def gather(batches: Iterable[pa.RecordBatch]) -> Gathered:
-    held = [batch for batch in batches if batch.num_rows]
-    if not held:
-        return Gathered({}, None, 0, 0, False)
-    table = pa.Table.from_batches(held).combine_chunks()
-    nodes = table.column("node").to_numpy()
-    tables: dict[int, pa.Table] = {}
-    distinct = np.unique(nodes)
-    for tag in distinct:
-        tables[int(tag)] = table if len(distinct) == 1 else table.take(pa.array(np.flatnonzero(nodes == tag)))
-    markers = tables.pop(MARKER, None)
-    chunks = tables.pop(CHUNK, None)
-    marker = None if markers is None else marker_from_json(markers.column("value")[0].as_py())
-    return Gathered(
-        tables,
-        marker,
-        0 if chunks is None else len(set(chunks.column("off").to_pylist())),
-        0 if chunks is None else sum(chunks.column("ts").to_pylist()),
-        (markers is not None and markers.num_rows > 1)
-        or (chunks is not None and chunks.num_rows != len(set(chunks.column("off").to_pylist()))),
-    )
-
-
-def why_not_whole(gathered: Gathered, request: BatchRequest) -> str | None:
-    """The reason why the batch must not be used, if there is one (rule 1)."""
-    marker = gathered.marker
-    if marker is None:
-        return "the batch was cut short: its end-of-batch marker is missing"
-    if gathered.repeated:
-        return "the batch holds a control row twice"
-    if marker.batch_id != request.batch_id:
-        return f"the source step answered batch {marker.batch_id}, expected {request.batch_id}"
-    if (marker.chunks, marker.rows) != (gathered.chunks, gathered.rows):
-        return f"{gathered.rows} rows in {gathered.chunks} chunks arrived, the source sent {marker.rows} in {marker.chunks}"
-    if dict(marker.starts) != dict(request.inputs):
-        return "the source step did not start where it was told to"
-    return None
 
 
 @dataclass(slots=True)
@@ -268,7 +141,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
 def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
     context = batch.context
     context.output.begin()
-    _produce(batch)
+    batch.out = produce_batch(context.output, batch.spec, batch.pending, batch.state.written)
     batch.reached(CommitStep.PRODUCE)
     writes = _writes_by_task(batch.state.written)
     for task, rows in writes.items():
@@ -370,51 +243,6 @@ def _deliver(batch: _Batch, node: NodeSpec, records: Records, waiting: dict[str,
         batch.pending.setdefault(f"out:{node.name}", []).append(records)
 
 
-def _produce(batch: _Batch) -> None:
-    output = batch.context.output
-    sinks = {sink.name: sink for sink in batch.spec.sinks.values()}
-    by_topic: dict[str, list[Records]] = {}
-    for name, held in batch.pending.items():
-        sink = sinks.get(name)
-        if sink is not None and sink.summed:
-            for records in held:
-                _produce_summed(output, sink, records)
-                batch.out += len(records)
-        else:
-            by_topic.setdefault(name if sink is None else sink.topic, []).extend(held)
-    for topic, held in by_topic.items():
-        records = in_order(held)
-        output.produce(topic, records.keys, records.values, records.timestamps, None, records.headers)
-        batch.out += len(records)
-    for (task, name), written in batch.state.written.items():
-        store = batch.spec.stores[name]
-        if store.changelog is None or not written.rows:
-            continue
-        keys = list(written.rows)
-        rows = list(written.rows.values())
-        values = [None if row is None else row[8:] for row in rows] if store.timestamped else rows
-        timestamps = [written.timestamps[key] for key in keys]
-        output.produce(store.changelog, keys, values, timestamps, [task.partition] * len(keys))
-
-
-def _produce_summed(output: Output, sink: SinkSpec, records: Records) -> None:
-    """Rows without an offset were summed in the JVM: the record says in a header that its value is their number."""
-    values: list[bytes | None] = []
-    headers: list[Any] = []
-    for at in range(len(records)):
-        if records.offsets[at] is None:
-            count = 1 if records.counts is None else records.counts[at]
-            values.append(count.to_bytes(8, "big", signed=True))
-            headers.append(_SUMMED)
-        else:
-            values.append(records.values[at])
-            headers.append(records.header(at))
-    output.produce(sink.topic, records.keys, values, records.timestamps, None, headers)
-
-
-_SUMMED = [(SUMMED_HEADER, b"")]
-
-
 def _writes_by_task(written: Mapping[tuple[TaskId, str], Written]) -> dict[TaskId, dict[str, dict[bytes, bytes | None]]]:
     tasks: dict[TaskId, dict[str, dict[bytes, bytes | None]]] = {}
     for (task, store), found in written.items():
@@ -474,6 +302,3 @@ def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: 
     yield from writes_as_rows(batch.state, spec.stores)
     # Only now: a worker that dies on the way must leave a batch that is seen to be cut short.
     yield from (rows for rows in marker if rows.num_rows)
-
-
-__all__ = ["Gathered", "Output", "StepContext", "TaskStore", "gather", "run_last_step", "run_middle_step", "why_not_whole"]
