@@ -46,7 +46,7 @@ def _read(run: TaskRun) -> bytes | None:
         epoch=run.epoch,
         positions={"counts": 4},
     )
-    copies = LocalCopies(lambda: [copy])
+    copies = LocalCopies(lambda _: [copy])
     try:
         return copies.open(FACTS, stale=False).readers[run.task.partition].get(b"k")
     finally:

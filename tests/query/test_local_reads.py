@@ -41,7 +41,7 @@ class Instance:
     started: bool = True
 
     def __post_init__(self) -> None:
-        self.copies = LocalCopies(lambda: list(self.held.values()))
+        self.copies = LocalCopies(lambda wanted: [copy for copy in self.held.values() if wanted(copy.task)])
         self.queries = StoreQueries(
             {store.name: store for store in self.stores},
             self.copies,

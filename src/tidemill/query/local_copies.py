@@ -94,10 +94,13 @@ class OpenCopies:
     refused: Mapping[int, str]
 
 
-class LocalCopies:
-    """``held`` tells which tasks this instance has, each time anew; may be used from any thread."""
+Wanted = Callable[[TaskId], bool]
 
-    def __init__(self, held: Callable[[], Sequence[LocalCopy]]) -> None:
+
+class LocalCopies:
+    """``held`` tells which of the wanted tasks this instance has, each time anew; may be used from any thread."""
+
+    def __init__(self, held: Callable[[Wanted], Sequence[LocalCopy]]) -> None:
         self._held = held
         self._lock = threading.Lock()
         self._states: dict[Path, TaskState] = {}
@@ -107,19 +110,25 @@ class LocalCopies:
     def look(self) -> None:
         """Notes what runs, and closes what is not held any more; to be called when tasks have changed."""
         with self._lock:
-            self._note(self._held())
+            held = self._held(lambda _: True)
+            self._note(held)
+            tasks, directories = {copy.task for copy in held}, {copy.directory for copy in held}
+            self._ran_at = {task: at for task, at in self._ran_at.items() if task in tasks}
+            self._close([folder for folder in self._states if directories.isdisjoint((folder, *folder.parents))])
 
     def open(self, store: StoreFacts, *, stale: bool, partitions: Collection[int] | None = None) -> OpenCopies:
         """The store's copies, of these partitions only if given; ``stale``: those behind, too."""
         readers: dict[int, CopyReader] = {}
         refused: dict[int, str] = {}
+
+        def is_asked(task: TaskId) -> bool:
+            return task.subtopology == store.subtopology and (partitions is None or task.partition in partitions)
+
         with self._lock:
-            held = self._held()
+            held = self._held(is_asked)
             self._note(held)
             for copy in held:
                 number = copy.task.partition
-                if copy.task.subtopology != store.subtopology or (partitions is not None and number not in partitions):
-                    continue
                 least = self._least_position(copy, store.name)
                 if copy.role is Role.STANDBY and not stale:
                     continue
@@ -156,10 +165,6 @@ class LocalCopies:
                 self._ran_at.pop(copy.task, None)  # others write it meanwhile, and a promotion keeps the epoch
             elif copy.is_running:
                 self._ran_at[copy.task] = (copy.epoch, copy.positions)
-        kept = {copy.task for copy in held}
-        self._ran_at = {task: at for task, at in self._ran_at.items() if task in kept}
-        directories = {copy.directory for copy in held}
-        self._close([folder for folder in self._states if directories.isdisjoint((folder, *folder.parents))])
 
     def _close(self, folders: Sequence[Path]) -> None:
         for folder in folders:

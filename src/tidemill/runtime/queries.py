@@ -15,7 +15,7 @@ from tidemill.kafka.group_protocol import GroupProtocol
 from tidemill.membership.member_state import Hold, Role
 from tidemill.membership.wire import PartitionsByHost, host_of
 from tidemill.query.http_server import HttpServer, address_of, listen
-from tidemill.query.local_copies import LocalCopies, LocalCopy
+from tidemill.query.local_copies import LocalCopies, LocalCopy, Wanted
 from tidemill.query.metadata import HostMap
 from tidemill.query.store_facts import StoreFacts
 from tidemill.query.store_queries import Broker, StoreQueries
@@ -116,13 +116,15 @@ class InstanceReads:
         if self.queries is not None:
             self.queries.copies.close()
 
-    def _held(self) -> Sequence[LocalCopy]:
+    def _held(self, wanted: Wanted) -> Sequence[LocalCopy]:
         """The copies of this moment."""
-        return [copy for thread in list(self._threads) for copy in self._held_by(thread, self._sides[thread.name])]
+        return [copy for thread in list(self._threads) for copy in self._held_by(thread, self._sides[thread.name], wanted)]
 
-    def _held_by(self, thread: StreamThread, side: GroupSide) -> Iterator[LocalCopy]:
+    def _held_by(self, thread: StreamThread, side: GroupSide, wanted: Wanted) -> Iterator[LocalCopy]:
         tasks = thread.tasks
         for name, had in side.state.held.items():
+            if not wanted(name):
+                continue
             task = tasks.get(name)
             if had.hold is Hold.LOST or (had.role is Role.ACTIVE and task is None):
                 continue
