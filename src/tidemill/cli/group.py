@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,6 +57,34 @@ def describe(
     elif state.state != "STABLE":
         sys.stderr.write(f"consumer group {group!r} is {state.state.lower().replace('_', ' ')}\n")
     typer.echo("\n".join(aligned([COLUMNS, *rows])))
+
+
+@app.command()
+def members(
+    bootstrap_server: str = typer.Option("localhost:9092", help="Brokers to begin with: host:port,..."),
+    group: str = typer.Option(..., help="The group: the application.id."),
+    app_file: Annotated[Path | None, typer.Option("--app", help="The application, which tells its topology for sure.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE: the settings of the application.")] = None,
+) -> None:
+    """Show each member's tasks: active, standby or warm-up, and how far behind a copy is."""
+    from tidemill.cli.assign_live_group import Question
+    from tidemill.cli.group_tasks import COLUMNS as TASK_COLUMNS
+    from tidemill.cli.group_tasks import member_rows
+    from tidemill.config import parse_assignments
+
+    rows, remarks = member_rows(
+        Question(
+            bootstrap=bootstrap_server,
+            application_id=group,
+            app=app_file,
+            settings=parse_assignments(settings or ()),
+            assignor=None,
+            compatibility=None,
+        )
+    )
+    typer.echo("\n".join(aligned([TASK_COLUMNS, *rows])))
+    for remark in remarks:
+        sys.stderr.write(f"{remark}\n")
 
 
 def group_rows(

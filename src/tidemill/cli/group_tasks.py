@@ -1,0 +1,67 @@
+"""`tidemill group members`: which tasks each member has, in which role, and how far behind its copies are.
+
+Decides how that is laid out. What members were told is in the group's coordinator, how far they were is what their last joins
+said, and whether a copy is a standby or a warm-up only the leader's own functions can say (``cli.assign_live_group``). Limits:
+positions are as old as the last join, ends of changelogs are of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from tidemill.ids import TaskId
+
+if TYPE_CHECKING:
+    from tidemill.assignment.model import ApplicationState, Assignment, Client
+    from tidemill.cli.assign_live_group import Question
+
+COLUMNS = ("CLIENT-ID", "TASK", "ROLE", "LAG")
+_NONE = "-"
+
+
+def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """A row per task of each member, by client id, and what must be said beside them. EnvironmentProblem if the group can't
+    be seen."""
+    from tidemill.cli.assign_live_group import live_explanation
+    from tidemill.config import StreamsConfig
+    from tidemill.kafka.clients import group_client_settings
+    from tidemill.kafka.group_members import live_group
+    from tidemill.membership.wire import decode_assignment
+
+    found = live_explanation(question)
+    names = {"application.id": question.application_id, "bootstrap.servers": question.bootstrap}
+    config = StreamsConfig.of({**question.settings, **names})
+    members = live_group(group_client_settings(config), config.application_id).members
+    client_of = {consumer.member: client for client in found.state.clients for consumer in client.consumers}
+    rows: list[tuple[str, ...]] = []
+    for name, member in sorted(members.items(), key=lambda item: (item[1].client_id, item[0])):
+        told = decode_assignment(member.assignment.user_data) if member.assignment.user_data else None
+        active = {task for task in told.active_tasks if isinstance(task, TaskId)} if told else set()
+        standby = {task for task in told.standby_tasks if isinstance(task, TaskId)} if told else set()
+        client = client_of.get(name)
+        tasks = [] if client is None else list(task_rows(client, active, standby, found.state, found.assignment))
+        rows += [(member.client_id, *row) for row in tasks or [(_NONE,) * 3]]
+    return rows, found.remarks
+
+
+def task_rows(
+    client: Client,
+    active: Collection[TaskId],
+    standby: Collection[TaskId],
+    state: ApplicationState,
+    assignment: Assignment,
+) -> Iterator[tuple[str, str, str]]:
+    """Task, role, lag of one member's tasks, actives first. A running active has no lag; one that is being restored has."""
+    from tidemill.assignment.model import LATEST_OFFSET, ClientAssignment
+
+    warmups = assignment.clients.get(client.process_id, ClientAssignment()).warmup
+    for task, role in [
+        *((task, "active") for task in sorted(active)),
+        *((task, "warm-up" if task in warmups else "standby") for task in sorted(standby)),
+    ]:
+        lag = client.lags.get(task, state.end_offset_sums.get(task)) if task in state.stateful_tasks else None
+        if lag is None or lag == LATEST_OFFSET:
+            yield str(task), role, _NONE
+        else:
+            yield str(task), role if role != "active" else "restoring", "unknown" if lag < 0 else str(lag)
