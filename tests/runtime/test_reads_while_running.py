@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -190,6 +192,37 @@ def test_one_instance_has_everything_and_is_at_the_end_of_its_changelogs(running
     status, found = http_get(running.host, f"/stores/{STORE}?limit=10000")
     assert status == 200
     assert {entry["key"]: entry["value"] for entry in found["entries"]} == dict(streams.store(STORE).all())
+
+
+@pytest.mark.fault
+def test_workers_that_are_killed_cost_no_read(running: Running) -> None:
+    """The batch is lost and run again; until then the stores are at the batch before, which was committed."""
+    streams, view = running.streams, running.streams.store(STORE)
+    seen: dict[str, int] = {}
+    running.feed.start()
+    with Asking(running.host, running.feed) as asking:
+        for _ in range(2):
+            killed = _workers(streams)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            deadline = time.monotonic() + 120
+            risen = set()
+            while (len(risen) < 20 or killed & _workers(streams)) and time.monotonic() < deadline:
+                for word in VOCABULARY[:20]:
+                    count = view.get(word) or 0
+                    assert seen.get(word, 0) <= count <= running.feed.expected[word]
+                    if word in seen and seen[word] < count and not killed & _workers(streams):
+                        risen.add(word)
+                    seen[word] = count
+                time.sleep(0.01)
+            assert len(risen) == 20
+    assert asking.wrong == []
+    expected = running.settle()
+    assert until(lambda: dict(view.all()) == expected)
+
+
+def _workers(streams: KafkaStreams) -> set[int]:
+    return {pid for thread in streams.threads if thread.engine is not None for pid in thread.engine.worker_pids.values()}
 
 
 def test_a_second_instances_joining_costs_no_read_and_its_keys_are_asked_there(running: Running) -> None:
