@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from tidemill.config import StreamsConfig
-from tidemill.config_values import DeserializationHandler, OffsetReset, ProcessingGuarantee
+from tidemill.config_values import DeserializationHandler, ProcessingGuarantee
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_by_name
 from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, TidemillError
@@ -40,6 +40,7 @@ from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.stream_thread import StreamThread
+from tidemill.runtime.task_facts import task_facts
 from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark import class_archive
 from tidemill.spark.control import ControlServer
@@ -50,7 +51,6 @@ from tidemill.spark.stages import stages
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
 
 log = logging.getLogger("tidemill.application")
@@ -278,14 +278,14 @@ class KafkaStreams:
         )
         facts = topology_facts(self.topology, config.application_id, topic_defaults=config.topic)
         producer = data_client_settings(config, ClientRole.PRODUCER)
-        task_facts = self._task_facts()
+        known = task_facts(self.topology, config.application_id)
         self._reads.start(store_facts(compiled, config.application_id), admin, self._threads)
-        logged = [subtopology for subtopology, topics in task_facts.changelogs.items() if topics]
+        logged = [subtopology for subtopology, topics in known.changelogs.items() if topics]
         local = LocalState(directory, lock, logged=logged, reporter=names[0])
         for number, name in enumerate(names, start=1):
             leader = Leader(config, admin, self._process_id, facts, group_client_settings(config), producer)
-            self._threads.append(self._make_thread(number, name, admin, leader, local, server, spark, compiled, task_facts))
-        purge = RepartitionPurge(admin, self._threads, task_facts.internal_topics, config.repartition_purge_interval_ms / 1e3)
+            self._threads.append(self._make_thread(number, name, admin, leader, local, server, spark, compiled, known))
+        purge = RepartitionPurge(admin, self._threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3)
         purge.start()
         self._closers.append(("purge", purge.close))
         cleaner = StateCleaner(local, config.state_cleanup_delay_ms)
@@ -409,35 +409,14 @@ class KafkaStreams:
         }
         return Unreadable(handler=handler, topic=self.config.dead_letter_topic, expected=expected)
 
-    def _task_facts(self) -> TaskFacts:
-        application, topology = self.config.application_id, self.topology
-        parts = subtopologies(topology, application)
-        changelogs = {
-            part.id: {s: topic for s in part.state_stores if (topic := changelog_of(topology, application, s)) is not None}
-            for part in parts
-        }
-        return TaskFacts(
-            changelogs=changelogs,
-            has_stores=frozenset(part.id for part in parts if part.state_stores),
-            internal_topics=frozenset(topic for part in parts for topic in part.repartition_source_topics),
-            source_changelogs=frozenset(topic for part in parts for topic in part.source_topic_changelogs),
-            topics=tuple(sorted({topic for part in parts for topic in part.source_topics})),
-            offset_resets={
-                broker_topic(topology, application, topic): OffsetReset(node.offset_reset)
-                for node in topology.nodes.values()
-                if isinstance(node, SourceNode) and node.offset_reset is not None
-                for topic in node.topics
-            },
-        )
-
     def _check_topics(self, admin: Admin) -> None:
         """What can't work is said before anything starts."""
         handler = self.config.deserialization_exception_handler
         topic = self.config.dead_letter_topic
         if handler is DeserializationHandler.DEAD_LETTER and not topic:
             raise ConfigError("deserialization.exception.handler is dead-letter: set errors.dead.letter.queue.topic.name too")
-        internal = self._task_facts().internal_topics
-        wanted = [name for name in self._task_facts().topics if name not in internal] + ([topic] if topic else [])
+        known = task_facts(self.topology, self.config.application_id)
+        wanted = [name for name in known.topics if name not in known.internal_topics] + ([topic] if topic else [])
         counts = admin.partitions(wanted)
         missing = [name for name in wanted if counts.get(name) is None]
         if missing:
