@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from instance_process import InstanceProcess, until
+from typer.testing import CliRunner
 from words import PARTITIONS, Counts, Feed, create_topics, differences
 
+from tidemill.cli.group import app as group_app
 from tidemill.kafka.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
@@ -106,7 +108,9 @@ def test_a_killed_instances_standbys_take_over_with_what_they_have_and_counts_st
     assert took_s < 60
 
 
-def test_a_newcomer_warms_up_while_the_owner_goes_on_and_takes_over_at_a_probe(with_warmups: Group) -> None:
+def test_a_newcomer_warms_up_while_the_owner_goes_on_and_takes_over_at_a_probe(
+    with_warmups: Group, bootstrap_servers: str
+) -> None:
     old, new = with_warmups.instances
     old.start()
     with_warmups.feed.start()
@@ -115,6 +119,8 @@ def test_a_newcomer_warms_up_while_the_owner_goes_on_and_takes_over_at_a_probe(w
     found = new.wait(lambda at: len(tasks(at, "standbys")) > 0, "warming up")
     assert tasks(found) == set(), "nothing is taken over that is not warm"
     assert len(tasks(old.look())) == PARTITIONS
+    asked = ["members", "--bootstrap-server", bootstrap_servers, "--group", "with-warmups", "--set", "acceptable.recovery.lag=0"]
+    assert "warm-up" in CliRunner().invoke(group_app, asked).stdout
     records = with_warmups.counts.records
     assert until(lambda: with_warmups.counts.read() >= 0 and with_warmups.counts.records > records + 500), "the owner went on"
     with_warmups.feed.stop()

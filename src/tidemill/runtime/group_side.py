@@ -3,6 +3,9 @@
 The member's state machine (``membership.member``) decides; this keeps its state for two kinds of callers: the stream thread,
 which steps it, and the member's own threads, which ask at each join. Both go through one lock, so that what a join claims is
 what the state says at that moment.
+
+Also keeps commits and joins apart: offsets that are on their way while the group counts a new generation are refused, and the
+batch of tasks that don't even move is lost with them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,10 @@ from tidemill.membership import member_state as machine
 from tidemill.membership.member import step
 from tidemill.membership.member_subscription import OwnSubscription, may_commit, next_subscription, owned_partitions
 from tidemill.runtime.leading import Leader
+
+_COMMIT_LIMIT_S = 1.0
+_JOIN_LIMIT_S = 0.1
+"""How long a join waits for a commit under way, and a commit for the answer to a join: the group may be waiting for others."""
 
 
 class GroupSide:
@@ -37,6 +44,9 @@ class GroupSide:
         self._lock = threading.Lock()
         self._state = machine.new_member(member)
         self._said: OwnSubscription | None = None
+        self._gate = threading.Condition()
+        self._is_committing = False
+        self._joins_from: tuple[int, int] | None = None
         self.membership: Callable[[], Membership] = Membership
         """The group's word on this member; set by who makes the member."""
 
@@ -52,6 +62,21 @@ class GroupSide:
         with self._lock:
             state = self._state
         return now.is_member and may_commit(state, tasks, began_incarnation=began_incarnation, incarnation=now.incarnation)
+
+    def begin_commit(self) -> None:
+        """Called before the generation is read for a commit; no join begins from here to ``end_commit``."""
+        deadline = time.monotonic() + _JOIN_LIMIT_S
+        with self._gate:
+            while self._joins_from == _generation(self.membership()) and time.monotonic() < deadline:
+                self._gate.wait(0.002)
+            self._joins_from = None
+            self._is_committing = True
+
+    def end_commit(self) -> None:
+        """The batch is over, whether it was committed or not."""
+        with self._gate:
+            self._is_committing = False
+            self._gate.notify_all()
 
     @property
     def is_joining(self) -> bool:
@@ -80,6 +105,9 @@ class GroupSide:
         return self._leader.assign(f"{self._name}-consumer", partition_counts, members)
 
     def _next_subscription(self) -> OwnSubscription:
+        with self._gate:
+            self._gate.wait_for(lambda: not self._is_committing, _COMMIT_LIMIT_S)
+            self._joins_from = _generation(self.membership())
         sums, running = self._offset_sums()
         now = self.membership()
         with self._lock:
@@ -97,3 +125,7 @@ class GroupSide:
         """What a join at this moment would claim."""
         with self._lock:
             return owned_partitions(self._state, incarnation=self._state.incarnation)
+
+
+def _generation(membership: Membership) -> tuple[int, int]:
+    return membership.incarnation, membership.generation

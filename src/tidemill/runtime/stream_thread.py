@@ -134,6 +134,7 @@ class StreamThread(threading.Thread):
         return request
 
     def membership(self) -> Membership:
+        self._group.begin_commit()
         now, request = self._member.membership, self._request
         return Membership(
             generation=now.generation,
@@ -323,14 +324,17 @@ class StreamThread(threading.Thread):
         self._request = request
         started = time.monotonic()
         try:
-            report = self._engine.run()
+            found: BatchReport | BatchLostError = self._engine.run()
         except BatchLostError as lost:
-            self._batch_lost(str(lost))
-            return None
+            found = lost
         finally:
             self._request = None
-        self.metrics.batch(report, time.monotonic() - started)
-        return report
+            self._group.end_commit()
+        if isinstance(found, BatchLostError):
+            self._batch_lost(str(found))
+            return None
+        self.metrics.batch(found, time.monotonic() - started)
+        return found
 
     def _take_report(self, report: BatchReport) -> None:
         self._adapt_size(report)
