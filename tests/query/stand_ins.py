@@ -63,6 +63,8 @@ class StandInDirectory:
     entries: dict[Any, Any] | list[tuple[Any, Any]] = field(default_factory=dict)
     stores: dict[str, StoreFacts] = field(default_factory=lambda: {"counts": COUNTS})
     fails: Exception | None = None
+    placed: dict[bytes, int] = field(default_factory=dict)
+    """Keys that stand where no partitioner says."""
 
     def partition_count(self, store: StoreFacts) -> int:
         if self.fails is not None:
@@ -78,7 +80,7 @@ class StandInDirectory:
         rows = []
         for key, value in self.entries.items() if isinstance(self.entries, dict) else self.entries:
             data = store.key_bytes(key)
-            partition = partition_of_key(data, PARTITIONS)
+            partition = self.placed.get(data, partition_of_key(data, PARTITIONS))
             is_within = (question.low is None or data >= question.low) and (question.high is None or data <= question.high)
             is_asked = data == question.key if question.key is not None else is_within
             if partition in covered and is_asked:

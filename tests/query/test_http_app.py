@@ -199,6 +199,21 @@ def test_head_is_get_without_its_body() -> None:
     assert int(reply.headers["content-length"]) > 0
 
 
+def test_a_key_that_a_foreign_client_placed_is_found_in_any_partition_of_a_source_topic() -> None:
+    strange = store_facts(is_repartitioned=False)
+    elsewhere = (partition_of_key(b"word3", PARTITIONS) + 1) % PARTITIONS
+    served = app({}, strange)
+    here = served.router.directory
+    assert isinstance(here, StandInDirectory)
+    here.placed[b"word3"] = elsewhere
+    here.entries = {"word3": 3}
+    assert ask(served, "/stores/counts/word3").json["partition"] == elsewhere
+    assert ask(served, "/stores/counts/word4").status == 404
+    assert ask(served, f"/stores/counts/word3?partition={partition_of_key(b'word3', PARTITIONS)}").status == 404
+    here.stores = {"counts": COUNTS}
+    assert ask(served, "/stores/counts/word3").status == 404
+
+
 # --- what is refused ---------------------------------------------------------------------------------------------------
 
 

@@ -167,8 +167,12 @@ def test_a_record_that_a_foreign_client_put_elsewhere_is_found_too(make: Callabl
         instance.take(partition)
     instance.write({C[0]: 5}, 1, 1)
     assert instance.get(C[0]) == 5
-    with pytest.raises(InvalidStateStoreError, match="needs partition 2"):
-        instance.get(C[1])
+    for nowhere_here in (C[1], A[1]):
+        with pytest.raises(InvalidStateStoreError, match="needs partition 2"):
+            instance.get(nowhere_here)
+    assert instance.get(A[1], partition=0) is None
+    instance.take(2)
+    assert instance.get(A[1]) is None
 
 
 def test_a_task_that_is_being_restored_is_refused_unless_stale_answers_are_taken(instance: Instance) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.config_rules import is_loopback
@@ -168,10 +168,15 @@ class ReadsApp:
         partition = partition_of_key(data, count)
         question = http_request.key_question(request, store, key, partition, count)
         found = await self._read(request, store, question)
-        facts = {"store": store.name, "partition": min(question.partitions), "stale_by": max(found.covered.values())}
+        others = frozenset(range(count)) - question.partitions
+        if not found.rows and others and not store.is_repartitioned and "partition" not in request.parameters:
+            # A foreign client may have placed the key elsewhere.
+            found = await self._read(request, store, replace(question, partitions=others))
         hex_keys = request.parameters.get("keys") == "hex"
         if not found.rows:
-            raise _NotFoundError(f"{store.name} has no such key (partition {facts['partition']})")
+            raise _NotFoundError(f"{store.name} has no such key")
+        held_by = found.rows[0].partition
+        facts = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by]}
         if request.wants_arrow:
             return Answer(200, http_answer.to_arrow(store, found.rows, facts, hex_keys=hex_keys), http_answer.ARROW)
         return Answer(200, http_answer.to_json({**facts, **http_answer.entry(store, found.rows[0], hex_keys=hex_keys)}))

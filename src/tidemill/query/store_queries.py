@@ -76,7 +76,11 @@ class StoreQueries:
         if partition is not None and not 0 <= partition < self.partition_count(store):
             raise QueryError(f"{name} has the partitions 0 to {self.partition_count(store) - 1}: there is no {partition}")
         around = Surroundings(
-            copies=self.copies, partition_of=self.partition_of, owners=self._owners_said, require_started=self._require_started
+            copies=self.copies,
+            partition_of=self.partition_of,
+            partition_count=self.partition_count,
+            owners=self._owners_said,
+            require_started=self._require_started,
         )
         return ReadOnlyStore(store=store, around=around, stale=stale, partition=partition)
 

@@ -24,6 +24,7 @@ class Surroundings:
 
     copies: LocalCopies
     partition_of: Callable[[StoreFacts, bytes], int]
+    partition_count: Callable[[StoreFacts], int]
     owners: Callable[[StoreFacts, int], tuple[str, tuple[str, ...]]]
     require_started: Callable[[], object]
 
@@ -54,15 +55,18 @@ class ReadOnlyStore:
         data = self.store.key_bytes(key)
         self.around.require_started()
         partition = self.partition if self.partition is not None else self.around.partition_of(self.store, data)
-        # Records that a foreign client wrote may stand in any partition: all that are here are looked through.
-        is_elsewhere_too = self.partition is None and not self.store.is_repartitioned
-        found = self.around.copies.open(self.store, stale=self.stale, partitions=None if is_elsewhere_too else [partition])
-        for number in sorted(found.readers, key=lambda number: (number != partition, number)):
-            stored = found.readers[number].get(data)
+        # Records that a foreign client wrote may stand in any partition: only all of them together can tell that there is none.
+        needed = [partition]
+        if self.partition is None and not self.store.is_repartitioned:
+            needed += [number for number in range(self.around.partition_count(self.store)) if number != partition]
+        found = self.around.copies.open(self.store, stale=self.stale, partitions=needed)
+        for number in needed:
+            stored = found.readers[number].get(data) if number in found.readers else None
             if stored is not None:
                 return self._value(stored)
-        if partition not in found.readers:
-            raise self._not_here(partition, f"key {key!r}", found.refused.get(partition))
+        for number in needed:
+            if number not in found.readers:
+                raise self._not_here(number, f"key {key!r}", found.refused.get(number))
         return None
 
     def all(self) -> Iterator[tuple[Any, Any]]:
