@@ -1,0 +1,118 @@
+"""What a micro-batch reads for standbys: a share of its own, never instead of inputs, and never beyond a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill.ids import TopicPartition
+from tidemill.kafka.reader import ThreadReader
+from tidemill.task.batch import BatchRequest
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 1_000
+
+
+@pytest.fixture
+def reader(bootstrap_servers: str) -> Iterator[ThreadReader]:
+    made = ThreadReader({"bootstrap.servers": bootstrap_servers, "group.id": "reads without a group", "log_level": 0})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topics(bootstrap_servers: str, unique_name: Callable[[str], str]) -> tuple[TopicPartition, TopicPartition]:
+    """A changelog and an input of as many records each."""
+    names = [unique_name("changelog"), unique_name("input")]
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        made.result(30)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for number in range(RECORDS):
+        for name in names:
+            producer.produce(name, b"v", str(number).encode())
+    assert producer.flush(30) == 0
+    return TopicPartition(names[0], 0), TopicPartition(names[1], 0)
+
+
+def batch(reader: ThreadReader, request: BatchRequest) -> tuple[list[Any], list[Any]]:
+    """(for standbys and restoring, of inputs)."""
+    reader.place(request)
+    found: tuple[list[Any], list[Any]] = ([], [])
+    for restoring, messages in reader.read(request):
+        found[0 if restoring else 1].extend(messages)
+    return found
+
+
+def until_read(reader: ThreadReader, ask: Callable[[], BatchRequest], enough: Callable[[list[Any]], bool]) -> list[Any]:
+    followed: list[Any] = []
+    deadline = time.monotonic() + 30
+    while not enough(followed):
+        assert time.monotonic() < deadline, len(followed)
+        followed += batch(reader, ask())[0]
+    return followed
+
+
+def test_each_batch_follows_its_share_and_the_next_goes_on_there(
+    reader: ThreadReader, topics: tuple[TopicPartition, TopicPartition]
+) -> None:
+    log, _ = topics
+    at = {log: 0}
+    followed: list[int] = []
+    deadline = time.monotonic() + 30
+    while len(followed) < RECORDS and time.monotonic() < deadline:
+        found, _ = batch(reader, BatchRequest(batch_id=1, inputs={}, standbys=dict(at), max_standby_records=150, wait_ms=50))
+        assert len(found) <= 150
+        followed += [message.offset() for message in found]
+        at.update(reader.ends()[1])
+    assert followed == list(range(RECORDS))
+    assert at == {log: RECORDS}
+
+
+def test_a_full_share_of_standbys_takes_nothing_from_the_inputs(
+    reader: ThreadReader, topics: tuple[TopicPartition, TopicPartition]
+) -> None:
+    log, source = topics
+    at = {log: 0, source: 0}
+    deadline = time.monotonic() + 30
+    while (at[source] < RECORDS or at[log] == 0) and time.monotonic() < deadline:
+        asked = BatchRequest(
+            batch_id=1, inputs={source: at[source]}, standbys={log: at[log]}, max_standby_records=10, wait_ms=50
+        )
+        found, _ = batch(reader, asked)
+        assert len(found) <= 10
+        at.update({**reader.ends()[0], **reader.ends()[1]})
+    assert at[source] == RECORDS
+    assert 0 < at[log] < RECORDS / 2, "a few batches took all inputs, each with its share for standbys"
+
+
+def test_a_trickle_for_standbys_does_not_end_the_wait_for_inputs(
+    reader: ThreadReader, topics: tuple[TopicPartition, TopicPartition]
+) -> None:
+    log, source = topics
+    asked = BatchRequest(batch_id=1, inputs={source: RECORDS}, standbys={log: 0}, wait_ms=400)
+    until_read(reader, lambda: asked, lambda found: len(found) > 0)
+    began = time.monotonic()
+    found, inputs = batch(reader, BatchRequest(batch_id=2, inputs={source: RECORDS}, standbys={log: RECORDS - 5}, wait_ms=400))
+    assert (len(found), inputs) == (5, [])
+    assert time.monotonic() - began >= 0.4
+
+
+def test_nothing_at_or_behind_the_limit_is_taken_until_the_limit_moves(
+    reader: ThreadReader, topics: tuple[TopicPartition, TopicPartition]
+) -> None:
+    log, _ = topics
+    at, followed = 0, []
+    for limit in (100, 400):
+        deadline = time.monotonic() + 30
+        while at < limit and time.monotonic() < deadline:
+            found, _ = batch(reader, BatchRequest(batch_id=1, inputs={}, standbys={log: at}, limits={log: limit}, wait_ms=50))
+            followed += [message.offset() for message in found]
+            at = reader.ends()[1][log]
+        assert (at, followed) == (limit, list(range(limit)))
