@@ -22,12 +22,12 @@ def test_this_machine_may_be_served_without_a_token(listen: str) -> None:
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8080", "[::]:8080", "192.168.1.5:80", "reads.example:80", "127.0.0.1.example:80"])
 def test_other_machines_need_a_token(listen: str) -> None:
-    with pytest.raises(ConfigError, match="can be reached from other machines: give tidemill.http.token too"):
+    with pytest.raises(ConfigError, match="can be reached from other machines"):
         config(listen=listen)
 
 
 def test_every_address_is_no_name_to_be_known_by() -> None:
-    with pytest.raises(ConfigError, match="give application.server too"):
+    with pytest.raises(ConfigError, match="is every address of this machine"):
         config(listen="0.0.0.0:8080", token=TOKEN)
     given = StreamsConfig.of(
         {**NEEDED, "tidemill.http.listen": "0.0.0.0:8080", "tidemill.http.token": TOKEN, "application.server": "one:8080"}

@@ -174,6 +174,27 @@ def test_an_owner_that_kept_someone_waiting_is_asked_last_for_a_while() -> None:
     assert [host for host, _, _ in remote.asked] == [TWO, THREE, THREE, THREE, THREE, TWO]
 
 
+def test_what_is_here_does_not_wait_for_brokers_that_are_asked_for_others() -> None:
+    class Slow(StandInDirectory):
+        def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
+            if max_lag is not None:
+                time.sleep(0.5)
+            return super().read(store, question, max_lag=max_lag)
+
+    through = router(Slow(own_host=ONE, hosts=SHARED, copies={0: None}, entries=ENTRIES), timeout_s=1)
+
+    async def both() -> float:
+        waiting = [asyncio.create_task(through.read(COUNTS, key_question(key_of(1)), max_lag=9)) for _ in range(10)]
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        await through.read(COUNTS, key_question(key_of(0)), max_lag=9)
+        took_s = time.monotonic() - began
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return took_s
+
+    assert asyncio.run(both()) < 0.25
+
+
 def test_one_that_hangs_costs_its_time_and_not_the_question() -> None:
     class Hanging(StandInInstances):
         def read(

@@ -18,6 +18,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tidemill.config_rules import is_loopback
@@ -69,6 +70,8 @@ class ReadsApp:
     application_id: str
     token: str = field(default="", repr=False)
     max_staleness: int = 10_000
+    counts: dict[str, int] = field(default_factory=dict, compare=False)
+    """How many partitions each store has that was asked for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -138,7 +141,7 @@ class ReadsApp:
         directory = self.router.directory
         told = []
         for store in directory.stores.values():
-            count = await self.router.call(lambda store=store: directory.partition_count(store))  # type: ignore[misc]
+            count = await self._count(store)
             owners = [directory.owners(store, partition) for partition in range(count)]
             told.append(
                 {
@@ -163,8 +166,7 @@ class ReadsApp:
     async def _key(self, request: Request, store: StoreFacts, key: str) -> Answer:
         http_request.allow_only(request, ("keys", "partition", "max_staleness"))
         data = http_request.key_bytes(request, store, key)
-        directory = self.router.directory
-        count = await self.router.call(lambda: directory.partition_count(store))
+        count = await self._count(store)
         partition = partition_of_key(data, count)
         question = http_request.key_question(request, store, key, partition, count)
         found = await self._read(request, store, question)
@@ -183,8 +185,7 @@ class ReadsApp:
 
     async def _range(self, request: Request, store: StoreFacts) -> Answer:
         http_request.allow_only(request, ("from", "to", "limit", "keys", "partition", "max_staleness"))
-        directory = self.router.directory
-        count = await self.router.call(lambda: directory.partition_count(store))
+        count = await self._count(store)
         question = http_request.range_question(request, store, count)
         found = await self._read(request, store, question)
         hex_keys = request.parameters.get("keys") == "hex"
@@ -202,6 +203,12 @@ class ReadsApp:
     async def _read(self, request: Request, store: StoreFacts, question: RowsQuestion) -> Rows:
         max_lag = http_request.whole_number(request, "max_staleness", self.max_staleness)
         return await self.router.read(store, question, max_lag=max_lag)
+
+    async def _count(self, store: StoreFacts) -> int:
+        """Asked once: it never changes, and an answer from here must not wait for brokers."""
+        if store.name not in self.counts:
+            self.counts[store.name] = await self.router.call(partial(self.router.directory.partition_count, store))
+        return self.counts[store.name]
 
     async def _rows(self, request: Request, store: StoreFacts) -> Answer:
         question = http_request.rows_question(request)

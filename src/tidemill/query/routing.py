@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from tidemill.errors import InvalidStateStoreError, RetriableError
@@ -59,7 +60,8 @@ class RemoteInstances(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Router:
-    """``here`` and ``there`` run blocking reads: two, so that hosts that don't answer never hold up what is here."""
+    """``here`` runs what only takes reading files, ``there`` what waits for other hosts or brokers: two executors, so that those
+    that don't answer never hold up what is here."""
 
     directory: StoreDirectory
     remote: RemoteInstances
@@ -86,12 +88,14 @@ class Router:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def read_here(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
-        """What the copies here cover of the question."""
-        return await self.call(lambda: self.directory.read(store, question, max_lag=max_lag))
+        """What the copies here cover of the question. How far a standby is behind only a broker knows."""
+        executor = self.here if max_lag is None else self.there
+        read = partial(self.directory.read, store, question, max_lag=max_lag)
+        return await asyncio.get_running_loop().run_in_executor(executor, read)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Something of the directory's that may block."""
-        return await asyncio.get_running_loop().run_in_executor(self.here, function)
+        """Something of the directory's that may ask a broker."""
+        return await asyncio.get_running_loop().run_in_executor(self.there, function)
 
     async def _round(
         self,
