@@ -1,7 +1,7 @@
 """Executing a stream thread's static plan: one micro-batch at a time, with a limit.
 
-Decides how a plan is run (the physical plan directly, without registering a SQL execution: less work per batch and nothing
-kept of it), how workers are pinned and what becomes of a batch that hangs: its workers are killed by pid, since cancelling
+Decides how a plan is run (its physical plan is made an RDD once, and a batch is one job that collects it: no SQL execution is
+registered, no closure cleaned again, nothing kept of a batch), how workers are pinned and what becomes of a batch that hangs: its workers are killed by pid, since cancelling
 a Spark job does not stop Python (correctness.md, rule 21).
 """
 
@@ -87,7 +87,7 @@ class BatchEngine:
         self._workers: dict[str, psutil.Process] = {}
         with _pinning(session, thread) as pin:
             frame = compiled.frame(session, source, steps, pin)
-            self._plan = frame._jdf.queryExecution().executedPlan()
+            self._rows = frame._jdf.queryExecution().executedPlan().execute()
         self._explained = frame._jdf.queryExecution().toString()
 
     @property
@@ -117,7 +117,7 @@ class BatchEngine:
         """
         with self._watched():
             try:
-                collected: list[Any] = self._plan.executeCollect()
+                collected: list[Any] = self._rows.collect()
                 if len(collected) != 1:
                     raise BatchLostError(f"the last step gave {len(collected)} reports, expected one")
                 return report_from_json(str(collected[0].getUTF8String(0).toString()))
