@@ -28,6 +28,7 @@ from tidemill.runtime.held_tasks import HeldTasks, text
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import StartOffsets, TaskFacts
+from tidemill.runtime.task_offsets import TaskOffsets
 from tidemill.runtime.thread_metrics import ThreadMetrics
 from tidemill.spark.engine import BatchEngine
 from tidemill.task import lifecycle, standby
@@ -42,8 +43,6 @@ _IDLE_WAIT_MS = 100
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
 _LOOK_LIMIT_S = 5.0
-_STANDBY_LOOK_S = 1.0
-"""How often standbys ask the brokers for what a batch does not tell them: never often enough to hold processing up."""
 
 
 class StreamThread(threading.Thread):
@@ -70,12 +69,13 @@ class StreamThread(threading.Thread):
         self.number = number
         self._config, self._facts, self._local, self._admin = config, facts, local, admin
         self._make_engine, self._fence, self._on_change = make_engine, fence, on_change
-        self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
+        self._held = HeldTasks(name, facts, local)
+        self._group = GroupSide(name, facts.topics, identity, leader, self._held.offset_sums)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
-        self._start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, fence)
         self._engine: BatchEngine | None = None
-        self._held = HeldTasks(name, facts, local)
+        start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, fence)
+        self._offsets = TaskOffsets(name, self._held, start_offsets)
         self._request: BatchRequest | None = None
         self._batch_id = 0
         self._max_records = config.batch_max_records
@@ -86,7 +86,6 @@ class StreamThread(threading.Thread):
         self._is_assigned = False
         self._is_ended = False
         self._fatal: StopError | None = None
-        self._standbys_looked_at, self._standbys_failed = 0.0, False
         self.error: TidemillError | None = None
         self.metrics = ThreadMetrics()
 
@@ -177,8 +176,9 @@ class StreamThread(threading.Thread):
                 self._take_events(wait_s=0 if self._held else _NO_TASKS_WAIT_S)
                 self._act(self._group.step(machine.TimePassed()))
                 if self._held and not self._is_ended:
-                    self._fetch_bounds()
-                    self._look_at_standbys()
+                    if self._offsets.fetch_bounds():
+                        self._on_change()
+                    self._offsets.look_at_standbys()
                     self._run_batch()
             if self._fatal is not None:
                 raise self._fatal
@@ -284,9 +284,6 @@ class StreamThread(threading.Thread):
         self._on_change()
         self._act(self._group.step(machine.TasksReleased(tasks=frozenset(tasks))))
 
-    def _offset_sums(self) -> tuple[dict[TaskId, int], frozenset[TaskId]]:
-        return self._held.offset_sums()
-
     # --- batches ---------------------------------------------------------------------------------------------------
 
     def _run_batch(self) -> None:
@@ -351,7 +348,7 @@ class StreamThread(threading.Thread):
             self._member.request_rejoin("a commit was refused")
             return
         if report.out_of_range:
-            self._reset_offsets(report.out_of_range)
+            self._offsets.reset(report.out_of_range)
         has_changed = self._held.reported(report)
         if report.outcome is Outcome.LOST:
             log.warning("event=batch-lost thread=%s reason=%r", self.name, report.message)
@@ -387,49 +384,6 @@ class StreamThread(threading.Thread):
         self._held.lost()
 
     # --- offsets ---------------------------------------------------------------------------------------------------
-
-    def _fetch_bounds(self) -> None:
-        waiting = {name: task for name, task in self._held.active.items() if task.needs_bounds}
-        if not waiting:
-            return
-        try:
-            bounds = self._start_offsets.bounds(waiting)
-        except RetriableError as problem:
-            log.warning("event=offsets-not-fetched thread=%s problem=%r", self.name, str(problem))
-            time.sleep(_RETRY_PAUSE_S)
-            return
-        if self._held.bounds_fetched(bounds):
-            self._on_change()
-
-    def _look_at_standbys(self) -> None:
-        """What the brokers tell of their changelogs; whatever keeps it from being told must not keep the tasks from running."""
-        held = self._held.standby
-        waiting = {name: copy for name, copy in held.items() if copy.needs_bounds}
-        following = {name: copy for name, copy in held.items() if copy.bounds is not None and copy.bounds.limits}
-        is_time = time.monotonic() >= self._standbys_looked_at + _STANDBY_LOOK_S
-        if not waiting and not (following and is_time):
-            return
-        try:
-            if waiting and (is_time or not self._standbys_failed):
-                self._held.standby_bounds_fetched(self._start_offsets.standby_bounds(waiting))
-            if following and is_time:
-                self._held.limits_fetched(self._start_offsets.standby_limits(following))
-            self._standbys_failed = False
-        except RetriableError as problem:
-            self._standbys_failed = True
-            log.warning("event=standby-offsets-not-fetched thread=%s problem=%r", self.name, str(problem))
-        if is_time:
-            self._standbys_looked_at = time.monotonic()
-
-    def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> None:
-        """Of inputs; a changelog's bounds are asked for again by itself."""
-        inputs = {tp for task in self._held.active.values() for tp in task.inputs}.intersection(partitions)
-        if not inputs:
-            return
-        try:
-            self._start_offsets.reset(sorted(inputs))
-        except (RetriableError, BatchLostError) as problem:  # the next batch finds the same and comes here again
-            log.warning("event=offsets-not-reset thread=%s problem=%r", self.name, str(problem))
 
     def _commit_offsets(self) -> None:
         """At least once only: the outputs are acknowledged and the stores written, now the group may know it."""
