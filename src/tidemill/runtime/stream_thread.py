@@ -29,7 +29,7 @@ from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import StartOffsets, TaskFacts
 from tidemill.runtime.task_offsets import TaskOffsets
-from tidemill.runtime.thread_metrics import ThreadMetrics
+from tidemill.runtime.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.spark.engine import BatchEngine
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
@@ -330,7 +330,9 @@ class StreamThread(threading.Thread):
         if isinstance(found, BatchLostError):
             self._batch_lost(str(found))
             return None
-        self.metrics.batch(found, time.monotonic() - started)
+        took_s = time.monotonic() - started
+        self.metrics.batch(found, took_s)
+        tell_if_slow(self.name, found, took_s)
         return found
 
     def _take_report(self, report: BatchReport) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 
 from tidemill.ids import TopicPartition
 from tidemill.task.batch import BatchReport, Outcome
+
+log = logging.getLogger("tidemill.thread")
+
+_SLOW_BATCH_S = 2.0
 
 
 @dataclass(slots=True)
@@ -37,3 +42,12 @@ class ThreadMetrics:
         self.skipped += report.skipped
         self.ends.update(report.ends)
         self.high_watermarks.update(report.high_watermarks)
+
+
+def tell_if_slow(thread: str, report: BatchReport, seconds: float) -> None:
+    """A batch that takes seconds holds a rebalance up as long, so where the time went is worth a line."""
+    if seconds > _SLOW_BATCH_S:
+        log.info(
+            "event=slow-batch thread=%s seconds=%.1f records=%d restored=%d timings_ms=%s",
+            thread, seconds, report.records_in, report.records_restored, dict(report.timings_ms),
+        )  # fmt: skip
