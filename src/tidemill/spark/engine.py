@@ -1,8 +1,8 @@
 """Executing a stream thread's static plan: one micro-batch at a time, with a limit.
 
-Decides how a plan is run (its physical plan is made an RDD once, and a batch is one job that collects it: no SQL execution is
-registered, no closure cleaned again, nothing kept of a batch), how workers are pinned and what becomes of a batch that hangs: its workers are killed by pid, since cancelling
-a Spark job does not stop Python (correctness.md, rule 21).
+Decides how a plan is run (it is made an RDD once, and a batch is one job that collects it: no SQL execution is registered, no
+closure cleaned again, nothing kept of a batch), how workers are pinned and what becomes of a batch that hangs: its workers are
+killed by pid, since cancelling a Spark job does not stop Python (correctness.md, rule 21).
 """
 
 from __future__ import annotations
