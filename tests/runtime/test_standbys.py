@@ -103,9 +103,16 @@ def test_a_killed_instances_standbys_take_over_with_what_they_have_and_counts_st
     assert {event["task"] for event in promoted} == moving, two.log_end()
     for restored in (event for event in two.events("restored") if event["task"] in moving):
         assert int(restored["offsets"]) < int(restored["to"]) / 4, f"{restored}: {two.log_end()}"
-    with_standbys.all_is_counted_exactly()
-    assert two.events("state-note") == []
     assert took_s < 60
+    with_standbys.all_is_counted_exactly()
+    demoted, closed = len(two.events("task-demoted")), len(two.events("standby-closed"))
+    with_standbys.feed.start()
+    one.start()
+    assert until(mirrored), f"{one.look()} {two.look()}: {two.log_end()}"
+    assert len(two.events("task-demoted")) > demoted, "what goes back to its old owner stays here as a standby"
+    assert len(two.events("standby-closed")) == closed
+    with_standbys.all_is_counted_exactly()
+    assert two.events("state-note") + one.events("state-note") == []
 
 
 def test_a_newcomer_warms_up_while_the_owner_goes_on_and_takes_over_at_a_probe(
