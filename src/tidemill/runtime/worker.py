@@ -11,6 +11,7 @@ import contextlib
 import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,12 +75,22 @@ class Worker:
             self.output = AtLeastOnceOutput(spec.producer)
         else:
             self.output = ExactlyOnceOutput(spec.producer, spec.group_id, spec.transactional_id)
+        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
+        self._prepared: Future[None] | None = None
         self._tasks: OpenTasks | ReadTasks | None = None
         if spec.spec is not None:
             self._tasks = (OpenTasks if spec.spec.last else ReadTasks)(spec.spec.stores)
 
     def request(self) -> BatchRequest:
-        return self.control.request()
+        request = self.control.request()
+        if self.spec.spec is not None and self.spec.spec.last and request.inputs and not self.continuity:
+            self._prepare()  # takes half a second, in which the batch is on its way
+        return request
+
+    def _prepare(self) -> Future[None]:
+        if self._prepared is None:
+            self._prepared = self._beside.submit(self.output.prepare)
+        return self._prepared
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
         assert self._tasks is not None
@@ -89,7 +100,8 @@ class Worker:
         return self.control.membership()
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
-        self.output.prepare()  # what a predecessor left open would hold the offsets back
+        prepared, self._prepared = self._prepare(), None
+        prepared.result()  # what a predecessor left open would hold the offsets back
         return self.control.committed(partitions)
 
     def reached(self, step: CommitStep, batch_id: int) -> None:
