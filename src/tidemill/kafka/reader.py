@@ -42,8 +42,8 @@ class PartitionConsumer:
             {
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 2,
-                "queued.min.messages": 200_000,
-                "queued.max.messages.kbytes": 65_536,
+                "queued.min.messages": 100_000,
+                "queued.max.messages.kbytes": 16_384,  # of small messages several times as much memory
                 "fetch.message.max.bytes": 4_194_304,
                 **settings,
                 "enable.auto.commit": False,

@@ -203,7 +203,8 @@ def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping
         "pyspark-shell",
     ]
     environment = dict(
-        os.environ, SPARK_HOME=home, SPARK_CONNECT_MODE="0", _PYSPARK_DRIVER_CONN_INFO_PATH=f"{scratch}/gateway"
+        {"MALLOC_ARENA_MAX": "2", **os.environ},  # clients have many threads, and an arena for each is memory for nothing
+        SPARK_HOME=home, SPARK_CONNECT_MODE="0", _PYSPARK_DRIVER_CONN_INFO_PATH=f"{scratch}/gateway"
     )
     # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.
     with open(os.path.join(scratch, "jvm.log"), "wb") as log:
