@@ -80,7 +80,9 @@ def test_two_instances_share_the_tasks_and_every_count_is_compared(tmp_path: Pat
 def test_counts_that_differ_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An application that counts otherwise, in the place of the demo's."""
     wrong = tmp_path / "wrong.py"
-    wrong.write_text(demo_module.APP.read_text().replace('word != ""', 'word != "the"'))
+    right = demo_module.APP.read_text()
+    wrong.write_text(right.replace('"), "")', '"), "the")'))
+    assert wrong.read_text() != right
     monkeypatch.setattr(demo_module, "APP", wrong)
     monkeypatch.setattr(demo_module, "_IDLE_LIMIT_S", 3.0)
     handler = signal.getsignal(signal.SIGTERM)
