@@ -108,9 +108,8 @@ def test_a_killed_instances_standbys_take_over_with_what_they_have_and_counts_st
     demoted, closed = len(two.events("task-demoted")), len(two.events("standby-closed"))
     with_standbys.feed.start()
     one.start()
-    assert until(mirrored), f"{one.look()} {two.look()}: {two.log_end()}"
-    # What an instance shows of itself may be a moment ahead of its log.
-    assert until(lambda: len(two.events("task-demoted")) > demoted), "what goes back to its old owner stays here as a standby"
+    went_back = until(lambda: mirrored() and len(two.events("task-demoted")) > demoted)
+    assert went_back, f"what goes back to its old owner stays there as a standby: {one.look()} {two.look()}: {two.log_end()}"
     assert len(two.events("standby-closed")) == closed
     with_standbys.all_is_counted_exactly()
     assert two.events("state-note") + one.events("state-note") == []

@@ -1,4 +1,4 @@
-"""Spark's classes, loaded and verified once and kept in a file that later JVMs map: starts take half the time.
+"""Spark's classes, loaded and verified once and kept in a file that later JVMs map: a start takes a third less.
 
 Decides where the archive of a Java and a PySpark lies, how a JVM uses it and what is run to make it. Leaves it to the JVM to
 check that an archive fits: one that does not is passed over.

@@ -339,7 +339,7 @@ class Compiler:
     def _presummed(self, frame: DataFrame, combinable: list[str]) -> DataFrame:
         """One row per (node, task, key) of combinable rows; all others keep themselves apart by what summed rows leave null.
 
-        The columns stay flat: grouping by a struct of them took three times as long. Doubles are no grouping columns, because
+        No column is of a nested type: one in the key took as long as all else. Doubles are no grouping columns, because
         Spark makes one of 0.0 and -0.0 there; the greatest of a row kept apart is that row's own.
         """
         sinks = [self.tags.arrived(n) for n in combinable if isinstance(self.topology.nodes[n], SinkNode)]

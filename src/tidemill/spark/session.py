@@ -35,7 +35,7 @@ _ADD_OPENS = (
 )  # fmt: skip
 
 # Starting a session runs much code a little: compiling it for speed only when it has run six times as often as the JVM would
-# wait saves a sixth of a start's processor time, and the hot loops of a batch get there within its first second.
+# wait saves a sixth of a start's processor time.
 _LATER_OPTIMIZATION = (
     "-XX:Tier4InvocationThreshold=30000", "-XX:Tier4MinInvocationThreshold=6000", "-XX:Tier4CompileThreshold=60000",
     "-XX:Tier4BackEdgeThreshold=120000",
