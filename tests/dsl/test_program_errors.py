@@ -10,7 +10,7 @@ import pytest
 
 from tidemill import Materialized, Serdes, StreamsBuilder
 from tidemill.errors import TidemillError, TopologyError
-from tidemill.topology.nodes import Branch
+from tidemill.topology.operations import Branch
 
 
 def record(key: Any, value: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from tidemill import Materialized, Serdes, StreamsBuilder, Topology
 from tidemill.dsl.stream import KStream
 from tidemill.errors import TopologyError
-from tidemill.topology import nodes as op
+from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode, Store, StoreKind
 
 STRING, LONG, DOUBLE = Serdes.string(), Serdes.long(), Serdes.double()

@@ -27,7 +27,7 @@ from tidemill.task.batch import (
     report_from_json,
 )
 from tidemill.task.commit import CommitStep
-from tidemill.topology.nodes import Count, Operation
+from tidemill.topology.operations import Count, Operation
 
 INPUT = TopicPartition("app-counts-repartition", 0)
 COUNT_TAG, SINK_TAG = 7, 9

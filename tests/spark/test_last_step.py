@@ -14,7 +14,7 @@ from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, UNREADABLE
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import BatchRequest, Outcome, TaskRun
 from tidemill.task.commit import ORDER, CommitStep
-from tidemill.topology.nodes import Aggregate, Reduce
+from tidemill.topology.operations import Aggregate, Reduce
 
 WORDS = [word("a", 0), word("b", 1), word("a", 2)]
 

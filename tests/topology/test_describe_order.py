@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tidemill import Topology
-from tidemill.topology.nodes import Node, PassThrough, ProcessorNode, SinkNode, SourceNode
+from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from tidemill.topology.operations import PassThrough
 
 NODE = re.compile(
     r"^    (?P<kind>Source|Processor|Sink): (?P<name>\S+) \(\w+: (?P<what>.*)\)$"

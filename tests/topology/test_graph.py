@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from tidemill import Materialized, StreamsBuilder, Topology
 from tidemill.topology.graph import changelog_of, copartition_groups, internal_topics, node_groups, subtopologies
-from tidemill.topology.nodes import PassThrough, ProcessorNode, RepartitionTopic, SinkNode, SourceNode
+from tidemill.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
+from tidemill.topology.operations import PassThrough
 
 
 def topology(*nodes: SourceNode | ProcessorNode | SinkNode, parents: dict[str, tuple[str, ...]]) -> Topology:

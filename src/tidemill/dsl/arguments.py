@@ -12,7 +12,8 @@ from typing import Any
 
 from tidemill.errors import TopologyError
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde, UserFunction
+from tidemill.topology.nodes import Serde
+from tidemill.topology.operations import UserFunction
 
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""

@@ -14,7 +14,8 @@ from tidemill.dsl.repartition import repartition_node
 from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.table import KTable
 from tidemill.topology.logical import LogicalNode, Process
-from tidemill.topology.nodes import Aggregate, Count, Operation, Reduce, Serde, Store, UserFunction
+from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.operations import Aggregate, Count, Operation, Reduce, UserFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,11 @@ from tidemill.dsl.recorder import Recorder
 from tidemill.dsl.repartition import repartition_node
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
-from tidemill.topology import nodes as op
+from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process, Sink
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde, UserFunction
+from tidemill.topology.nodes import Serde
+from tidemill.topology.operations import UserFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

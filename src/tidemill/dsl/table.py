@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from tidemill.dsl.arguments import function_of, serde_or_none, takes_key
 from tidemill.dsl.materialized import Materialized, materialized, store_of
 from tidemill.dsl.recorder import Recorder
-from tidemill.topology import nodes as op
+from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process
-from tidemill.topology.nodes import Serde, Store, UserFunction
+from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.operations import UserFunction
 
 if TYPE_CHECKING:
     from tidemill.dsl.stream import KStream

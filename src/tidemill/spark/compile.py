@@ -25,7 +25,8 @@ from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for
 from tidemill.spark.codecs_wire import Physical
 from tidemill.spark.rows import DROPPED, DROPPED_COUNT, UNREADABLE, Tags
 from tidemill.spark.stages import Stages, outer_targets, parents_first, runs_in_python, targets
-from tidemill.topology.nodes import (
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.operations import (
     Aggregate,
     Branch,
     Count,
@@ -40,15 +41,11 @@ from tidemill.topology.nodes import (
     PassThrough,
     Peek,
     Print,
-    ProcessorNode,
     Reduce,
     SelectKey,
-    SinkNode,
-    SourceNode,
     TableFilter,
     TableMapValues,
     TableSource,
-    Topology,
 )
 
 ArrowStep = Callable[[Any], Any]

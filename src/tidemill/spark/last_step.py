@@ -27,7 +27,7 @@ from tidemill.spark.unreadable import unreadable_records
 from tidemill.spark.writes import take_writes, writes_as_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json
 from tidemill.task.commit import CommitStep
-from tidemill.topology.nodes import Count
+from tidemill.topology.operations import Count
 
 REPORT_SCHEMA = pa.schema([("report", pa.string())])
 

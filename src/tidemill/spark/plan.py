@@ -19,7 +19,8 @@ from tidemill.spark.rows import Tags
 from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_in_python, stages
 from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
-from tidemill.topology.nodes import Count, ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
+from tidemill.topology.operations import Count
 
 
 @dataclass(slots=True, kw_only=True)

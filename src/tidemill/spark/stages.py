@@ -10,18 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill.topology.nodes import (
-    STATEFUL_OPERATIONS,
-    Count,
-    Foreach,
-    PassThrough,
-    Peek,
-    Print,
-    ProcessorNode,
-    SinkNode,
-    SourceNode,
-    Topology,
-)
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.operations import STATEFUL_OPERATIONS, Count, Foreach, PassThrough, Peek, Print
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

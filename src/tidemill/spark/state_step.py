@@ -17,17 +17,7 @@ from tidemill.ids import TaskId
 from tidemill.spark.headers import Headers
 from tidemill.spark.records import Records
 from tidemill.spark.step_spec import NodeSpec, StoreSpec
-from tidemill.topology.nodes import (
-    Aggregate,
-    Count,
-    Foreach,
-    Peek,
-    Print,
-    Reduce,
-    TableFilter,
-    TableMapValues,
-    TableSource,
-)
+from tidemill.topology.operations import Aggregate, Count, Foreach, Peek, Print, Reduce, TableFilter, TableMapValues, TableSource
 
 _LONG = struct.Struct(">q")
 _pack, _unpack = _LONG.pack, _LONG.unpack_from

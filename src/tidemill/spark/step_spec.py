@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.topology.nodes import Operation
+from tidemill.topology.operations import Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

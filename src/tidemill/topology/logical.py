@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tidemill.topology.nodes import Operation, Serde, Store
+from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.operations import Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,17 +21,8 @@ from tidemill.topology.logical import (
     Sink,
     StreamSource,
 )
-from tidemill.topology.nodes import (
-    Node,
-    NullKeyFilter,
-    ProcessorNode,
-    RepartitionTopic,
-    SinkNode,
-    SourceNode,
-    Store,
-    TableSource,
-    Topology,
-)
+from tidemill.topology.nodes import Node, ProcessorNode, RepartitionTopic, SinkNode, SourceNode, Store, Topology
+from tidemill.topology.operations import NullKeyFilter, TableSource
 
 
 def lower(graph: LogicalGraph) -> Topology:

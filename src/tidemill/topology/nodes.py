@@ -6,12 +6,12 @@ Decides what a node says about itself. Leaves numbering into sub-topologies to `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-UserFunction = Callable[..., Any]
+from tidemill.topology.operations import Operation, UserFunction
 
 
 class Serde(Protocol):
@@ -38,6 +38,18 @@ class Serde(Protocol):
 class StoreKind(Enum):
     KEY_VALUE = "key_value"
     TIMESTAMPED_KEY_VALUE = "timestamped_key_value"
+    VERSIONED = "versioned"
+    WINDOW = "window"
+    TIMESTAMPED_WINDOW = "timestamped_window"
+    SESSION = "session"
+    SUPPRESS_BUFFER = "suppress_buffer"
+    """What suppress holds back, by time."""
+    GRACE_BUFFER = "grace_buffer"
+    """Stream records that wait for a versioned table."""
+    OUTER_JOIN = "outer_join"
+    """Records of both sides of a stream-stream join that have found no match yet."""
+    SUBSCRIPTIONS = "subscriptions"
+    """Which left rows refer to which foreign key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,158 +69,13 @@ class Store:
     caching: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     source_topic: str | None = None
-
-
-# --- operations: what a processor node does ------------------------------------------------------------------------
-# Functions over (key, value) get and return PySpark Columns unless said otherwise.
-
-
-@dataclass(frozen=True, slots=True)
-class Map:
-    """``function(key, value) -> (key, value)``; changes the key."""
-
-    function: UserFunction
-
-
-@dataclass(frozen=True, slots=True)
-class MapValues:
-    """``function(value) -> value``, or ``function(key, value) -> value`` where ``takes_key``."""
-
-    function: UserFunction
-    takes_key: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FlatMap:
-    """``function(key, value) -> array of struct(key, value)``; changes the key."""
-
-    function: UserFunction
-
-
-@dataclass(frozen=True, slots=True)
-class FlatMapValues:
-    """``function(value) -> array of values``, or ``function(key, value) -> array of values`` where ``takes_key``."""
-
-    function: UserFunction
-    takes_key: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Passes a record when ``predicate(key, value)`` is true (``negate``: when it is not)."""
-
-    predicate: UserFunction
-    negate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SelectKey:
-    """``function(key, value) -> key``; also what group_by inserts."""
-
-    function: UserFunction
-
-
-@dataclass(frozen=True, slots=True)
-class Peek:
-    """``function(key, value)`` for its side effect, in a Python worker, on decoded values; passes everything on."""
-
-    function: UserFunction
-
-
-@dataclass(frozen=True, slots=True)
-class Foreach:
-    """``function(key, value)`` for its side effect, as Peek; nothing is forwarded."""
-
-    function: UserFunction
-
-
-@dataclass(frozen=True, slots=True)
-class Print:
-    """Writes ``[label]: key, value`` to standard output for each record; nothing is forwarded."""
-
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class PassThrough:
-    """Merge, and every other node that only forwards (KSTREAM-MERGE, KTABLE-TOSTREAM)."""
-
-
-@dataclass(frozen=True, slots=True)
-class NullKeyFilter:
-    """The filter before a repartition sink: drops null keys, not counted as dropped records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """The i-th child gets the records whose first true predicate is the i-th; ``default``, if not None, the rest."""
-
-    predicates: tuple[UserFunction, ...]
-    children: tuple[str, ...]
-    default: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Counts the non-null values of each non-null key into ``store`` (values: long)."""
-
-    store: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reduce:
-    """``reducer(aggregate, value) -> aggregate`` on decoded values; the first value is the aggregate."""
-
-    store: str
-    reducer: UserFunction
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """``aggregator(key, value, aggregate) -> aggregate`` on decoded values, from ``initializer()``."""
-
-    store: str
-    initializer: UserFunction
-    aggregator: UserFunction
-
-
-@dataclass(frozen=True, slots=True)
-class TableSource:
-    """KTABLE-SOURCE and KSTREAM-TOTABLE: keep the latest value of each key (null deletes), drop null keys.
-
-    ``store`` None = not materialized: records only pass.
-    """
-
-    store: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TableFilter:
-    """KTABLE-FILTER: what ``predicate(key, value)`` refuses goes on as a tombstone; null values stay null.
-
-    ``negate`` as in Filter. ``store`` None = not materialized.
-    """
-
-    predicate: UserFunction
-    negate: bool = False
-    store: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TableMapValues:
-    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. ``store`` None = not materialized."""
-
-    function: UserFunction
-    takes_key: bool = False
-    store: str | None = None
-
-
-Operation = (
-    Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | Foreach | Print | PassThrough
-    | NullKeyFilter | Branch | Count | Reduce | Aggregate | TableSource | TableFilter | TableMapValues
-)
-STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)
-"""What may use a store; the last three do only where their ``store`` is not None."""
+    retention_ms: int | None = None
+    """How long rows of windows, sessions and buffers are kept; of a versioned store its history retention."""
+    window_size_ms: int | None = None
+    retain_duplicates: bool = False
+    """Of a window store: several rows with one key and time (join stores)."""
+    with_headers: bool = False
+    """``dsl.store.format=HEADERS``: rows carry their record's headers."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -224,6 +91,10 @@ class SourceNode:
     value_serde: Serde | None = None
     topic_pattern: str | None = None
     offset_reset: str | None = None
+    timestamp_extractor: UserFunction | None = None
+    """``extractor(record, partition time) -> ms`` on a decoded record; below 0: the record is dropped."""
+    is_global: bool = False
+    """Every instance reads all partitions (global tables and stores)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,10 +109,16 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode:
-    """Writes a topic; ``topic`` stands without the application id where it is internal."""
+    """Writes a topic; ``topic`` stands without the application id where it is internal.
+
+    ``topic_extractor(key, value, record)`` names the topic of each record instead; ``partitioner(topic, key, value, partitions)``
+    its partition. Both get Python values.
+    """
 
     name: str
     topic: str
+    topic_extractor: UserFunction | None = None
+    partitioner: UserFunction | None = None
     key_serde: Serde | None = None
     value_serde: Serde | None = None
 

@@ -1,0 +1,25 @@
+"""Rows of one store of one task as operators' stores see them: bytes, this batch's own writes included.
+
+The contract between ``stores`` (what a row means) and whoever holds the rows: the overlay over a task's state in a worker,
+a sorted dictionary in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Rows(Protocol):
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def put(self, key: bytes, row: bytes | None) -> None:
+        """Writes a row, None deletes; seen by later reads, applied when the batch has been committed."""
+
+    def scan(
+        self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with ``low <= key < high`` in the order of their keys' bytes. Rows put meanwhile need not be seen."""
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int, headers: tuple[tuple[str, bytes | None], ...] = ()) -> None:
+        """Sends a changelog record; nothing if the store is not logged. Its bytes are Kafka Streams', the row's are our own."""

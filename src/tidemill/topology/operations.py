@@ -1,0 +1,452 @@
+"""What processor nodes do: immutable values, made by the DSL, run by the Spark plan or by ``tidemill.operators``.
+
+Decides what an operation needs to know (functions, stores, windows); nothing here calls a function. Functions over
+(key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or it is said that
+they get Python values: then they run in a Python worker, one record at a time.
+
+A table's records carry a change, old and new value, between nodes that run in Python. ``sends_old``: somebody below needs
+the old values (KTable's enableSendOldValues), so that what stays null is not forwarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+
+UserFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PerRecord:
+    """A plain Python function, called with decoded values for each record. ``serde`` writes what it returns, where known."""
+
+    function: UserFunction
+    serde: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+# --- streams, record by record ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """``function(key, value) -> (key, value)``; changes the key."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class MapValues:
+    """``function(value) -> value``, or ``function(key, value) -> value`` where ``takes_key``."""
+
+    function: UserFunction
+    takes_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMap:
+    """``function(key, value) -> array of struct(key, value)``; changes the key."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapValues:
+    """``function(value) -> array of values``, or ``function(key, value) -> array of values`` where ``takes_key``."""
+
+    function: UserFunction
+    takes_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Passes a record when ``predicate(key, value)`` is true (``negate``: when it is not)."""
+
+    predicate: UserFunction
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SelectKey:
+    """``function(key, value) -> key``; also what group_by inserts."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """``function(key, value)`` for its side effect, in a Python worker, on decoded values; passes everything on."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Foreach:
+    """``function(key, value)`` for its side effect, as Peek; nothing is forwarded."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """Writes ``[label]: key, value`` to standard output for each record; nothing is forwarded."""
+
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassThrough:
+    """Merge, and every other node that only forwards (KSTREAM-MERGE, KTABLE-TOSTREAM)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NullKeyFilter:
+    """The filter before a repartition sink: drops null keys, not counted as dropped records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The i-th child gets the records whose first true predicate is the i-th; ``default``, if not None, the rest."""
+
+    predicates: tuple[UserFunction, ...]
+    children: tuple[str, ...]
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Counts the non-null values of each non-null key into ``store`` (values: long)."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``reducer(aggregate, value) -> aggregate`` on decoded values; the first value is the aggregate."""
+
+    store: str
+    reducer: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """``aggregator(key, value, aggregate) -> aggregate`` on decoded values, from ``initializer()``."""
+
+    store: str
+    initializer: UserFunction
+    aggregator: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """KTABLE-SOURCE and KSTREAM-TOTABLE: keep the latest value of each key (null deletes), drop null keys.
+
+    ``store`` None = not materialized: records only pass.
+    """
+
+    store: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFilter:
+    """KTABLE-FILTER: what ``predicate(key, value)`` refuses goes on as a tombstone; null values stay null.
+
+    ``negate`` as in Filter. ``store`` None = not materialized.
+    """
+
+    predicate: UserFunction
+    negate: bool = False
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableMapValues:
+    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. ``store`` None = not materialized."""
+
+    function: UserFunction
+    takes_key: bool = False
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableToStream:
+    """KTABLE-TOSTREAM: the new value of each change."""
+
+
+# --- windows: functions get Python values -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """Each record counts one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reducing:
+    """``reducer(aggregate, value)``; the first value is the first aggregate."""
+
+    reducer: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregating:
+    """``aggregator(key, value, aggregate)`` from ``initializer()``; ``merger(key, first, second)`` joins two sessions."""
+
+    initializer: UserFunction
+    aggregator: UserFunction
+    merger: UserFunction | None = None
+
+
+Aggregation = Counting | Reducing | Aggregating
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAggregate:
+    """KStreamWindowAggregate and KStreamSlidingWindowAggregate: forwards changes of windowed keys.
+
+    ``emit_final``: only once the window has closed (EmitStrategy.onWindowClose).
+    """
+
+    store: str
+    windows: TimeWindows | SlidingWindows
+    aggregation: Aggregation
+    emit_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAggregate:
+    """KStreamSessionWindowAggregate."""
+
+    store: str
+    windows: SessionWindows
+    aggregation: Aggregation
+    emit_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suppress:
+    """KTableSuppressProcessor over ``store``, its buffer.
+
+    ``grace_ms`` is set for "until the window closes", ``wait_ms`` for "until the time limit"; one of the two.
+    ``max_records`` None = unbounded; ``shut_down_when_full``: stop instead of emitting early.
+    """
+
+    store: str
+    grace_ms: int | None = None
+    wait_ms: int | None = None
+    max_records: int | None = None
+    max_bytes: int | None = None
+    shut_down_when_full: bool = False
+
+
+# --- joins: functions get Python values -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindowed:
+    """KSTREAM-WINDOWED: keeps the record in its side's window store, then passes it on."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStreamJoin:
+    """KStreamKStreamJoin of one side. ``joiner(left, right)`` or, where ``takes_key``, ``joiner(key, left, right)``.
+
+    ``other_store`` is the other side's window store; ``outer_store``, set for left and outer joins, holds what has found no
+    match yet. ``outer``: records of this side go on without a match.
+    """
+
+    is_left: bool
+    own_store: str
+    other_store: str
+    windows: JoinWindows
+    joiner: UserFunction
+    takes_key: bool = False
+    outer: bool = False
+    outer_store: str | None = None
+    pair: str = ""
+    """What the two sides of one join have in common: they share the clock of their stream time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSelfJoin:
+    """KStreamKStreamSelfJoin (``topology.optimization``): both sides are the same stream, with one store."""
+
+    store: str
+    windows: JoinWindows
+    joiner: UserFunction
+    takes_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTableJoin:
+    """KSTREAM-JOIN with a table: ``table`` is the node whose rows are looked up.
+
+    ``grace_ms`` None: the table as it is now; else the record waits in ``buffer`` and sees the versioned table as of then.
+    """
+
+    table: str
+    joiner: UserFunction
+    takes_key: bool = False
+    left: bool = False
+    grace_ms: int | None = None
+    buffer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTableJoin:
+    """A stream with a global table in ``store``: ``selector(key, value)`` gives the table's key.
+
+    ``joiner(value, other)`` or, where ``takes_key``, ``joiner(stream key, value, other)``.
+    """
+
+    store: str
+    selector: UserFunction
+    joiner: UserFunction
+    takes_key: bool = False
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableTableJoin:
+    """KTABLE-JOINTHIS / KTABLE-JOINOTHER: a change of one table against the row of ``other``, a node.
+
+    ``keeps_this`` / ``keeps_other``: a result is made though the other / this side is missing; ``is_left``: this side's
+    value is the joiner's first. Left outer = keeps_this on the left, keeps_other on the right.
+    """
+
+    other: str
+    joiner: UserFunction
+    is_left: bool
+    takes_key: bool = False
+    keeps_this: bool = False
+    keeps_other: bool = False
+    sends_old: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoinMerge:
+    """KTABLE-MERGE: both sides' results as one table, kept in ``store`` if it has one."""
+
+    store: str | None = None
+    sends_old: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKeySubscribe:
+    """KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION: a change of the left table becomes subscriptions under its foreign keys."""
+
+    extractor: UserFunction
+    takes_key: bool = False
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKeyReceive:
+    """KTABLE-FK-JOIN-SUBSCRIPTION-PROCESSOR: keeps subscriptions in ``store``; forwards the change."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKeyLookup:
+    """The right table's row (of node ``table``) for a subscription that has changed."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKeyChange:
+    """KTABLE-FK-JOIN-SUBSCRIPTION-PROCESSOR of the right table: a change goes to all subscribers in ``store``."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKeyResolve:
+    """KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-RESOLVER: joins an answer with the left row (of node ``table``) it was asked for."""
+
+    table: str
+    joiner: UserFunction
+    takes_key: bool = False
+    left: bool = False
+
+
+# --- tables that are grouped anew ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableSelect:
+    """KTABLE-SELECT: ``function(key, value) -> (key, value)`` of old and new row, for a repartition topic of changes."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class TableAggregate:
+    """KTABLE-AGGREGATE: subtracts the old value, adds the new one; ``adder(key, value, aggregate)``, Python values."""
+
+    store: str
+    initializer: UserFunction
+    adder: UserFunction
+    subtractor: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class TableReduce:
+    """KTABLE-REDUCE: ``adder(aggregate, value)``, ``subtractor(aggregate, value)``, Python values."""
+
+    store: str
+    adder: UserFunction
+    subtractor: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
+class TableTransformValues:
+    """KTABLE-TRANSFORMVALUES: ``supplier()`` makes an object with ``transform(key, value)``, ``init(context)`` if it likes."""
+
+    supplier: UserFunction
+    store: str | None = None
+    stores: tuple[str, ...] = ()
+    sends_old: bool = False
+
+
+# --- the Processor API --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecords:
+    """``supplier()`` makes a Processor: ``process(record)``, and ``init(context)``, ``close()`` if it likes.
+
+    ``fixed_key``: it may not change keys (process_values).
+    """
+
+    supplier: UserFunction
+    stores: tuple[str, ...] = ()
+    fixed_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalUpdate:
+    """Keeps a global store: ``supplier()`` makes a Processor; None = the latest value of each key."""
+
+    store: str
+    supplier: UserFunction | None = None
+
+
+Operation = (
+    Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | Foreach | Print | PassThrough
+    | NullKeyFilter | Branch | Count | Reduce | Aggregate | TableSource | TableFilter | TableMapValues | TableToStream
+    | WindowAggregate | SessionAggregate | Suppress | JoinWindowed | StreamStreamJoin | StreamSelfJoin | StreamTableJoin
+    | GlobalTableJoin | TableTableJoin | TableJoinMerge | ForeignKeySubscribe | ForeignKeyReceive | ForeignKeyLookup
+    | ForeignKeyChange | ForeignKeyResolve | TableSelect | TableAggregate | TableReduce | TableTransformValues
+    | ProcessRecords | GlobalUpdate
+)
+STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)
+"""What runs in Python because of its store; the last three do only where their ``store`` is not None."""
