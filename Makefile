@@ -31,9 +31,9 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The pure tests only: under a minute.
+# The pure tests only: under a minute, on two cores.
 check: install
-	$(BIN)/pytest -m "not broker and not spark"
+	$(BIN)/pytest -n 2 -m "not broker and not spark"
 
 # The pure tests against every line of the vector files, and more drawn examples, instead of samples.
 vectors: install
