@@ -23,6 +23,7 @@ from tidemill.config_values import (
     OffsetReset,
     ProcessingGuarantee,
     Reader,
+    RebalanceProtocol,
     anything,
     client_value,
     names,
@@ -104,6 +105,14 @@ class StreamsConfig:
     group_instance_id: str | None = _setting(
         "group.instance.id", text_like(r"[a-zA-Z0-9._-]{1,240}", "1 to 240 letters, digits, '.', '_', '-'"), None,
         "Static membership under this name.",
+    )  # fmt: skip
+    rebalance_protocol: RebalanceProtocol = _setting(
+        "rebalance.protocol", one_of(RebalanceProtocol), RebalanceProtocol.COOPERATIVE,
+        "cooperative: only what moves stops in a rebalance; eager: everything does.",
+    )  # fmt: skip
+    leave_group_on_close: bool | None = _setting(
+        "leave.group.on.close", true_or_false, None,
+        "Whether a clean stop leaves the group at once; unset: unless the membership is static.",
     )  # fmt: skip
     num_standby_replicas: int = _setting("num.standby.replicas", whole_number(0), 0, "Hot copies of each store.")
     acceptable_recovery_lag: int = _setting(

@@ -24,6 +24,13 @@ class ProcessingGuarantee(Enum):
     EXACTLY_ONCE_V2 = "exactly_once_v2"
 
 
+class RebalanceProtocol(Enum):
+    """How members give up what moves: first nothing and then only that, or everything at each rebalance (KIP-429)."""
+
+    COOPERATIVE = "cooperative"
+    EAGER = "eager"
+
+
 class DeserializationHandler(Enum):
     """What becomes of a record that a serde can't read."""
 

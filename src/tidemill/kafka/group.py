@@ -189,12 +189,11 @@ class GroupMember:
             raise StopError(f"The member of group {self._config.group_id} is closed.") from error
 
     def close(self, *, leave: bool | None = None, timeout_ms: int = 5_000) -> None:
-        """Ends the threads and connections. A dynamic member leaves the group unless ``leave_on_close`` is off, a
-        static one stays in it until its session times out; ``leave`` overrides both."""
+        """Ends the threads and connections. A member that does not leave stays in the group until its session times out;
+        ``leave`` overrides what ``leave_on_close`` says."""
         given_up = self._state.end()
-        is_dynamic = self._config.instance_id is None
-        wants_leave = (is_dynamic and self._config.leave_on_close) if leave is None else leave
-        if given_up is not None and wants_leave:
+        wanted = (leave, self._config.leave_on_close, self._config.instance_id is None)
+        if given_up is not None and next(wish for wish in wanted if wish is not None):
             self._leave(given_up, "the member was closed")
         self._client.close()
         deadline = time.monotonic() + timeout_ms / 1000
@@ -281,12 +280,12 @@ class GroupMember:
 
     def _subscription(self, reason: str) -> MemberSubscription:
         owned: set[TopicPartition] = set()
-        if self._state.assigned_in != NO_GENERATION:
+        if self._config.eager:
+            if self._state.assigned_in != NO_GENERATION:
+                self._state.wait_until_revoked(reason)  # then user data are made, which tell of nothing that is at work
+        elif self._state.assigned_in != NO_GENERATION:
             # What was assigned is claimed even if the application has yet to read of it: it will take it up.
             owned = {*self._protocol.owned_partitions(), *self._state.assigned_partitions}
-        if owned and self._config.eager:
-            self._state.wait_until_revoked(reason)
-            owned = set()
         return MemberSubscription(
             member_id=self._state.membership.member_id,
             topics=tuple(self._protocol.topics),

@@ -14,7 +14,10 @@ from tidemill.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMemberConfig:
-    """``client_settings`` under kafka-python's names (``bootstrap_servers``, ``security_protocol`` ...)."""
+    """``client_settings`` under kafka-python's names (``bootstrap_servers``, ``security_protocol`` ...).
+
+    ``leave_on_close`` None: a dynamic member leaves, a static one (``instance_id``) stays until its session times out.
+    """
 
     client_settings: Mapping[str, Any]
     group_id: str
@@ -25,7 +28,7 @@ class GroupMemberConfig:
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     eager: bool = False
-    leave_on_close: bool = True
+    leave_on_close: bool | None = None
     report_unreachable_after_ms: int = 30_000
 
     def __post_init__(self) -> None:

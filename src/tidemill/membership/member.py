@@ -290,7 +290,9 @@ def _lose(state: MemberState, incarnation: int, reason: str) -> Step:
 
 
 def _on_revoke_all(state: MemberState, _event: RevokeAllRequested, _now_ms: int) -> Step:
-    state, changes = _reconcile(replace(state, active={}, standby={}, must_confirm_revocation=True))
+    """The join that waits for it serves every wish for a rebalance that there was until now."""
+    state = replace(state, active={}, standby={}, must_confirm_revocation=True, next_rebalance_ms=LONG_MAX, rejoin_reason=None)
+    state, changes = _reconcile(state)
     state, confirmed = _confirm_if_revoked(state)
     return state, (*changes, *confirmed)
 

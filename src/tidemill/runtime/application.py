@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from tidemill.config import StreamsConfig
-from tidemill.config_values import DeserializationHandler, ProcessingGuarantee
+from tidemill.config_values import DeserializationHandler, ProcessingGuarantee, RebalanceProtocol
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_by_name
 from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, TidemillError
@@ -349,6 +349,8 @@ class KafkaStreams:
                     session_timeout_ms=config.session_timeout_ms,
                     heartbeat_interval_ms=config.heartbeat_interval_ms,
                     max_poll_interval_ms=config.max_poll_interval_ms,
+                    eager=config.rebalance_protocol is RebalanceProtocol.EAGER,
+                    leave_on_close=config.leave_group_on_close,
                 ),
                 protocol,
             )

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.assignment.choice import choose_assignor
-from tidemill.assignment.model import AssignmentConfig
+from tidemill.assignment.model import AssignmentConfig, RackStrategy
 from tidemill.config import StreamsConfig
 from tidemill.errors import RetriableError
-from tidemill.ids import ProcessId
+from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin, TopicSpec
 from tidemill.kafka.fencing import fence_vanished
@@ -63,6 +63,9 @@ class Leader:
                 max_warmup_replicas=config.max_warmup_replicas,
                 probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
                 rack_aware_assignment_tags=config.rack_aware_assignment_tags,
+                rack_aware_assignment_strategy=RackStrategy(config.rack_aware_assignment_strategy),
+                rack_aware_assignment_traffic_cost=config.rack_aware_assignment_traffic_cost,
+                rack_aware_assignment_non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
             ),
         )
 
@@ -116,10 +119,23 @@ class Leader:
                 created_topics=created,
                 end_offsets=self._admin.end_offsets(prepared.changelog_partitions(created)),
                 committed_offsets=self._admin.committed_offsets(application, sources) if sources else {},
+                partition_racks=self._racks(prepared) if prepared.needs_racks else {},
             )
         except RetriableError as problem:
             log.warning("event=offsets-not-fetched problem=%r", str(problem))
             return None
+
+    def _racks(self, prepared: PreparedRebalance) -> dict[TopicPartition, frozenset[str]]:
+        """Where the replicas are of all that the tasks read and write; brokers without broker.rack leave theirs out."""
+        plan = prepared.plan
+        read = {partition.topic for partitions in plan.tasks.values() for partition in partitions}
+        written = {partition.topic for partitions in plan.changelogs.values() for partition in partitions}
+        described = self._admin.describe_topics(sorted(read | written))
+        return {
+            TopicPartition(topic, number): state.racks
+            for topic, states in described.items()
+            for number, state in enumerate(states or ())
+        }
 
 
 def _say(member: str, line: LogLine) -> None:

@@ -240,7 +240,10 @@ class StreamThread(threading.Thread):
             self._is_assigned = False
             self._act(self._group.step(machine.MembershipLost(reason=event.reason, incarnation=event.incarnation)))
         elif isinstance(event, group_protocol.RevokeAll):
+            log.info("event=revoking-all thread=%s reason=%r %s", self.name, event.reason, self._held)
+            self._is_assigned = False
             self._act(self._group.step(machine.RevokeAllRequested(reason=event.reason)))
+            self._on_change()
         elif event.fatal:
             raise event.error
         else:
