@@ -46,6 +46,7 @@ from tidemill.topology.operations import (
     TableFilter,
     TableMapValues,
     TableSource,
+    TableToStream,
 )
 
 ArrowStep = Callable[[Any], Any]
@@ -243,7 +244,7 @@ class Compiler:
         node = self.topology.nodes[name]
         if at.is_plain or self._ends_here(name):
             return True
-        return isinstance(node, ProcessorNode) and isinstance(node.operation, PassThrough)
+        return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
 
     def _ends_here(self, name: str) -> bool:
         return runs_in_python(self.topology, name) or isinstance(self.topology.nodes[name], SinkNode)
@@ -371,7 +372,7 @@ def _applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
     """What a node that makes at most one record of one does to it."""
     operation: Operation = node.operation
     frame = changes.frame
-    if isinstance(operation, (PassThrough, Branch)):
+    if isinstance(operation, (PassThrough, TableToStream, Branch)):
         return at
     if isinstance(operation, NullKeyFilter):
         return at.passing(at.key.isNotNull())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import STATEFUL_OPERATIONS, Count, Foreach, PassThrough, Peek, Print
+from tidemill.topology.operations import STATEFUL_OPERATIONS, Count, Foreach, PassThrough, Peek, Print, TableToStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def runs_in_python(topology: Topology, name: str) -> bool:
 
 def only_forwards(topology: Topology, name: str) -> bool:
     node = topology.nodes[name]
-    return isinstance(node, ProcessorNode) and isinstance(node.operation, PassThrough)
+    return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
 
 
 def stages(topology: Topology) -> Stages:
