@@ -187,6 +187,10 @@ class StreamsConfig:
     spark: ClientSettings = _prefix("spark.", "To the Spark session.")
 
     # Ours
+    compatibility: str = _setting(
+        "tidemill.compatibility", text_like(r"4\.3|2\.7", "4.3 or 2.7"), "4.3",
+        "The Kafka Streams whose assignments the leader gives: 4.3, or 2.7 with its other order of warm-ups.",
+    )  # fmt: skip
     presum: bool = _setting(
         "tidemill.presum", true_or_false, True, "Combine a batch's records by key before the repartition topic."
     )

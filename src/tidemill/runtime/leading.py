@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.assignment.choice import choose_assignor
+from tidemill.assignment.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig, RackStrategy
+from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
 from tidemill.config import StreamsConfig
 from tidemill.errors import RetriableError
 from tidemill.ids import ProcessId, TopicPartition
@@ -52,11 +54,13 @@ class Leader:
     ) -> None:
         self._config, self._admin, self._facts, self._now_ms = config, admin, facts, now_ms
         self._group_settings, self._producer_settings = group_settings, producer_settings
-        chosen = choose_assignor(config.task_assignor_class)
+        compatibility = Compatibility(config.compatibility)
+        chosen = choose_assignor(config.task_assignor_class, compatibility)
         self._leader_config = LeaderConfig(
             leader_process_id=process_id,
             assignor=chosen.assignor,
             assignor_needs_lags=chosen.needs_lags,
+            to_threads=assign_to_threads_2_7 if compatibility is Compatibility.KAFKA_2_7 else assign_to_threads,
             settings=AssignmentConfig(
                 acceptable_recovery_lag=config.acceptable_recovery_lag,
                 num_standby_replicas=config.num_standby_replicas,

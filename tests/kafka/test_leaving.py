@@ -1,0 +1,41 @@
+"""Whether a member that is closed leaves its group at once, or is waited for until its session ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from group_application import SESSION_TIMEOUT_MS, Application, create_topic, joined, until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "leave_on_close", "leaves"),
+    [(None, None, True), (None, False, False), ("static", None, False), ("static", True, True)],
+    ids=["dynamic", "dynamic that is to stay", "static", "static that is to leave"],
+)
+def test_a_closed_members_partitions_are_taken_over_at_once_or_after_its_session(
+    bootstrap_servers: str,
+    unique_name: Callable[[str], str],
+    instance_id: str | None,
+    leave_on_close: bool | None,
+    leaves: bool,
+) -> None:
+    topic, group = unique_name("input"), unique_name("group")
+    partitions = create_topic(bootstrap_servers, topic, 2)
+    stays, goes = Application(topics=[topic]), Application(topics=[topic])
+    other = joined(bootstrap_servers, stays, group, "stays")
+    member = joined(bootstrap_servers, goes, group, "goes", instance_id=instance_id, leave_on_close=leave_on_close)
+    try:
+        assert until(lambda: len(stays.owned) == len(goes.owned) == 1)
+        member.close()
+        closed_at = time.monotonic()
+        assert until(lambda: stays.owned == set(partitions))
+        is_at_once = time.monotonic() - closed_at < SESSION_TIMEOUT_MS / 1000 - 1
+        assert is_at_once is leaves
+    finally:
+        stays.closed = goes.closed = True
+        other.close()
+        member.close()
