@@ -1,8 +1,8 @@
 """Lines that go into a topic at a steady rate, counted here without Tidemill, and the counts that come out of another.
 
-    feed = Feed(servers, INPUT, partitions=6, seed=1, lines_per_s=100); feed.start(); ...; feed.stop()
-    counts = Counts(servers, OUTPUT, partitions=6)            # reads on a thread of its own, read_committed
-    counts.wait_total(feed.total); counts.exactness(feed.expected)
+feed = Feed(servers, INPUT, partitions=6, seed=1, lines_per_s=100); feed.start(); ...; feed.stop()
+counts = Counts(servers, OUTPUT, partitions=6)            # reads on a thread of its own, read_committed
+counts.wait_total(feed.total); counts.exactness(feed.expected)
 """
 
 from __future__ import annotations

@@ -1,0 +1,316 @@
+"""A third instance joins two: what the group's leader decides round by round, and what that costs tasks under load.
+
+    make experiment-scale-out                       # or: .venv/bin/python experiments/scale_out.py [--probing-s 60]
+
+Part A repeats the published WordCount experiment on Kafka Streams 2.7.2: the same process ids, settings and the one line a to z.
+Two groups run it side by side in the same three processes: one with tidemill.compatibility=2.7, which has to give the published
+rounds, one without, which has to give those of Kafka Streams 4.3. Part B lets the third instance join under load, with state that
+is worth warming up, exactly_once_v2 and the default lag. The log and the state are left in --folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import string
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from console import Report, run
+from instances import INPUT, OUTPUT, Host, Instance, Scene, all_at_work, until
+from rounds import Assignment, assignments, shown
+from traffic import Counts, Feed
+
+from tidemill.ids import TopicPartition
+
+PARTITIONS = 6
+TASKS = 2 * PARTITIONS
+PROCESS_IDS = {
+    "7156": "7156cef1-307e-49c0-a5bb-0f11d26a4933",
+    "4b61": "4b61083e-57d0-457d-951f-d06556c148ca",
+    "bbb8": "bbb83e43-b1af-4b2d-a60a-94a7091684d0",
+}
+NAMES = {process: name for name, process in PROCESS_IDS.items()}
+ARTICLES_LINE = " ".join(string.ascii_lowercase)
+ARTICLES_OFFSETS = (2, 2, 8, 6, 4, 4)
+Round = Mapping[str, tuple[str, str]]
+"""By client: its active tasks, and its standby tasks, warm-ups among them."""
+
+PUBLISHED: Sequence[Round] = (
+    {"bbb8": ("0_0 0_1 0_2 0_3", "1_0"), "4b61": ("0_4 1_0 1_2 1_4", "-"), "7156": ("0_5 1_1 1_3 1_5", "1_2")},
+    {"bbb8": ("0_0 0_2 0_4 1_0", "1_3"), "4b61": ("0_1 0_3 0_5 1_4", "1_1"), "7156": ("1_1 1_2 1_3 1_5", "-")},
+    {"bbb8": ("0_0 0_3 1_0 1_3", "-"), "4b61": ("0_1 0_4 1_1 1_4", "-"), "7156": ("0_2 0_5 1_2 1_5", "-")},
+)
+OF_4_3: Sequence[Round] = (
+    {"bbb8": ("0_0 0_1 0_2 0_3", "1_0"), "4b61": ("0_4 1_0 1_2 1_4", "1_1"), "7156": ("0_5 1_1 1_3 1_5", "-")},
+    {"bbb8": ("0_0 0_1 0_3 1_0", "1_3"), "4b61": ("0_4 1_1 1_2 1_4", "-"), "7156": ("0_2 0_5 1_3 1_5", "1_2")},
+    PUBLISHED[-1],
+)
+PUBLISHED_THREADS = {
+    "1_0": ("4b61/1", "4b61/1", "bbb8/1", "bbb8/1"),
+    "1_1": ("7156/2", "7156/2", "7156/2", "4b61/2"),
+    "1_2": ("4b61/2", "4b61/2", "7156/1", "7156/1"),
+    "1_3": ("7156/1", "7156/1", "7156/1", "bbb8/2"),
+    "1_4": ("4b61/1", "4b61/1", "4b61/1", "4b61/1"),
+    "1_5": ("7156/2", "7156/2", "7156/2", "7156/2"),
+}
+STATE_WORDS, LINES_PER_S = 150_000, 300.0
+QUIET_TARGET_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One application on the three processes; ``members`` in the order of the hosts."""
+
+    name: str
+    members: dict[str, Instance]
+
+    def logs(self) -> list[str]:
+        """Only this application's lines: its leader's names begin with its id."""
+        return [self._own(member.host.log) for member in self.members.values()]
+
+    def _own(self, log: str) -> str:
+        """A leader's list of clients belongs to the sentence above it."""
+        kept, is_own = [], False
+        for line in log.splitlines():
+            if "stream-thread [" in line:
+                is_own = f"stream-thread [{self.name}-" in line
+            if is_own:
+                kept.append(line)
+        return "\n".join(kept)
+
+    def threads(self) -> dict[str, str]:
+        """Which client and thread runs each stateful task."""
+        found = {}
+        for name, member in self.members.items():
+            for thread, held in member.look().get("threads", {}).items():
+                found.update({task: f"{name}/{thread.rpartition('-')[2]}" for task in held["tasks"] if task.startswith("1_")})
+        return found
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--probing-s", type=int, default=60, help="probing.rebalance.interval.ms of part A, in seconds")
+    asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-scale-out"), help="emptied first")
+    options = asked.parse_args()
+    report = Report("Scale-out: a third instance joins two")
+    with Scene(options.folder) as scene:
+        hosts = {name: scene.host(name, slots=4) for name in PROCESS_IDS}
+        feed = Feed(scene.servers, INPUT, partitions=PARTITIONS, seed=1, lines_per_s=LINES_PER_S)
+        _article(report, scene, hosts, feed, options.probing_s)
+        _under_load(report, scene, hosts, feed)
+    return report.end()
+
+
+# --- part A ------------------------------------------------------------------------------------------------------------
+
+
+def _article(report: Report, scene: Scene, hosts: Mapping[str, Host], feed: Feed, probing_s: int) -> None:
+    report.headline("A. As published: one line, at_least_once, acceptable.recovery.lag=0, 2 threads, probing every "
+                    f"{probing_s} s")  # fmt: skip
+    groups = {
+        version: _group(hosts, f"streams-wordcount-{version.replace('.', '-')}", probing_s, version) for version in ("2.7", "4.3")
+    }
+    for name in ("7156", "4b61"):  # in this order 7156 leads, and its threads have the tasks that the article shows
+        with report.step(f"{name} starts"):
+            for group in groups.values():
+                group.members[name].start(wait=False)
+            for group in groups.values():
+                members = [member for other, member in group.members.items() if other in (name, "7156")]
+                until(lambda members=members: all_at_work(members, TASKS), f"{group.name}: all tasks at work")
+    with report.step("the line a b c ... z is processed and committed"):
+        feed.send_line(ARTICLES_LINE)
+        feed.stop()
+        for group in groups.values():
+            until(lambda group=group: _offsets(scene, group)[0] == ARTICLES_OFFSETS, f"{group.name}: offsets as published", 90)
+    _show_offsets(report, scene, groups)
+    before = {version: group.threads() for version, group in groups.items()}
+    joins_at = time.time()
+    seen: dict[str, list[dict[str, str]]] = {version: [threads] for version, threads in before.items()}
+    with report.step("bbb8 starts, and the group probes until it is stable") as tell:
+        for group in groups.values():
+            group.members["bbb8"].start(wait=False)
+
+        def is_over() -> bool:
+            decided = {version: _rounds(group, joins_at) for version, group in groups.items()}
+            tell(", ".join(f"{version}: round {len(found)}" for version, found in decided.items()))
+            for version, group in groups.items():
+                if len(decided[version]) >= len(seen[version]) and time.time() > decided[version][-1].at_s + 5:
+                    seen[version].append(group.threads())
+            return all(len(threads) > len(PUBLISHED) for threads in seen.values())
+
+        until(is_over, "three rounds", 3 * probing_s + 90, pause_s=0.5)
+    for version, expected, source in (("2.7", PUBLISHED, "as published"), ("4.3", OF_4_3, "as Kafka Streams 4.3 decides")):
+        found = _rounds(groups[version], joins_at)
+        _show_rounds(report, version, found, joins_at)
+        report.must([_as_round(one) for one in found] == list(expected), f"{version}: the three rounds are {source}")
+        follow_ups = _with_follow_up(groups[version], joins_at)
+        report.must(follow_ups >= 1, f"{version}: {follow_ups} rounds in which tasks move are followed by a rebalance at once")
+    _show_threads(report, seen["2.7"])
+    with report.step("closing"):
+        for group in groups.values():
+            for member in group.members.values():
+                member.close()
+
+
+def _group(hosts: Mapping[str, Host], application: str, probing_s: int, version: str) -> Group:
+    settings: dict[str, object] = {
+        "application.id": application,
+        "num.stream.threads": 2,
+        "processing.guarantee": "at_least_once",
+        "commit.interval.ms": 1_000,
+        "acceptable.recovery.lag": 0,
+        "probing.rebalance.interval.ms": probing_s * 1_000,
+        "session.timeout.ms": 45_000,
+        "heartbeat.interval.ms": 3_000,
+        "tidemill.compatibility": version,
+        "tidemill.presum": "false",
+    }
+    members = {name: host.instance(f"{name}-{version}", settings, process_id=PROCESS_IDS[name]) for name, host in hosts.items()}
+    return Group(application, members)
+
+
+def _rounds(group: Group, since_s: float) -> list[Assignment]:
+    """Without those that decide the same again: the follow-up, in which withheld tasks reach their new owners."""
+    kept: list[Assignment] = []
+    for one in assignments(group.logs()):
+        if one.at_s >= since_s and len(one.active) == len(PROCESS_IDS) and (not kept or kept[-1].decided != one.decided):
+            kept.append(one)
+    return kept
+
+
+def _with_follow_up(group: Group, since_s: float) -> int:
+    decided = [one for one in assignments(group.logs()) if one.at_s >= since_s]
+    return sum(first.is_at_once and second.at_s - first.at_s < 10 for first, second in pairwise(decided))
+
+
+def _as_round(one: Assignment) -> Round:
+    return {name: (active, standby) for name, active, standby in shown(one, NAMES)}
+
+
+def _offsets(scene: Scene, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Committed, and ends, of the repartition topic."""
+    topic = f"{group.name}-counts-store-repartition"
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    committed = scene.admin.committed_offsets(group.name, partitions)
+    ends = scene.admin.end_offsets(partitions)
+    return tuple(committed.get(p, 0) for p in partitions), tuple(ends[p] for p in partitions)
+
+
+def _show_offsets(report: Report, scene: Scene, groups: Mapping[str, Group]) -> None:
+    rows = []
+    threads = groups["2.7"].threads()
+    committed, ends = _offsets(scene, groups["2.7"])
+    for number in range(PARTITIONS):
+        rows.append((number, committed[number], ends[number], ends[number] - committed[number], threads[f"1_{number}"]))
+    report.table("counts-store-repartition, before bbb8 joins", ("partition", "current", "end", "lag", "client/thread"), rows)
+
+
+def _show_rounds(report: Report, version: str, found: Sequence[Assignment], since_s: float) -> None:
+    rows: list[tuple[object, ...]] = []
+    for number, one in enumerate(found, start=1):
+        for line, (name, active, standby) in enumerate(shown(one, NAMES)):
+            first = (number, f"{one.at_s - since_s:.1f} s") if line == 0 else ("", "")
+            rows.append((*first, name, active, standby, one.follow_up if line == 0 else ""))
+    columns = ("round", "after", "client", "active", "standby or warm-up", "next")
+    report.table(f'What the leader decided, tidemill.compatibility="{version}"', columns, rows, left=len(columns))
+
+
+def _show_threads(report: Report, seen: Sequence[Mapping[str, str]]) -> None:
+    rows = [(task, *(threads.get(task, "-") for threads in seen)) for task in PUBLISHED_THREADS]
+    columns = ("task", "before", "round 1", "round 2", "round 3")
+    report.table("Which client/thread runs each stateful task, 2.7", columns, rows, left=len(columns))
+    report.must({task: tuple(where) for task, *where in rows} == PUBLISHED_THREADS, "2.7: the threads are the published ones")
+
+
+# --- part B ------------------------------------------------------------------------------------------------------------
+
+
+def _under_load(report: Report, scene: Scene, hosts: Mapping[str, Host], feed: Feed) -> None:
+    report.headline(
+        f"B. Under load: {LINES_PER_S:.0f} lines a second, exactly_once_v2, default lag (10,000), {STATE_WORDS:,} words as "
+        "state, 2 threads, probing every 5 s"
+    )
+    settings = {"application.id": "wordcount-under-load", "num.stream.threads": 2, "probing.rebalance.interval.ms": 5_000}
+    members = {name: host.instance(f"{name}-load", settings, process_id=PROCESS_IDS[name]) for name, host in hosts.items()}
+    first, third = [members["7156"], members["4b61"]], members["bbb8"]
+    with report.step(f"two instances start and count {STATE_WORDS:,} words"):
+        for number in range(0, STATE_WORDS, 50):
+            feed.send_line(" ".join(f"state{word}" for word in range(number, number + 50)))
+        feed.stop()
+        for member in first:
+            member.start()
+        until(lambda: all_at_work(first, TASKS), "all tasks at work")
+        counts = Counts(scene.servers, OUTPUT, partitions=PARTITIONS)
+        counts.wait_total(feed.total)
+    feed.start()
+    time.sleep(5)
+    joins_at = time.time()
+    with report.step("bbb8 joins; tasks move until the assignment is stable") as tell:
+        third.start(wait=False)
+
+        def is_over() -> bool:
+            stateful = {name: sum(task.startswith("1_") for task in member.look()["tasks"]) for name, member in members.items()}
+            tell(", ".join(f"{name} has {count} stateful" for name, count in stateful.items()))
+            return set(stateful.values()) == {2} and all_at_work(list(members.values()), TASKS)
+
+        until(is_over, "each to have two stateful tasks", 150, pause_s=0.5)
+    time.sleep(3)
+    with report.step("input ends, all is counted"):
+        feed.stop()
+        counts.wait_total(feed.total)
+        counts.settle()
+    found = counts.exactness(feed.expected)
+    counts.close()
+    gaps = _without_active(hosts, joins_at)
+    report.table(
+        "Stateful tasks that moved: from the last sign of the old active to the new one running",
+        ("task", "seconds", "of a copy", "restored from its changelog"),
+        [(task, f"{gap.seconds:.3f}", gap.kind, gap.offsets) for task, gap in gaps.items()],
+    )
+    longest = max(gap.seconds for gap in gaps.values())
+    report.must(found.is_exact, str(found))
+    report.must(len(gaps) >= 4, f"{len(gaps)} stateful tasks moved, at least 4 have to")
+    report.target(
+        longest < QUIET_TARGET_S,
+        f"the longest time a stateful task was without a running active: {longest:.3f} s (target on a quiet machine: under "
+        f"{QUIET_TARGET_S:.0f} s)",
+    )
+    with report.step("closing"):
+        for member in members.values():
+            member.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    seconds: float
+    kind: str
+    offsets: str
+
+
+def _without_active(hosts: Mapping[str, Host], since_s: float) -> dict[str, Gap]:
+    """By task: from its closing, or its becoming a standby, to its running elsewhere; the longest where it moved twice."""
+    went: list[tuple[float, str]] = []
+    ran: list[tuple[float, str, str]] = []
+    restored: dict[str, str] = {}
+    for host in hosts.values():
+        for name in ("task-closed", "task-demoted"):
+            went += [(event.at_s, event.fields["task"]) for event in host.events(name, since_s)]
+        promoted = {event.fields["task"] for event in host.events("standby-promoted", since_s)}
+        for event in host.events("task-running", since_s):
+            task = event.fields["task"]
+            ran.append((event.at_s, task, "a warm-up" if task in promoted else "nothing here before"))
+        restored |= {e.fields["task"]: f"{e.fields['offsets']} of {e.fields['to']}" for e in host.events("restored", since_s)}
+    gaps: dict[str, Gap] = {}
+    for began, task in sorted(went):
+        after = sorted((at, kind) for at, other, kind in ran if other == task and at >= began)
+        if task.startswith("1_") and after and after[0][0] - began > gaps.get(task, Gap(0.0, "", "")).seconds:
+            gaps[task] = Gap(after[0][0] - began, after[0][1], restored.get(task, "-"))
+    return dict(sorted(gaps.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
