@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import struct
+import uuid
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -107,6 +108,80 @@ class DoubleSerde:
 
 
 @dataclass(frozen=True, slots=True)
+class FloatSerde:
+    """An IEEE 754 float of 4 bytes, big-endian; every NaN is written as Java's canonical one."""
+
+    name: ClassVar[str] = "float"
+    sql_type: ClassVar[str] = "float"
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise _wrong_type(self.name, value, "float")
+        if value != value:
+            return _CANONICAL_FLOAT_NAN
+        try:
+            return struct.pack(">f", value)
+        except OverflowError:
+            raise SerdeError(f"float: {value} is too large for 4 bytes; use a double") from None
+
+    def deserialize(self, data: bytes | None) -> float | None:
+        if data is None:
+            return None
+        _check_length(self.name, data, 4)
+        number: float = struct.unpack(">f", data)[0]
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanSerde:
+    """One byte: 1 is true, 0 is false."""
+
+    name: ClassVar[str] = "boolean"
+    sql_type: ClassVar[str] = "boolean"
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, bool):
+            raise _wrong_type(self.name, value, "bool")
+        return b"\1" if value else b"\0"
+
+    def deserialize(self, data: bytes | None) -> bool | None:
+        if data is None:
+            return None
+        if bytes(data) not in (b"\0", b"\1"):
+            raise SerdeError(f"boolean: found {bytes(data).hex() or 'no bytes'}, expected 00 or 01; the topic holds other data")
+        return bytes(data) == b"\1"
+
+
+@dataclass(frozen=True, slots=True)
+class UUIDSerde:
+    """A UUID as its text; in Spark a string."""
+
+    name: ClassVar[str] = "uuid"
+    sql_type: ClassVar[str] = "string"
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, (str, uuid.UUID)):
+            raise _wrong_type(self.name, value, "uuid.UUID")
+        return str(_uuid(value)).encode()
+
+    def deserialize(self, data: bytes | None) -> uuid.UUID | None:
+        return None if data is None else _uuid(bytes(data).decode("utf-8", "replace"))
+
+
+def _uuid(value: str | uuid.UUID) -> uuid.UUID:
+    try:
+        return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+    except ValueError:
+        raise SerdeError(f"uuid: {value!r} is not the text of a UUID") from None
+
+
+@dataclass(frozen=True, slots=True)
 class JsonSerde:
     """UTF-8 JSON text of one object, with the fields of a schema; values are dicts.
 
@@ -137,8 +212,11 @@ class JsonSerde:
 
 
 _CANONICAL_NAN = bytes.fromhex("7ff8000000000000")
+_CANONICAL_FLOAT_NAN = bytes.fromhex("7fc00000")
+_FLOAT, _BOOLEAN, _UUID = FloatSerde(), BooleanSerde(), UUIDSerde()
 _STRING, _BYTES, _DOUBLE = StringSerde(), BytesSerde(), DoubleSerde()
 _LONG, _INTEGER = WholeNumberSerde("long", "bigint", 8), WholeNumberSerde("integer", "int", 4)
+_SHORT = WholeNumberSerde("short", "smallint", 2)
 
 
 class Serdes:
@@ -170,6 +248,26 @@ class Serdes:
         return _DOUBLE
 
     @staticmethod
+    def short() -> WholeNumberSerde:
+        """Two bytes, signed, big-endian."""
+        return _SHORT
+
+    @staticmethod
+    def float() -> FloatSerde:
+        """An IEEE 754 float, big-endian."""
+        return _FLOAT
+
+    @staticmethod
+    def boolean() -> BooleanSerde:
+        """One byte."""
+        return _BOOLEAN
+
+    @staticmethod
+    def uuid() -> UUIDSerde:
+        """A UUID as its text."""
+        return _UUID
+
+    @staticmethod
     def json(schema_ddl: str) -> JsonSerde:
         """JSON objects with these fields, given as Spark DDL: ``"user string, amount double, tags array<string>"``."""
         return JsonSerde(schema_ddl)
@@ -177,11 +275,13 @@ class Serdes:
 
 _BY_NAME: dict[str, Serde] = {
     "string": _STRING, "bytes": _BYTES, "long": _LONG, "integer": _INTEGER, "double": _DOUBLE,
+    "short": _SHORT, "float": _FLOAT, "boolean": _BOOLEAN, "uuid": _UUID,
 }
 _JAVA_PREFIX = "org.apache.kafka.common.serialization.Serdes$"
 _BY_JAVA_CLASS: dict[str, Serde] = {
     "StringSerde": _STRING, "BytesSerde": _BYTES, "ByteArraySerde": _BYTES, "LongSerde": _LONG,
-    "IntegerSerde": _INTEGER, "DoubleSerde": _DOUBLE,
+    "IntegerSerde": _INTEGER, "DoubleSerde": _DOUBLE, "ShortSerde": _SHORT, "FloatSerde": _FLOAT,
+    "BooleanSerde": _BOOLEAN, "UUIDSerde": _UUID,
 }
 
 

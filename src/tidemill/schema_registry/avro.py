@@ -1,0 +1,157 @@
+"""Avro: the Spark type of a schema, and the serde that reads and writes it.
+
+Decides the types: records are structs, unions with null the other type, enums text, ``fixed`` binary. Logical types of time are
+read as the numbers they are written as (ms or us since 1970, days), so that they mean the same in the JVM and in Python.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tidemill.errors import SerdeError, TopologyError
+from tidemill.schema_registry.registry import SchemaRegistry, any_topic
+
+_SCALARS = {
+    "string": "string", "bytes": "binary", "int": "int", "long": "bigint", "float": "float", "double": "double",
+    "boolean": "boolean",
+}  # fmt: skip
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_HEADER = struct.Struct(">bI")
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSerde:
+    """Avro in Confluent's wire format. Records written with another version of the schema are resolved to this one."""
+
+    schema: str
+    registry: SchemaRegistry
+    name: ClassVar[str] = "avro"
+    sql_type: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sql_type", ddl_of(self.schema))
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        write, _ = self._codec()
+        data: bytes = self.registry.call("avro", "write a value", lambda: write(value, any_topic()))
+        return data
+
+    def deserialize(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        if len(data) < _HEADER.size or data[0] != 0:
+            raise SerdeError(f"avro: {len(data)} bytes do not begin with a schema's id; the topic holds other data")
+        _, read = self._codec()
+        value = self.registry.call("avro", "read a value", lambda: read(bytes(data), any_topic()))
+        return _plain(value, json.loads(self.schema), {})
+
+    def _codec(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The serializer and the deserializer of this process."""
+        if self not in _codecs:
+            from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+
+            client = self.registry.client()
+            conf = {"auto.register.schemas": self.registry.auto_register, "subject.name.strategy.type": "RECORD"}
+            _codecs[self] = AvroSerializer(client, self.schema, conf=conf), AvroDeserializer(client, self.schema)
+        return _codecs[self]
+
+    def __hash__(self) -> int:  # the registry's settings are a mapping
+        return hash((self.schema, self.registry.url))
+
+
+_codecs: dict[AvroSerde, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
+def ddl_of(schema: str) -> str:
+    """The Spark type of an Avro schema, as DDL text; TopologyError where it has none."""
+    try:
+        parsed = json.loads(schema)
+    except (TypeError, ValueError) as error:
+        raise TopologyError(f"avro: the schema is not JSON text: {error}") from None
+    return _ddl(parsed, {}, ())
+
+
+def _ddl(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> str:
+    if isinstance(schema, str):
+        if schema in _SCALARS:
+            return _SCALARS[schema]
+        if schema in named:
+            return _ddl(named[schema], named, inside)
+        raise TopologyError(f"avro: unknown type {schema!r}; expected one of {', '.join(_SCALARS)} or a type named before")
+    if isinstance(schema, list):
+        others = [branch for branch in schema if branch != "null"]
+        if len(others) != 1:
+            raise TopologyError(f"avro: the union {json.dumps(schema)} has no Spark type; only unions of null and one type have")
+        return _ddl(others[0], named, inside)
+    if not isinstance(schema, Mapping):
+        raise TopologyError(f"avro: {schema!r} is not a schema")
+    return _complex_ddl(schema, named, inside)
+
+
+def _complex_ddl(schema: Mapping[str, Any], named: dict[str, Any], inside: tuple[str, ...]) -> str:
+    kind, name = schema.get("type"), schema.get("name")
+    if name and name in inside:
+        raise TopologyError(f"avro: the record {name} contains itself, and so has no Spark type")
+    if name:
+        named[name] = named[f"{schema.get('namespace', '')}.{name}"] = schema
+    if schema.get("logicalType") == "decimal":
+        raise TopologyError(f"avro: the decimal {json.dumps(schema)} has no Spark type here; use a string or a double")
+    if kind == "record":
+        fields = [f"`{f['name']}`:{_ddl(f['type'], named, (*inside, str(name)))}" for f in schema.get("fields", ())]
+        if not fields:
+            raise TopologyError(f"avro: the record {name} has no fields, and so no Spark type")
+        return f"struct<{','.join(fields)}>"
+    if kind == "enum":
+        return "string"
+    if kind == "fixed":
+        return "binary"
+    if kind == "array":
+        return f"array<{_ddl(schema['items'], named, inside)}>"
+    if kind == "map":
+        return f"map<string,{_ddl(schema['values'], named, inside)}>"
+    return _ddl(kind, named, inside)
+
+
+def _plain(value: Any, schema: Any, named: dict[str, Any]) -> Any:
+    """``value`` with what fastavro makes of logical types turned back into the numbers and text that they are written as."""
+    if value is None:
+        return None
+    if isinstance(schema, list):
+        return _plain(value, next(branch for branch in schema if branch != "null"), named)
+    if isinstance(schema, str):
+        return _plain(value, named[schema], named) if schema in named else value
+    name, kind = schema.get("name"), schema.get("type")
+    if name:
+        named[name] = named[f"{schema.get('namespace', '')}.{name}"] = schema
+    if kind == "record":
+        return {f["name"]: _plain(value[f["name"]], f["type"], named) for f in schema["fields"]}
+    if kind == "array":
+        return [_plain(item, schema["items"], named) for item in value]
+    if kind == "map":
+        return {key: _plain(item, schema["values"], named) for key, item in value.items()}
+    logical = schema.get("logicalType")
+    return _plain(value, kind, named) if logical is None else _written(value, logical)
+
+
+def _written(value: Any, logical: str) -> Any:
+    if isinstance(value, datetime.datetime):
+        since = value.replace(tzinfo=value.tzinfo or datetime.timezone.utc) - _EPOCH
+        return since // datetime.timedelta(**{_unit(logical): 1})
+    if isinstance(value, datetime.date):
+        return (value - _EPOCH.date()).days
+    if isinstance(value, datetime.time):
+        since = datetime.datetime.combine(_EPOCH.date(), value, datetime.timezone.utc) - _EPOCH
+        return since // datetime.timedelta(**{_unit(logical): 1})
+    return str(value) if isinstance(value, uuid.UUID) else value
+
+
+def _unit(logical: str) -> str:
+    return "microseconds" if logical.endswith("micros") else "milliseconds"

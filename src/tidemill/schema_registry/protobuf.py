@@ -1,0 +1,130 @@
+"""Protobuf: the Spark type of a message class, and the serde that reads and writes it.
+
+Decides the types: messages are structs under their fields' names, enums the names of their values, unsigned numbers bigint.
+A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tidemill.errors import SerdeError, TopologyError
+from tidemill.schema_registry.registry import SchemaRegistry, any_topic
+
+_HEADER = struct.Struct(">bI")
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufSerde:
+    """Protobuf in Confluent's wire format; values are dicts."""
+
+    message: type
+    registry: SchemaRegistry
+    name: ClassVar[str] = "protobuf"
+    sql_type: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        descriptor = getattr(self.message, "DESCRIPTOR", None)
+        if descriptor is None or not hasattr(descriptor, "fields"):
+            raise TopologyError(f"protobuf: {self.message!r} is not a generated message class")
+        object.__setattr__(self, "sql_type", ddl_of(descriptor))
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise SerdeError(f"protobuf: can't write a value of type {type(value).__name__}, expected a dict of fields")
+        write, _ = self._codec()
+        data: bytes = self.registry.call("protobuf", "write a value", lambda: write(self.message(**value), any_topic()))
+        return data
+
+    def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
+        if data is None:
+            return None
+        if len(data) < _HEADER.size or data[0] != 0:
+            raise SerdeError(f"protobuf: {len(data)} bytes do not begin with a schema's id; the topic holds other data")
+        _, read = self._codec()
+        return _as_dict(self.registry.call("protobuf", "read a value", lambda: read(bytes(data), any_topic())))
+
+    def _codec(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The serializer and the deserializer of this process."""
+        if self not in _codecs:
+            from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+
+            client = self.registry.client()
+            write = {"auto.register.schemas": self.registry.auto_register, "subject.name.strategy.type": "RECORD"}
+            _codecs[self] = (
+                ProtobufSerializer(self.message, client, {**write, "use.deprecated.format": False}),
+                ProtobufDeserializer(self.message, {"use.deprecated.format": False}, client),
+            )
+        return _codecs[self]
+
+    def __hash__(self) -> int:  # the registry's settings are a mapping
+        return hash((self.message, self.registry.url))
+
+
+_codecs: dict[ProtobufSerde, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
+def ddl_of(descriptor: Any, inside: tuple[str, ...] = ()) -> str:
+    """The Spark type of a message, as DDL text; TopologyError where it has none."""
+    if descriptor.full_name in inside:
+        raise TopologyError(f"protobuf: the message {descriptor.full_name} contains itself, and so has no Spark type")
+    if not descriptor.fields:
+        raise TopologyError(f"protobuf: the message {descriptor.full_name} has no fields, and so no Spark type")
+    inside = (*inside, descriptor.full_name)
+    return f"struct<{','.join(f'`{f.name}`:{_field_ddl(f, inside)}' for f in descriptor.fields)}>"
+
+
+def _field_ddl(described: Any, inside: tuple[str, ...]) -> str:
+    if _is_map(described):
+        parts = described.message_type.fields_by_name
+        if parts["key"].cpp_type != parts["key"].CPPTYPE_STRING:
+            raise TopologyError(f"protobuf: the map {described.full_name} has keys that are no strings, and so no Spark type")
+        return f"map<string,{_value_ddl(parts['value'], inside)}>"
+    return f"array<{_value_ddl(described, inside)}>" if described.is_repeated else _value_ddl(described, inside)
+
+
+def _value_ddl(described: Any, inside: tuple[str, ...]) -> str:
+    kind = described.cpp_type
+    if kind == described.CPPTYPE_MESSAGE:
+        return ddl_of(described.message_type, inside)
+    if kind == described.CPPTYPE_STRING:
+        return "binary" if described.type == described.TYPE_BYTES else "string"
+    return {
+        described.CPPTYPE_INT32: "int", described.CPPTYPE_INT64: "bigint", described.CPPTYPE_UINT32: "bigint",
+        described.CPPTYPE_UINT64: "bigint", described.CPPTYPE_DOUBLE: "double", described.CPPTYPE_FLOAT: "float",
+        described.CPPTYPE_BOOL: "boolean", described.CPPTYPE_ENUM: "string",
+    }[kind]  # fmt: skip
+
+
+def _is_map(described: Any) -> bool:
+    return described.message_type is not None and described.message_type.GetOptions().map_entry
+
+
+def _as_dict(message: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for described in message.DESCRIPTOR.fields:
+        value = getattr(message, described.name)
+        if _is_map(described):
+            inner = described.message_type.fields_by_name["value"]
+            found[described.name] = {key: _as_value(inner, item) for key, item in value.items()}
+        elif described.is_repeated:
+            found[described.name] = [_as_value(described, item) for item in value]
+        elif described.has_presence and not message.HasField(described.name):
+            found[described.name] = None
+        else:
+            found[described.name] = _as_value(described, value)
+    return found
+
+
+def _as_value(described: Any, value: Any) -> Any:
+    if described.cpp_type == described.CPPTYPE_MESSAGE:
+        return _as_dict(value)
+    if described.cpp_type == described.CPPTYPE_ENUM:
+        named = described.enum_type.values_by_number.get(value)
+        return str(value) if named is None else named.name
+    return value
