@@ -42,6 +42,10 @@ class Context(Protocol):
     def wall_clock(self) -> int:
         """The wall clock in ms, as the run says it."""
 
+    @property
+    def emit_interval_ms(self) -> int:
+        """How much the wall clock must move between two looks for closed windows and unmatched join records: 1000; 0 = always."""
+
     def forward(self, record: Record, child: str | None = None) -> None:
         """Hands ``record`` to all children, or to the one named, and returns when they are through with it (depth first)."""
 
@@ -60,3 +64,6 @@ class Operator(Protocol):
 
     def process(self, record: Record) -> None:
         """Handles a record and forwards what it makes of it."""
+
+    # An operator or a store that collects what it writes (clocks, changelog records of buffers) has ``flush()`` as well:
+    # called at the end of a batch, the operators' first.
