@@ -50,7 +50,7 @@ class Instances:
     def look(self, name: str) -> dict[str, Any]:
         streams = self._running.get(name)
         if streams is None:
-            return {"state": "NOT_STARTED", "tasks": {}, "standbys": {}}
+            return {"state": "NOT_STARTED", "tasks": {}, "standbys": {}, "threads": {}}
         threads = streams.threads
         return {
             "state": streams.state.value,

@@ -94,6 +94,9 @@ class Instance:
         return self.wait_running(limit_s) if wait else self
 
     def look(self) -> dict[str, Any]:
+        """How it stands; NOT_STARTED too where its host was never started, or killed."""
+        if not self.host.is_running:
+            return {"state": "NOT_STARTED", "tasks": {}, "standbys": {}, "threads": {}}
         return self.host.ask("look", LIMIT_S, name=self.name)
 
     def wait_running(self, limit_s: float = LIMIT_S) -> Instance:
