@@ -16,6 +16,7 @@ from tidemill.kafka.group_metadata import Membership
 from tidemill.membership.member_state import AssignTasks, MemberConfig, RevokeTasks
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
+from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.state.directory import StateDirectory
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
@@ -68,6 +69,7 @@ def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
         make_engine=unused,
         fence=lambda: None,
         on_change=lambda: None,
+        listeners=RestoreListeners(),
     )
     engine.thread = thread
     thread._engine = engine  # type: ignore[assignment]

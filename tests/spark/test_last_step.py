@@ -6,7 +6,7 @@ import struct
 from itertools import pairwise
 
 import pytest
-from step_fixtures import INPUT, LOST, Context, Crash, batch, count_spec, rows_batch, word
+from step_fixtures import INPUT, LOST, TASK, Context, Crash, batch, count_spec, rows_batch, word
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import FencedError
@@ -158,6 +158,7 @@ def test_changelog_records_go_to_the_store_and_nowhere_else() -> None:
 
     report = context.run([logged], changelog_ends={TopicPartition("app-counts-changelog", 0): 7}, ends={INPUT: 0})
     assert report.records_restored == 1
+    assert report.restored == {TASK: {"counts": 1}}
     assert counts(context) == {"a": 9}
     assert context.stores.positions == {"counts": 7}
     assert not context.output.committed

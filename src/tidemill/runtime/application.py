@@ -11,78 +11,50 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tidemill.config import StreamsConfig
-from tidemill.config_values import DeserializationHandler, ProcessingGuarantee, RebalanceProtocol
+from tidemill.config_values import DeserializationHandler
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_by_name
 from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
-from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
-from tidemill.kafka.fencing import fence_quietly, transactional_id
-from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
-from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import topology_facts
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
+from tidemill.runtime.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState, StateCleaner
-from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
+from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_facts import task_facts
-from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
+from tidemill.runtime.thread_maker import ThreadMaker
+from tidemill.runtime.worker import Fault, warm
 from tidemill.spark import class_archive
 from tidemill.spark.control import ControlServer
-from tidemill.spark.engine import BatchEngine, start_workers
-from tidemill.spark.plan import CompiledTopology, compile_topology
-from tidemill.spark.session import SparkHandle, StartingJvm, adopt_session, start_jvm
+from tidemill.spark.engine import start_workers
+from tidemill.spark.plan import compile_topology
+from tidemill.spark.session import StartingJvm, adopt_session, start_jvm
 from tidemill.spark.stages import stages
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.nodes import Topology
+
+__all__ = ["JVM_HEAP", "KafkaStreams", "State", "StateListener"]
 
 log = logging.getLogger("tidemill.application")
 
 _LOCK_WAIT_S = 15.0
 JVM_HEAP = "512m"
-
-
-class State(Enum):
-    """``KafkaStreams.State``, by the same names and with the same meaning."""
-
-    CREATED = "CREATED"
-    REBALANCING = "REBALANCING"
-    RUNNING = "RUNNING"
-    PENDING_SHUTDOWN = "PENDING_SHUTDOWN"
-    NOT_RUNNING = "NOT_RUNNING"
-    PENDING_ERROR = "PENDING_ERROR"
-    ERROR = "ERROR"
-
-
-_NEXT: Mapping[State, frozenset[State]] = {
-    State.CREATED: frozenset({State.REBALANCING, State.PENDING_SHUTDOWN}),
-    State.REBALANCING: frozenset({State.RUNNING, State.PENDING_SHUTDOWN, State.PENDING_ERROR}),
-    State.RUNNING: frozenset({State.REBALANCING, State.PENDING_SHUTDOWN, State.PENDING_ERROR}),
-    State.PENDING_SHUTDOWN: frozenset({State.NOT_RUNNING}),
-    State.PENDING_ERROR: frozenset({State.ERROR}),
-    State.NOT_RUNNING: frozenset(),
-    State.ERROR: frozenset({State.PENDING_SHUTDOWN}),
-}
-"""The legal transitions of ``KafkaStreams.State``."""
-
-StateListener = Callable[[State, State], None]
 
 
 class KafkaStreams:
@@ -113,9 +85,8 @@ class KafkaStreams:
             topology = topology.build(optimization=list(self.config.topology_optimization))
         self.topology = topology
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
-        self._state = State.CREATED
-        self._changed = threading.Condition(threading.RLock())
-        self._listeners: list[StateListener] = []
+        self._state = InstanceState(self.config.application_id)
+        self._listeners = RestoreListeners()
         self._threads: list[StreamThread] = []
         self._starters: dict[str, threading.Thread] = {}
         self._closers: list[tuple[str, Callable[[], object]]] = []
@@ -126,7 +97,7 @@ class KafkaStreams:
 
     @property
     def state(self) -> State:
-        return self._state
+        return self._state.now
 
     @property
     def error(self) -> TidemillError | None:
@@ -167,15 +138,30 @@ class KafkaStreams:
         return self._asked().lags()
 
     def _asked(self) -> StoreQueries:
-        if self._state in (State.NOT_RUNNING, State.ERROR):
-            raise StopError(f"this instance is {self._state.value}: its state can't be read through it any more")
+        if self.state in (State.NOT_RUNNING, State.ERROR):
+            raise StopError(f"this instance is {self.state.value}: its state can't be read through it any more")
         if self._reads is None or self._reads.queries is None:
-            raise StreamsNotStartedError(f"this instance is {self._state.value}: start it, then its state can be read")
+            raise StreamsNotStartedError(f"this instance is {self.state.value}: start it, then its state can be read")
         return self._reads.queries
 
     def set_state_listener(self, listener: StateListener) -> None:
         """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block."""
-        self._listeners.append(listener)
+        self._state.listeners.append(listener)
+
+    def set_state_restore_listener(self, listener: StateRestoreListener) -> None:
+        """Kafka Streams' setGlobalStateRestoreListener: told of the restoring of every active task's stores here. StopError
+        once it was started, as below."""
+        self._require_created("listeners of restoring are set")
+        self._listeners.restore = listener
+
+    def set_standby_update_listener(self, listener: StandbyUpdateListener) -> None:
+        """Told of what this instance's standby and warm-up tasks do (KIP-988)."""
+        self._require_created("listeners of standbys are set")
+        self._listeners.standby = listener
+
+    def _require_created(self, what: str) -> None:
+        if self.state is not State.CREATED:
+            raise StopError(f"this instance is {self.state.value}: {what} before start()")
 
     def start(self) -> KafkaStreams:
         """Starts everything and returns when the stream threads are on their way.
@@ -183,34 +169,34 @@ class KafkaStreams:
         Raises:
             TidemillError: what kept it from starting; nothing is left running then.
         """
-        if self._state is not State.CREATED:
-            raise StopError(f"this instance is {self._state.value}: make a new KafkaStreams to start again")
+        if self.state is not State.CREATED:
+            raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
         try:
             self._open()
         except BaseException:
             self._close_all()
-            self._state = State.NOT_RUNNING
+            self._state.never_ran()
             raise
-        self._move(State.REBALANCING)
+        self._state.move(State.REBALANCING, "it was started")
         for thread in self._threads:
             thread.start()
         return self
 
     def close(self, timeout: float = 60.0) -> bool:
         """Finishes the batches under way, commits, closes stores, leaves the group. True if all ended within ``timeout`` s."""
-        with self._changed:
-            if self._state in (State.NOT_RUNNING, State.PENDING_SHUTDOWN):
+        with self._state.changed:
+            if self.state in (State.NOT_RUNNING, State.PENDING_SHUTDOWN):
                 return True
-            if self._state is State.CREATED:
-                self._state = State.NOT_RUNNING
+            if self.state is State.CREATED:
+                self._state.never_ran()
                 return True
-            failed = self._state in (State.ERROR, State.PENDING_ERROR)
+            failed = self.state in (State.ERROR, State.PENDING_ERROR)
             if not failed:
-                self._move(State.PENDING_SHUTDOWN)
+                self._state.move(State.PENDING_SHUTDOWN, "close() was called")
         ended = self._end_threads(timeout)
         self._close_all()
         if not failed:
-            self._move(State.NOT_RUNNING)
+            self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
         return ended
 
     def clean_up(self) -> None:
@@ -220,8 +206,8 @@ class KafkaStreams:
         Raises:
             StopError: it is running. StateDirectoryInUseError: another instance has the directory.
         """
-        if self._state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
-            raise StopError(f"this instance is {self._state.value}: close it, or call clean_up() before start()")
+        if self.state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
+            raise StopError(f"this instance is {self.state.value}: close it, or call clean_up() before start()")
         directory = StateDirectory(Path(self.config.state_dir), self.config.application_id)
         directory.create()
         with StateDirectoryLock.acquire(directory.path, timeout_s=_LOCK_WAIT_S) as lock:
@@ -230,17 +216,10 @@ class KafkaStreams:
 
     def wait(self, *states: State, timeout: float) -> State:
         """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout`` s; the state it is in then."""
-        deadline = time.monotonic() + timeout
-        with self._changed:
-            while self._state not in (*states, State.ERROR, State.NOT_RUNNING):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
-            return self._state
+        return self._state.wait(*states, timeout_s=timeout)
 
     def __enter__(self) -> KafkaStreams:
-        return self.start() if self._state is State.CREATED else self
+        return self.start() if self.state is State.CREATED else self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
@@ -282,9 +261,24 @@ class KafkaStreams:
         self._reads.start(store_facts(compiled, config.application_id), admin, self._threads)
         logged = [subtopology for subtopology, topics in known.changelogs.items() if topics]
         local = LocalState(directory, lock, logged=logged, reporter=names[0])
+        maker = ThreadMaker(
+            config=config,
+            process_id=self._process_id,
+            facts=known,
+            admin=admin,
+            local=local,
+            server=server,
+            spark=spark,
+            compiled=compiled,
+            reads=self._reads,
+            starters=self._starters,
+            listeners=self._listeners,
+            on_change=self._thread_changed,
+            fault=self._fault,
+        )
         for number, name in enumerate(names, start=1):
             leader = Leader(config, admin, self._process_id, facts, group_client_settings(config), producer)
-            self._threads.append(self._make_thread(number, name, admin, leader, local, server, spark, compiled, known))
+            self._threads.append(maker.make(number, name, leader))
         purge = RepartitionPurge(admin, self._threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3)
         purge.start()
         self._closers.append(("purge", purge.close))
@@ -313,104 +307,6 @@ class KafkaStreams:
         client = self.config.client_id or f"{self.config.application_id}-{self._process_id}"
         return f"{client}-StreamThread-{number}"
 
-    def _make_thread(
-        self,
-        number: int,
-        name: str,
-        admin: Admin,
-        leader: Leader,
-        local: LocalState,
-        server: ControlServer,
-        spark: SparkHandle,
-        compiled: CompiledTopology,
-        facts: TaskFacts,
-    ) -> StreamThread:
-        config = self.config
-        producer = data_client_settings(config, ClientRole.PRODUCER)
-        exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-        own_id = transactional_id(config.application_id, str(self._process_id), number) if exactly_once else None
-
-        def make_engine(thread: StreamThread) -> BatchEngine:
-            server.register(thread.name, thread)
-            engine = self._make_engine(thread, server, spark, compiled, own_id)
-            self._starters[thread.name].join()  # a batch that met a busy worker would get a second one beside it
-            return engine
-
-        def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:
-            assert self._reads is not None
-            self._reads.has_member(name, protocol)
-            return GroupMember(
-                GroupMemberConfig(
-                    client_settings=group_client_settings(config),
-                    group_id=config.application_id,
-                    client_id=f"{name}-consumer",
-                    instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else None,
-                    rack=config.client_rack or None,
-                    session_timeout_ms=config.session_timeout_ms,
-                    heartbeat_interval_ms=config.heartbeat_interval_ms,
-                    max_poll_interval_ms=config.max_poll_interval_ms,
-                    eager=config.rebalance_protocol is RebalanceProtocol.EAGER,
-                    leave_on_close=config.leave_group_on_close,
-                ),
-                protocol,
-            )
-
-        return StreamThread(
-            name=name,
-            number=number,
-            config=config,
-            facts=facts,
-            admin=admin,
-            leader=leader,
-            identity=MemberConfig(
-                process_id=self._process_id,
-                endpoint=self.application_server or None,
-                client_tags=dict(config.client_tags),
-            ),
-            local=local,
-            make_member=make_member,
-            make_engine=make_engine,
-            fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
-            on_change=self._thread_changed,
-        )
-
-    def _make_engine(
-        self, thread: StreamThread, server: ControlServer, spark: SparkHandle, compiled: CompiledTopology, own_id: str | None
-    ) -> BatchEngine:
-        config = self.config
-        common: dict[str, Any] = {
-            "thread": thread.name,
-            "address": server.address,
-            "key": server.key,
-            "group_id": config.application_id,
-            "consumer": {**data_client_settings(config, ClientRole.CONSUMER), "group.id": config.application_id},
-            "producer": {
-                **data_client_settings(config, ClientRole.PRODUCER),
-                **({"transaction.timeout.ms": config.transaction_timeout_ms} if own_id else {}),
-            },
-            "transactional_id": own_id,
-            "source": compiled.source,
-            "unreadable": self._unreadable(compiled),
-            "fault": self._fault,
-        }
-        return BatchEngine(
-            spark.session,
-            compiled,
-            thread.name,
-            source_function(WorkerSpec(step="source", spec=None, **common)),
-            [step_function(WorkerSpec(step=f"step-{s.number}", spec=s, **common)) for s in compiled.steps],
-            limit_s=config.batch_timeout_ms / 1e3,
-        )
-
-    def _unreadable(self, compiled: CompiledTopology) -> Unreadable:
-        handler = OnUnreadable(self.config.deserialization_exception_handler.value)
-        expected = {
-            compiled.compiler.tags.index(name): f"a key of {edge.key.name} and a value of {edge.value.name}"
-            for name, edge in compiled.compiler.edges.items()
-            if isinstance(self.topology.nodes.get(name), SourceNode)
-        }
-        return Unreadable(handler=handler, topic=self.config.dead_letter_topic, expected=expected)
-
     def _check_topics(self, admin: Admin) -> None:
         """What can't work is said before anything starts."""
         handler = self.config.deserialization_exception_handler
@@ -433,33 +329,23 @@ class KafkaStreams:
         """Any thread: settles the instance's state by those of its threads."""
         if self._reads is not None:
             self._reads.look()
-        with self._changed:
+        with self._state.changed:
             failed = next((thread for thread in self._threads if thread.error is not None), None)
-            if failed is not None and self._state in (State.RUNNING, State.REBALANCING):
+            waiting = [thread for thread in self._threads if not thread.is_running]
+            if failed is not None and self.state in (State.RUNNING, State.REBALANCING):
                 self._error = failed.error
-                self._move(State.PENDING_ERROR)
+                self._state.move(State.PENDING_ERROR, f"{failed.name} has ended: {failed.error}")
                 threading.Thread(target=self._fail, name="tidemill-error", daemon=True).start()
-            elif self._state is State.REBALANCING and all(thread.is_running for thread in self._threads):
-                self._move(State.RUNNING)
-            elif self._state is State.RUNNING and not all(thread.is_running for thread in self._threads):
-                self._move(State.REBALANCING)
+            elif self.state is State.REBALANCING and not waiting:
+                self._state.move(State.RUNNING, "every task that is assigned here runs")
+            elif self.state is State.RUNNING and waiting:
+                self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
 
     def _fail(self) -> None:
         """One thread can't go on: the others end in order, then the instance is in ERROR."""
         self._end_threads(60.0)
         self._close_all()
-        self._move(State.ERROR)
-
-    def _move(self, to: State) -> None:
-        with self._changed:
-            before = self._state
-            if to is before or to not in _NEXT[before]:
-                return
-            self._state = to
-            self._changed.notify_all()
-        log.info("event=state application=%s from=%s to=%s", self.config.application_id, before.value, to.value)
-        for listener in self._listeners:
-            listener(to, before)
+        self._state.move(State.ERROR, str(self._error))
 
     def _end_threads(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -471,7 +357,7 @@ class KafkaStreams:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _close_all(self) -> None:
-        with self._changed:
+        with self._state.changed:
             closers, self._closers = self._closers, []
         for what, close in reversed(closers):
             try:

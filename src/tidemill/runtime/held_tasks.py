@@ -16,9 +16,11 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import AssignTasks
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
+from tidemill.runtime.restore_watch import RestoreWatch
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, Positions
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+from tidemill.task.progress import Restored
 from tidemill.task.standby import StandbyBounds, StandbyTask
 
 log = logging.getLogger("tidemill.thread")
@@ -27,8 +29,8 @@ log = logging.getLogger("tidemill.thread")
 class HeldTasks:
     """``active`` and ``standby`` by task. Changed by the stream thread only."""
 
-    def __init__(self, thread: str, facts: TaskFacts, local: LocalState) -> None:
-        self._thread, self._facts, self._local = thread, facts, local
+    def __init__(self, thread: str, facts: TaskFacts, local: LocalState, watch: RestoreWatch) -> None:
+        self._thread, self._facts, self._local, self._watch = thread, facts, local, watch
         self.active: Mapping[TaskId, ActiveTask] = {}
         self.standby: Mapping[TaskId, StandbyTask] = {}
         self._began: dict[TaskId, tuple[float, Mapping[str, int] | None]] = {}
@@ -65,6 +67,7 @@ class HeldTasks:
                 self._began_now(task, None)
                 log.info("event=standby-assigned task=%s thread=%s", task, self._thread)
         self.active, self.standby = active, standbys
+        self._look()
 
     def demote(self, tasks: Collection[TaskId]) -> None:
         """Committed, and no batch reads for them any more: their stores go on as standbys'."""
@@ -74,6 +77,7 @@ class HeldTasks:
             self.standby = {**self.standby, task: standby.demoted(held)}
             self._began_now(task, held.stores)
             log.info("event=task-demoted task=%s thread=%s stores=%s", task, self._thread, dict(held.stores or {}))
+        self._look()
 
     def without(self, tasks: Collection[TaskId]) -> tuple[dict[TaskId, ActiveTask], dict[TaskId, StandbyTask]]:
         """What is left when these are given up."""
@@ -86,11 +90,23 @@ class HeldTasks:
         """Their stores are closed."""
         for task in sorted(tasks):
             role = "task" if task in self.active else "standby"
-            log.info("event=%s-closed task=%s thread=%s cause=%r", role, task, self._thread, cause)
-            self._began.pop(task, None)
+            began_s, _ = self._began.pop(task, (time.monotonic(), None))
+            log.info(
+                "event=%s-closed task=%s thread=%s after_ms=%d cause=%r",
+                role, task, self._thread, (time.monotonic() - began_s) * 1e3, cause,
+            )  # fmt: skip
             self._caught_up.discard(task)
         self.active, self.standby = self.without(tasks)
         self._local.holds(self._thread, {*self.active, *self.standby})
+        self._look()
+
+    def end(self) -> None:
+        """The thread ends; its worker has closed the stores, or dies."""
+        self.active, self.standby = {}, {}
+        self._watch.end()
+
+    def _look(self, restored: Restored | None = None) -> None:
+        self._watch.look(self.active, self.standby, restored)
 
     def _new_active(self, task: TaskId, partitions: Sequence[TopicPartition]) -> ActiveTask:
         return ActiveTask(
@@ -117,17 +133,24 @@ class HeldTasks:
         before, self.standby = self.standby, standby.reported(self.standby, report)
         self._tell_standbys()
         has_opened = any(held.stores is not None and before[name].stores is None for name, held in self.standby.items())
-        return self._changed_to(lifecycle.reported(self.active, report)) or has_opened
+        has_changed = self._changed_to(lifecycle.reported(self.active, report), report.message)
+        self._look(report.restored)
+        return has_changed or has_opened
 
-    def lost(self) -> bool:
+    def lost(self, cause: str) -> bool:
         self.standby = standby.lost(self.standby)
-        return self._changed_to(lifecycle.lost(self.active))
+        has_changed = self._changed_to(lifecycle.lost(self.active), cause)
+        self._look()
+        return has_changed
 
     def bounds_fetched(self, found: Mapping[TaskId, Bounds]) -> bool:
-        return self._changed_to(lifecycle.bounds_fetched(self.active, found))
+        has_changed = self._changed_to(lifecycle.bounds_fetched(self.active, found), "")
+        self._look()
+        return has_changed
 
     def standby_bounds_fetched(self, found: Mapping[TaskId, StandbyBounds]) -> None:
         self.standby = standby.bounds_fetched(self.standby, found)
+        self._look()
 
     def limits_fetched(self, committed: Positions) -> None:
         self.standby = standby.limited(self.standby, committed)
@@ -142,22 +165,23 @@ class HeldTasks:
 
     # --- the log ---------------------------------------------------------------------------------------------------
 
-    def _changed_to(self, after: Mapping[TaskId, ActiveTask]) -> bool:
+    def _changed_to(self, after: Mapping[TaskId, ActiveTask], cause: str) -> bool:
         before, self.active = self.active, after
         changed = [name for name, task in after.items() if before[name].phase is not task.phase]
         for name in changed:
-            self._tell_transition(after[name])
+            self._tell_transition(after[name], cause)
         return bool(changed)
 
-    def _tell_transition(self, task: ActiveTask) -> None:
+    def _tell_transition(self, task: ActiveTask, cause: str) -> None:
         began_s, stores = self._began[task.task]
         if task.phase is Phase.RESTORING:
             self._began[task.task] = began_s, dict(task.stores or {})
         elif task.phase is Phase.CREATED:
             self._began_now(task.task, None)
         log.info(
-            "event=task-%s task=%s thread=%s after_ms=%d stores=%s",
+            "event=task-%s task=%s thread=%s after_ms=%d stores=%s cause=%r",
             task.phase.value, task.task, self._thread, (time.monotonic() - began_s) * 1e3, dict(task.stores or {}),
+            _cause_of(task, cause),
         )  # fmt: skip
         if task.phase is Phase.RUNNING and stores is not None:
             self._tell_restored(task, stores)
@@ -189,6 +213,15 @@ class HeldTasks:
     def _began_now(self, task: TaskId, stores: Mapping[str, int] | None) -> None:
         self._began[task] = time.monotonic(), stores
         self._caught_up.discard(task)
+
+
+def _cause_of(task: ActiveTask, cause: str) -> str:
+    """Why a task is in its phase."""
+    if task.phase is Phase.RUNNING:
+        return "its stores are at their changelogs' ends" if task.changelogs else "its offsets are known"
+    if task.phase is Phase.RESTORING:
+        return f"its stores lack offsets of {len(task.restore_from())} changelogs"
+    return cause or "its stores are not part of their changelogs"
 
 
 def text(tasks: Collection[TaskId]) -> str:

@@ -28,6 +28,9 @@ from tidemill.runtime.held_tasks import HeldTasks, text
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import StartOffsets, TaskFacts
+from tidemill.runtime.rebalance_watch import RebalanceWatch
+from tidemill.runtime.restore_listeners import RestoreListeners
+from tidemill.runtime.restore_watch import RestoreWatch
 from tidemill.runtime.task_offsets import TaskOffsets
 from tidemill.runtime.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.spark.engine import BatchEngine
@@ -35,6 +38,7 @@ from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.pacing import next_cap
+from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
 
 log = logging.getLogger("tidemill.thread")
@@ -64,13 +68,16 @@ class StreamThread(threading.Thread):
         make_engine: Callable[[StreamThread], BatchEngine],
         fence: Callable[[], None],
         on_change: Callable[[], None],
+        listeners: RestoreListeners,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
         self._config, self._facts, self._local, self._admin = config, facts, local, admin
         self._make_engine, self._fence, self._on_change = make_engine, fence, on_change
-        self._held = HeldTasks(name, facts, local)
-        self._group = GroupSide(name, facts.topics, identity, leader, self._held.offset_sums)
+        self._restoring = RestoreWatch(name, listeners)
+        self._rebalance = RebalanceWatch(name)
+        self._held = HeldTasks(name, facts, local, self._restoring)
+        self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
         self._engine: BatchEngine | None = None
@@ -102,9 +109,22 @@ class StreamThread(threading.Thread):
         return dict(self._held.standby)
 
     @property
+    def copies(self) -> tuple[CopyProgress, ...]:
+        """How far restoring tasks and standbys are."""
+        return self._restoring.copies
+
+    @property
     def is_running(self) -> bool:
         """Assigned, and every active task past restoring."""
-        return self._is_assigned and all(task.phase is Phase.RUNNING for task in self._held.active.values())
+        return not self.why_waiting
+
+    @property
+    def why_waiting(self) -> str:
+        """What it lacks to be running; empty if it does."""
+        if not self._is_assigned:
+            return "not assigned by the group"
+        waiting = [name for name, task in self._held.active.items() if task.phase is not Phase.RUNNING]
+        return f"{text(waiting)} not running yet" if waiting else ""
 
     @property
     def committed_positions(self) -> dict[TopicPartition, int]:
@@ -151,6 +171,11 @@ class StreamThread(threading.Thread):
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
 
+    def _offset_sums(self) -> tuple[Mapping[TaskId, int], frozenset[TaskId]]:
+        """What a join tells; it begins with this."""
+        self._rebalance.joins()
+        return self._held.offset_sums()
+
     def worker_joined(self, step: str, pid: int) -> None:
         if self._engine is not None:
             self._engine.worker_joined(step, pid)
@@ -190,7 +215,7 @@ class StreamThread(threading.Thread):
             log.exception("event=thread-crashed thread=%s", self.name)
         finally:
             self._member.close()
-            self._held.active, self._held.standby = {}, {}
+            self._held.end()
             self._on_change()
 
     def _is_group_at_work(self) -> bool:
@@ -231,6 +256,7 @@ class StreamThread(threading.Thread):
                 "event=assigned thread=%s generation=%d tasks=%s standbys=%s",
                 self.name, event.generation, text(self._held.active), text(self._held.standby),
             )  # fmt: skip
+            self._rebalance.assigned(event.generation, self._held.active)
             if not self._group.is_joining:
                 self._local.settled(self.name)
             self._is_assigned = True
@@ -284,6 +310,7 @@ class StreamThread(threading.Thread):
         if closed and self._engine is not None and self._engine.worker_pids and not self._close_stores(closed):
             self._engine.kill_workers()  # no acknowledgement: their death is as good
         self._held.drop(closed, cause)
+        self._rebalance.gone(self._held.active)
         self._on_change()
         self._act(self._group.step(machine.TasksReleased(tasks=frozenset(tasks))))
 
@@ -292,9 +319,10 @@ class StreamThread(threading.Thread):
     def _run_batch(self) -> None:
         """One micro-batch of everything that is held."""
         request = self._next_request(self._held.active, self._held.standby)
+        read = self._reading(request)
         report = self._execute(request)
         if report is not None:
-            self._take_report(report)
+            self._take_report(report, read)
 
     def _close_stores(self, tasks: Collection[TaskId]) -> bool:
         """A batch that reads nothing and keeps the stores of all other tasks open; whether the worker has answered it."""
@@ -338,7 +366,8 @@ class StreamThread(threading.Thread):
         tell_if_slow(self.name, found, took_s)
         return found
 
-    def _take_report(self, report: BatchReport) -> None:
+    def _take_report(self, report: BatchReport, read: Collection[TaskId]) -> None:
+        """``read``: the tasks whose inputs the batch has read."""
         self._adapt_size(report)
         for at in report.stores:
             if at.note:
@@ -355,6 +384,10 @@ class StreamThread(threading.Thread):
         if report.out_of_range:
             self._offsets.reset(report.out_of_range)
         has_changed = self._held.reported(report)
+        if report.outcome is Outcome.COMMITTED:
+            cost = self._rebalance.ran(read)
+            if cost is not None:
+                self.metrics.rebalance(cost)
         if report.outcome is Outcome.LOST:
             log.warning("event=batch-lost thread=%s reason=%r", self.name, report.message)
             self._uncommitted = {}
@@ -378,7 +411,7 @@ class StreamThread(threading.Thread):
     def _batch_lost(self, reason: str) -> None:
         log.warning("event=batch-lost thread=%s reason=%r", self.name, reason)
         self._uncommitted = {}
-        self._held.lost()
+        self._held.lost(reason)
         self._fence()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
 
@@ -386,7 +419,7 @@ class StreamThread(threading.Thread):
         """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""
         self._uncommitted = {}
         self._held.reported(report)
-        self._held.lost()
+        self._held.lost(report.message)
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 

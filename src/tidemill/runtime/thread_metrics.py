@@ -6,7 +6,8 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 
-from tidemill.ids import TopicPartition
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.rebalance_watch import RebalanceCost
 from tidemill.task.batch import BatchReport, Outcome
 
 log = logging.getLogger("tidemill.thread")
@@ -27,6 +28,9 @@ class ThreadMetrics:
     skipped: int = 0
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    rebalances: int = 0
+    paused_ms: dict[TaskId, int] = field(default_factory=dict)
+    """How long each task was kept from running by rebalances, in sum."""
     recent: deque[tuple[float, BatchReport]] = field(default_factory=lambda: deque(maxlen=200))
 
     def batch(self, report: BatchReport, seconds: float) -> None:
@@ -42,6 +46,11 @@ class ThreadMetrics:
         self.skipped += report.skipped
         self.ends.update(report.ends)
         self.high_watermarks.update(report.high_watermarks)
+
+    def rebalance(self, cost: RebalanceCost) -> None:
+        self.rebalances += len(cost.generations)
+        for task, paused_ms in cost.paused_ms.items():
+            self.paused_ms[task] = self.paused_ms.get(task, 0) + paused_ms
 
 
 def tell_if_slow(thread: str, report: BatchReport, seconds: float) -> None:

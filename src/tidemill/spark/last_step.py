@@ -8,6 +8,7 @@ be whole and to continue the last one, and no store is written before its Kafka 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -129,8 +130,9 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         changelog_ends=marker.changelog_ends,
         high_watermarks=marker.high_watermarks,
         stores=tuple(store.at for store in batch.stores.values()),
-        records_in=marker.rows - restored,
-        records_restored=restored,
+        records_in=marker.rows - restored.total(),
+        records_restored=restored.total(),
+        restored=_by_task(restored),
         records_out=batch.out,
         dropped=batch.state.dropped,
         skipped=batch.skipped,
@@ -172,11 +174,11 @@ def _check_continuity(context: StepContext, request: BatchRequest) -> None:
             raise BatchLostError(f"{tp} was read from {start}, but the last commit ended at {expected}")
 
 
-def _apply_restored(batch: _Batch, marker: Marker) -> int:
-    """Changelog records go straight to their stores, with where the changelog was left."""
+def _apply_restored(batch: _Batch, marker: Marker) -> Counter[tuple[TaskId, str]]:
+    """Changelog records go straight to their stores, with where the changelog was left; how many of each store there were."""
     ends: dict[TaskId, dict[str, int]] = {}
     writes: dict[TaskId, dict[str, dict[bytes, bytes | None]]] = {}
-    restored = 0
+    restored: Counter[tuple[TaskId, str]] = Counter()
     by_changelog = {s.changelog or s.source_topic: s for s in batch.spec.stores.values()}
     for tp, end in marker.changelog_ends.items():
         store = by_changelog[tp.topic]
@@ -186,8 +188,9 @@ def _apply_restored(batch: _Batch, marker: Marker) -> int:
         if table is None:
             continue
         table = table.sort_by([("part", "ascending"), ("off", "ascending")])
-        restored += table.num_rows
-        columns = (table.column(c).to_pylist() for c in ("part", "key", "value", "ts"))
+        columns = [table.column(c).to_pylist() for c in ("part", "key", "value", "ts")]
+        for part, count in Counter(columns[0]).items():
+            restored[TaskId(store.subtopology, part), store.name] += count
         for part, key, value, timestamp in zip(*columns, strict=True):
             if key is None:
                 continue
@@ -201,6 +204,13 @@ def _apply_restored(batch: _Batch, marker: Marker) -> int:
         if found or any(known.get(name) != position for name, position in positions.items()):
             store_of_task.apply(found, positions)
     return restored
+
+
+def _by_task(restored: Mapping[tuple[TaskId, str], int]) -> dict[TaskId, dict[str, int]]:
+    found: dict[TaskId, dict[str, int]] = {}
+    for (task, store), count in restored.items():
+        found.setdefault(task, {})[store] = count
+    return found
 
 
 def _run_nodes(batch: _Batch) -> None:

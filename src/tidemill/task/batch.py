@@ -111,6 +111,8 @@ class BatchReport:
     """Of every task in the request; one that is behind must restore before it runs again."""
     records_in: int = 0
     records_restored: int = 0
+    restored: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    """The same by task and store, standbys included."""
     records_out: int = 0
     dropped: int = 0
     skipped: int = 0
@@ -212,6 +214,7 @@ def report_to_json(report: BatchReport) -> str:
             "stores": [[str(at.task), dict(at.changelog), at.is_behind, at.note] for at in report.stores],
             "records_in": report.records_in,
             "records_restored": report.records_restored,
+            "restored": {str(task): dict(stores) for task, stores in report.restored.items()},
             "records_out": report.records_out,
             "dropped": report.dropped,
             "skipped": report.skipped,
@@ -226,6 +229,7 @@ def report_from_json(text: str | bytes) -> BatchReport:
     for name in ("ends", "changelog_ends", "high_watermarks"):
         fields[name] = positions_from_json(fields[name])
     fields["out_of_range"] = _partitions_from_json(fields["out_of_range"])
+    fields["restored"] = {TaskId.parse(task): stores for task, stores in fields["restored"].items()}
     fields["stores"] = tuple(
         StoresAt(task=TaskId.parse(task), changelog=changelog, is_behind=is_behind, note=note)
         for task, changelog, is_behind, note in fields["stores"]

@@ -57,9 +57,13 @@ class StandbyTask:
         """Offsets to the changelogs' ends as last heard of; None while not known."""
         if self.bounds is None or self.stores is None:
             return None
-        bounds = self.bounds
-        ends = {tp: bounds.limits.get(tp, bounds.ends.get(tp, 0)) for tp in self.changelogs.values()}
-        return sum(max(0, ends[tp] - self.stores.get(store, 0)) for store, tp in self.changelogs.items())
+        return sum(max(0, self.end_of(tp) - self.stores.get(store, 0)) for store, tp in self.changelogs.items())
+
+    def end_of(self, changelog: TopicPartition) -> int:
+        """Up to where it is to be followed, as last heard of; 0 while not known."""
+        if self.bounds is None:
+            return 0
+        return self.bounds.limits.get(changelog, self.bounds.ends.get(changelog, 0))
 
     def read_from(self) -> dict[TopicPartition, int]:
         """The changelog partitions to follow, and where reading goes on."""

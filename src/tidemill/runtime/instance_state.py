@@ -1,0 +1,84 @@
+"""The states of an instance: Kafka Streams' own, with the same names and the same transitions.
+
+Decides which transitions are legal, and says each in the log with its cause and how long the state before it lasted. When one is
+due is decided by the instance.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+log = logging.getLogger("tidemill.application")
+
+
+class State(Enum):
+    """``KafkaStreams.State``, by the same names and with the same meaning."""
+
+    CREATED = "CREATED"
+    REBALANCING = "REBALANCING"
+    RUNNING = "RUNNING"
+    PENDING_SHUTDOWN = "PENDING_SHUTDOWN"
+    NOT_RUNNING = "NOT_RUNNING"
+    PENDING_ERROR = "PENDING_ERROR"
+    ERROR = "ERROR"
+
+
+_NEXT: Mapping[State, frozenset[State]] = {
+    State.CREATED: frozenset({State.REBALANCING, State.PENDING_SHUTDOWN}),
+    State.REBALANCING: frozenset({State.RUNNING, State.PENDING_SHUTDOWN, State.PENDING_ERROR}),
+    State.RUNNING: frozenset({State.REBALANCING, State.PENDING_SHUTDOWN, State.PENDING_ERROR}),
+    State.PENDING_SHUTDOWN: frozenset({State.NOT_RUNNING}),
+    State.PENDING_ERROR: frozenset({State.ERROR}),
+    State.NOT_RUNNING: frozenset(),
+    State.ERROR: frozenset({State.PENDING_SHUTDOWN}),
+}
+"""The legal transitions of ``KafkaStreams.State``."""
+
+StateListener = Callable[[State, State], None]
+
+
+class InstanceState:
+    """The state now; ``changed`` is notified, and can be held, when it must not change."""
+
+    def __init__(self, application_id: str) -> None:
+        self._application_id = application_id
+        self.changed = threading.Condition(threading.RLock())
+        self.now = State.CREATED
+        self._since_s = time.monotonic()
+        self.listeners: list[StateListener] = []
+
+    def move(self, to: State, cause: str) -> None:
+        """Does nothing if that is no legal transition. Listeners are called on this thread, after it."""
+        with self.changed:
+            before, lasted_s = self.now, time.monotonic() - self._since_s
+            if to is before or to not in _NEXT[before]:
+                return
+            self.now, self._since_s = to, time.monotonic()
+            self.changed.notify_all()
+        log.info(
+            "event=state application=%s from=%s to=%s after_ms=%d cause=%r",
+            self._application_id, before.value, to.value, lasted_s * 1e3, cause,
+        )  # fmt: skip
+        for listener in self.listeners:
+            listener(to, before)
+
+    def never_ran(self) -> None:
+        """NOT_RUNNING at once; nobody is told."""
+        with self.changed:
+            self.now = State.NOT_RUNNING
+            self.changed.notify_all()
+
+    def wait(self, *states: State, timeout_s: float) -> State:
+        """Until it is one of these or the instance has ended, at most so long; the state it is in then."""
+        deadline = time.monotonic() + timeout_s
+        with self.changed:
+            while self.now not in (*states, State.ERROR, State.NOT_RUNNING):
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    break
+                self.changed.wait(left_s)
+            return self.now

@@ -1,0 +1,115 @@
+"""What users can have themselves told of restoring: Kafka Streams' StateRestoreListener and StandbyUpdateListener (KIP-988).
+
+Decides how the events of ``task.progress`` become calls with Kafka Streams' arguments. Listeners are called on the stream
+threads, between batches: they must be quick and safe for several threads. One that raises ends its thread, as in Kafka Streams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidemill.errors import StopError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.task.progress import (
+    BatchLoaded,
+    RestoredBatch,
+    RestoreEnded,
+    RestoreStarted,
+    RestoreSuspended,
+    StoreEvent,
+    SuspendReason,
+    UpdateStarted,
+    UpdateSuspended,
+)
+
+
+class StateRestoreListener(Protocol):
+    """Restoring of active tasks' stores. Counts are of changelog records; transaction markers take offsets too."""
+
+    def on_restore_start(
+        self, topic_partition: TopicPartition, store_name: str, starting_offset: int, ending_offset: int
+    ) -> None:
+        """Begins at ``starting_offset`` and is done at ``ending_offset`` (which is not read any more)."""
+
+    def on_batch_restored(
+        self, topic_partition: TopicPartition, store_name: str, batch_end_offset: int, num_restored: int
+    ) -> None:
+        """The store has everything up to ``batch_end_offset``, this one included."""
+
+    def on_restore_end(self, topic_partition: TopicPartition, store_name: str, total_restored: int) -> None:
+        """The store is at its changelog's end."""
+
+    def on_restore_suspended(self, topic_partition: TopicPartition, store_name: str, total_restored: int) -> None:
+        """The task is given up, or starts over, before its store is there."""
+
+
+class StandbyUpdateListener(Protocol):
+    """What standby and warm-up tasks do."""
+
+    def on_update_start(self, topic_partition: TopicPartition, store_name: str, starting_offset: int) -> None:
+        """The copy begins to follow its changelog."""
+
+    def on_batch_loaded(
+        self,
+        topic_partition: TopicPartition,
+        store_name: str,
+        task_id: TaskId,
+        batch_end_offset: int,
+        batch_size: int,
+        current_end_offset: int,
+    ) -> None:
+        """Has everything up to ``batch_end_offset``, this one included; the changelog ended before ``current_end_offset``."""
+
+    def on_update_suspended(
+        self,
+        topic_partition: TopicPartition,
+        store_name: str,
+        store_offset: int,
+        current_end_offset: int,
+        reason: SuspendReason,
+    ) -> None:
+        """The copy is followed no more; ``store_offset`` is the last one that it has."""
+
+
+@dataclass(slots=True)
+class RestoreListeners:
+    """Those of an instance."""
+
+    restore: StateRestoreListener | None = None
+    standby: StandbyUpdateListener | None = None
+
+    def tell(self, event: StoreEvent) -> None:
+        """StopError if the listener raises."""
+        try:
+            if self.restore is not None:
+                _tell_restore(self.restore, event)
+            if self.standby is not None:
+                _tell_standby(self.standby, event)
+        except Exception as problem:
+            raise StopError(
+                f"a listener failed when told of {type(event).__name__} of {event.store} ({event.partition}): "
+                f"{type(problem).__name__}: {problem}; correct it, or catch what it raises"
+            ) from problem
+
+
+def _tell_restore(listener: StateRestoreListener, event: StoreEvent) -> None:
+    partition, store = event.partition, event.store
+    if isinstance(event, RestoreStarted):
+        listener.on_restore_start(partition, store, event.start, event.end)
+    elif isinstance(event, RestoredBatch):
+        listener.on_batch_restored(partition, store, event.batch_end - 1, event.records)
+    elif isinstance(event, RestoreEnded):
+        listener.on_restore_end(partition, store, event.total)
+    elif isinstance(event, RestoreSuspended):
+        listener.on_restore_suspended(partition, store, event.total)
+
+
+def _tell_standby(listener: StandbyUpdateListener, event: StoreEvent) -> None:
+    partition, store = event.partition, event.store
+    if isinstance(event, UpdateStarted):
+        listener.on_update_start(partition, store, event.start)
+    elif isinstance(event, BatchLoaded):
+        listener.on_batch_loaded(partition, store, event.task, event.batch_end - 1, event.records, event.end)
+    elif isinstance(event, UpdateSuspended):
+        listener.on_update_suspended(partition, store, event.at - 1, event.end, event.reason)

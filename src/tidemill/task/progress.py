@@ -1,0 +1,249 @@
+"""What becomes of stores on their way to their changelogs' ends, as events: of active tasks and of standbys.
+
+    active    RestoreStarted, RestoredBatch ..., then RestoreEnded, or RestoreSuspended if the task goes before its end
+    standby   UpdateStarted, BatchLoaded ..., then UpdateSuspended: PROMOTED here, or MIGRATED away
+
+Decides the events from what a thread holds before and after each change, in the meaning of Kafka Streams' StateRestoreListener
+and StandbyUpdateListener (KIP-988): one sequence for each store each time that its task takes up a role, or loses a batch and
+has to see where its stores are. A store that lacks nothing is started and ended at once, with no records. Offsets are positions
+(the next to read), so ``end`` is a changelog's end. Who is told, and how long things took, is left to the stream thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.standby import StandbyTask
+
+Restored = Mapping[TaskId, Mapping[str, int]]
+"""How many changelog records a batch has applied, by task and store."""
+
+
+class SuspendReason(Enum):
+    """Why a standby follows its changelog no more (KIP-988)."""
+
+    MIGRATED = "MIGRATED"
+    """It was given up here."""
+    PROMOTED = "PROMOTED"
+    """It becomes the active task, here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreEvent:
+    """What all events say: whose store, and which changelog partition it has."""
+
+    task: TaskId
+    store: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreStarted(StoreEvent):
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredBatch(StoreEvent):
+    batch_end: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreEnded(StoreEvent):
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreSuspended(StoreEvent):
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStarted(StoreEvent):
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLoaded(StoreEvent):
+    batch_end: int
+    records: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateSuspended(StoreEvent):
+    at: int
+    end: int
+    reason: SuspendReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Under:
+    """A store that is under way; ``total``: records so far; ``at`` and ``end`` as last known."""
+
+    partition: TopicPartition
+    epoch: str
+    total: int = 0
+    at: int = 0
+    end: int = 0
+
+
+_Key = tuple[TaskId, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Stores under way. ``settled``: the epochs of active tasks whose stores have ended and that still run."""
+
+    restoring: Mapping[_Key, Under] = field(default_factory=dict)
+    following: Mapping[_Key, Under] = field(default_factory=dict)
+    settled: Mapping[TaskId, str] = field(default_factory=dict)
+
+
+def advanced(
+    before: Progress,
+    active: Mapping[TaskId, ActiveTask],
+    standbys: Mapping[TaskId, StandbyTask],
+    restored: Restored | None = None,
+) -> tuple[Progress, tuple[StoreEvent, ...]]:
+    """The progress when a thread holds this, and what has happened since: ends of old roles first, then beginnings."""
+    events: list[StoreEvent] = []
+    records = restored or {}
+    following = _followed(before.following, active, standbys, records, events)
+    restoring, settled = _restored(before, active, records, events)
+    _begin_following(following, standbys, events)
+    return Progress(restoring=restoring, following=following, settled=settled), tuple(events)
+
+
+def _followed(
+    before: Mapping[_Key, Under],
+    active: Mapping[TaskId, ActiveTask],
+    standbys: Mapping[TaskId, StandbyTask],
+    records: Restored,
+    events: list[StoreEvent],
+) -> dict[_Key, Under]:
+    """Copies that were followed: further, or ended."""
+    after: dict[_Key, Under] = {}
+    for (task, store), under in before.items():
+        held = standbys.get(task)
+        what: dict[str, Any] = {"task": task, "store": store, "partition": under.partition}
+        if held is None or held.epoch != under.epoch:
+            promoted = task in active and active[task].epoch == under.epoch
+            reason = SuspendReason.PROMOTED if promoted else SuspendReason.MIGRATED
+            events.append(UpdateSuspended(**what, at=under.at, end=under.end, reason=reason))
+            continue
+        at = under.at if held.stores is None else held.stores.get(store, 0)
+        end = max(at, under.end if held.bounds is None else held.end_of(under.partition))
+        count = records.get(task, {}).get(store, 0)
+        if count:
+            events.append(BatchLoaded(**what, batch_end=at, records=count, end=end))
+        after[task, store] = replace(under, at=at, end=end, total=under.total + count)
+    return after
+
+
+def _begin_following(
+    following: dict[_Key, Under], standbys: Mapping[TaskId, StandbyTask], events: list[StoreEvent]
+) -> None:
+    for task, held in standbys.items():
+        if held.bounds is None or held.stores is None or held.wipe:
+            continue
+        for store, partition in held.changelogs.items():
+            if (task, store) not in following:
+                at = held.stores.get(store, 0)
+                following[task, store] = Under(
+                    partition=partition, epoch=held.epoch, at=at, end=max(at, held.end_of(partition))
+                )
+                events.append(UpdateStarted(task=task, store=store, partition=partition, start=at))
+
+
+def _restored(
+    before: Progress, active: Mapping[TaskId, ActiveTask], records: Restored, events: list[StoreEvent]
+) -> tuple[dict[_Key, Under], dict[TaskId, str]]:
+    restoring = dict(before.restoring)
+    for (task, store), under in before.restoring.items():
+        held = active.get(task)
+        if held is None or held.epoch != under.epoch or held.phase is Phase.CREATED:
+            events.append(RestoreSuspended(task=task, store=store, partition=under.partition, total=under.total))
+            del restoring[task, store]
+    settled = {
+        task: epoch
+        for task, epoch in before.settled.items()
+        if task in active and active[task].epoch == epoch and active[task].phase is not Phase.CREATED
+    }
+    for task, held in active.items():
+        if held.phase is not Phase.CREATED and held.stores is not None and held.bounds is not None:
+            if task not in settled:
+                _begin_restoring(restoring, held, events)
+                settled[task] = held.epoch
+            _go_on_restoring(restoring, held, records.get(task, {}), events)
+    return restoring, settled
+
+
+def _begin_restoring(restoring: dict[_Key, Under], held: ActiveTask, events: list[StoreEvent]) -> None:
+    assert held.stores is not None
+    assert held.bounds is not None
+    for store, partition in held.changelogs.items():
+        at = held.stores.get(store, 0)
+        end = max(at, held.bounds.changelog_ends.get(partition, 0))
+        if (held.task, store) not in restoring:
+            restoring[held.task, store] = Under(partition=partition, epoch=held.epoch, at=at, end=end)
+            events.append(RestoreStarted(task=held.task, store=store, partition=partition, start=at, end=end))
+
+
+def _go_on_restoring(
+    restoring: dict[_Key, Under], held: ActiveTask, records: Mapping[str, int], events: list[StoreEvent]
+) -> None:
+    left = held.restore_from()
+    for store, partition in held.changelogs.items():
+        under = restoring.get((held.task, store))
+        if under is None:
+            continue
+        at, count = (held.stores or {}).get(store, 0), records.get(store, 0)
+        under = replace(under, at=at, total=under.total + count)
+        what: dict[str, Any] = {"task": held.task, "store": store, "partition": partition}
+        if count:
+            events.append(RestoredBatch(**what, batch_end=at, records=count))
+        if partition in left:
+            restoring[held.task, store] = under
+        else:
+            events.append(RestoreEnded(**what, total=under.total))
+            del restoring[held.task, store]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyProgress:
+    """How far a task's stores are from their changelogs' ends, in offsets, and how fast they come nearer.
+
+    ``offsets_per_s``: as lately measured; None while nothing was. ``is_active``: it will run once it is there.
+    """
+
+    task: TaskId
+    is_active: bool
+    lag: int
+    offsets_per_s: float | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until its end as it is now; None if that can't be told."""
+        if self.lag == 0:
+            return 0.0
+        return self.lag / self.offsets_per_s if self.offsets_per_s else None
+
+
+def copies(progress: Progress, rates: Mapping[TaskId, float]) -> tuple[CopyProgress, ...]:
+    """Every task that is under way, by id; ``rates``: offsets per second."""
+    lags: dict[TaskId, int] = {}
+    for stores in (progress.following, progress.restoring):
+        for (task, _), under in stores.items():
+            lags[task] = lags.get(task, 0) + max(0, under.end - under.at)
+    active = {task for task, _ in progress.restoring}
+    return tuple(
+        CopyProgress(task=task, is_active=task in active, lag=lag, offsets_per_s=rates.get(task))
+        for task, lag in sorted(lags.items())
+    )

@@ -1,0 +1,116 @@
+"""What a stream thread measures of itself: how fast stores come nearer to their ends, what rebalances cost its tasks."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tidemill.errors import StopError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.rebalance_watch import RebalanceCost, RebalanceWatch
+from tidemill.runtime.restore_listeners import RestoreListeners
+from tidemill.runtime.restore_watch import RestoreWatch
+from tidemill.task.progress import SuspendReason
+from tidemill.task.standby import StandbyBounds, StandbyTask
+
+ONE, TWO = TaskId(1, 0), TaskId(1, 1)
+LOG = TopicPartition("log", 0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def copy(at: int, end: int = 1_000) -> dict[TaskId, StandbyTask]:
+    bounds = StandbyBounds(begins={}, ends={LOG: end})
+    return {
+        ONE: StandbyTask(task=ONE, directory="d", epoch="e", changelogs={"s": LOG}, stores={"s": at}, bounds=bounds)
+    }
+
+
+def test_the_time_that_is_left_follows_from_what_was_read_in_the_last_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    watch = RestoreWatch("thread", RestoreListeners(), clock)
+    caplog.set_level(logging.INFO, "tidemill.restore")
+    watch.look({}, copy(0))
+    assert watch.copies[0].seconds_left is None
+    for second in range(1, 13):
+        clock.now_s += 1
+        watch.look({}, copy(second * 10))
+    assert watch.copies[0].offsets_per_s == pytest.approx(10)
+    assert watch.copies[0].seconds_left == pytest.approx(88)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == (
+        "event=restore-progress task=1_0 thread=thread role=standby lag=900 offsets_per_s=10 seconds_left=90"
+    )
+    watch.look({}, copy(0))
+    assert watch.copies[0].lag == 1_000, "it was emptied"
+    watch.look({}, {})
+    assert watch.copies == ()
+
+
+class Fails:
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError("no such luck")
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.calls.append((name, *arguments))
+
+
+def test_listeners_hear_kafka_streams_arguments() -> None:
+    notes = Notes()
+    watch = RestoreWatch("thread", RestoreListeners(standby=notes))
+    watch.look({}, copy(3))
+    watch.look({}, copy(9), {ONE: {"s": 5}})
+    watch.end()
+    assert notes.calls == [
+        ("on_update_start", LOG, "s", 3),
+        ("on_batch_loaded", LOG, "s", ONE, 8, 5, 1_000),
+        ("on_update_suspended", LOG, "s", 8, 1_000, SuspendReason.MIGRATED),
+    ]
+
+
+def test_a_listener_that_raises_stops_its_thread_but_not_the_end_of_one() -> None:
+    watch = RestoreWatch("thread", RestoreListeners(standby=Fails()))
+    with pytest.raises(StopError, match=r"UpdateStarted of s \(log-0\): ValueError: no such luck"):
+        watch.look({}, copy(3))
+    watch.end()
+
+
+def test_a_rebalance_costs_a_task_its_longest_time_without_a_batch() -> None:
+    clock = Clock()
+    watch = RebalanceWatch("thread", clock)
+    watch.assigned(1, [ONE])
+    clock.now_s += 2
+    assert watch.ran([ONE]) == RebalanceCost(generations=(1,), joined_ms=0, paused_ms={ONE: 2_000})
+    clock.now_s += 5
+    assert watch.ran([ONE]) is None, "no rebalance, no cost"
+    watch.joins()
+    clock.now_s += 0.3
+    assert watch.ran([ONE]) is None, "not assigned yet"
+    clock.now_s += 0.1
+    watch.assigned(2, [ONE, TWO])
+    assert watch.ran([ONE]) is None, "another task waits"
+    clock.now_s += 0.7
+    watch.joins()
+    assert watch.ran([ONE, TWO]) is None, "the next one follows at once"
+    watch.assigned(3, [ONE, TWO])
+    assert watch.ran([ONE, TWO]) == RebalanceCost(generations=(2, 3), joined_ms=1_100, paused_ms={ONE: 700, TWO: 700})
+
+
+def test_what_is_given_up_is_not_waited_for() -> None:
+    watch = RebalanceWatch("thread", Clock())
+    watch.assigned(1, [ONE, TWO])
+    watch.gone([ONE])
+    assert watch.ran([ONE]) is not None
