@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructType
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
-from tidemill.spark.codecs_wire import Physical, physical
+from tidemill.spark.codecs_wire import Physical, in_transit, physical
 
 
 def is_json(serde: Any) -> bool:
@@ -27,9 +27,10 @@ def is_json(serde: Any) -> bool:
 
 def decoded(serde: Any, side: str) -> Column:
     """The typed column of ``side`` ("key" or "value") of a row whose bytes ``serde`` wrote."""
+    serde = in_transit(serde)
     kind = physical(serde.sql_type)
     column = F.col(side + kind.value)
-    if kind is Physical.NUMBER:
+    if kind is Physical.NUMBER or serde.sql_type == "float":
         return column.cast(serde.sql_type)
     if kind is Physical.DOUBLE or serde.sql_type == "binary":
         return column
@@ -40,7 +41,7 @@ def decoded(serde: Any, side: str) -> Column:
 
 def readable(serde: Any, side: str) -> Column | None:
     """A condition that the bytes are what the serde expects; None where every bytes are (or the source step checks)."""
-    if not is_json(serde):
+    if not is_json(serde):  # a serde in transit was read by the source step
         return None
     raw = F.col(side).cast("string")
     # from_json gives a struct of nulls for text that is no JSON at all, so ask the text itself.
@@ -61,6 +62,7 @@ def encoded(serde: Any, column: Column, data_type: DataType, where: str) -> Enco
     Raises:
         TopologyError: the column's type is not the serde's (a bigint serde takes an int too).
     """
+    serde = in_transit(serde)
     found, wanted = data_type.simpleString(), serde.sql_type
     if found == "void":
         return Encoded(kind=Physical.BYTES, column=F.lit(None).cast("binary"))
@@ -88,7 +90,10 @@ def serde_for_type(data_type: DataType, where: str) -> Any:
         "binary": Serdes.bytes,
         "bigint": Serdes.long,
         "int": Serdes.integer,
+        "smallint": Serdes.short,
         "double": Serdes.double,
+        "float": Serdes.float,
+        "boolean": Serdes.boolean,
         "void": Serdes.bytes,
     }
     found = data_type.simpleString()

@@ -1,4 +1,8 @@
-"""Numbers of fixed width between their bytes on the wire and the bigint and double columns of ``rows``; no JVM needed."""
+"""How a serde's bytes travel between a Python step and the JVM; no JVM needed.
+
+Numbers of fixed width are the bigint and double columns of ``rows``. A serde that Catalyst does not know (Avro, a UUID, one of
+the user's) is replaced by the native one of its Spark type, which Python steps write on the way in and read on the way out.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,18 @@ import struct
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from tidemill.dsl.serdes import (
+    BooleanSerde,
+    BytesSerde,
+    DoubleSerde,
+    FloatSerde,
+    JsonSerde,
+    Serdes,
+    StringSerde,
+    WholeNumberSerde,
+)
+from tidemill.errors import TopologyError
 
 
 class Physical(Enum):
@@ -29,8 +45,19 @@ class FixedWidth:
     def decode(self, data: bytes) -> Any:
         return struct.unpack(self.code, data)[0]
 
+    def can_read(self, data: bytes) -> bool:
+        return len(data) == self.width and (self.code != _BOOLEAN or data in (b"\0", b"\1"))
 
-_FIXED = {"bigint": FixedWidth(8, ">q"), "int": FixedWidth(4, ">i"), "double": FixedWidth(8, ">d")}
+    @property
+    def kind(self) -> Physical:
+        return Physical.DOUBLE if self.code in (">d", ">f") else Physical.NUMBER
+
+
+_BOOLEAN = ">b"
+_FIXED = {
+    "bigint": FixedWidth(8, ">q"), "int": FixedWidth(4, ">i"), "smallint": FixedWidth(2, ">h"), "double": FixedWidth(8, ">d"),
+    "float": FixedWidth(4, ">f"), "boolean": FixedWidth(1, _BOOLEAN),
+}  # fmt: skip
 
 
 def fixed_width(sql_type: str) -> FixedWidth | None:
@@ -38,6 +65,34 @@ def fixed_width(sql_type: str) -> FixedWidth | None:
 
 
 def physical(sql_type: str) -> Physical:
-    if sql_type in ("bigint", "int"):
-        return Physical.NUMBER
-    return Physical.DOUBLE if sql_type == "double" else Physical.BYTES
+    fixed = fixed_width(sql_type)
+    return Physical.BYTES if fixed is None else fixed.kind
+
+
+_NATIVE = (StringSerde, BytesSerde, WholeNumberSerde, DoubleSerde, FloatSerde, BooleanSerde, JsonSerde)
+_BY_TYPE = {
+    "string": Serdes.string, "binary": Serdes.bytes, "bigint": Serdes.long, "int": Serdes.integer, "smallint": Serdes.short,
+    "double": Serdes.double, "float": Serdes.float, "boolean": Serdes.boolean,
+}  # fmt: skip
+
+
+def transit_of(serde: Any) -> Any | None:
+    """The native serde that stands for ``serde`` between Python and the JVM; None for one that is native itself.
+
+    Raises:
+        TopologyError: no native serde has its Spark type.
+    """
+    if isinstance(serde, _NATIVE):
+        return None
+    if serde.sql_type in _BY_TYPE:
+        return _BY_TYPE[serde.sql_type]()
+    if serde.sql_type.startswith("struct<"):
+        return Serdes.json(serde.sql_type)
+    raise TopologyError(
+        f"the serde {serde.name} has the Spark type {serde.sql_type}; expected a struct or one of {', '.join(_BY_TYPE)}"
+    )
+
+
+def in_transit(serde: Any) -> Any:
+    """The serde of what the JVM sees."""
+    return transit_of(serde) or serde

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
+from tidemill.spark.codecs_wire import transit_of
 from tidemill.spark.compile import ArrowStep, Compiler, Edge
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.rows import Tags
@@ -87,6 +88,8 @@ def _source_spec(topology: Topology, application_id: str, compiler: Compiler) ->
                 index=index,
                 key_type=edge.key.sql_type,
                 value_type=edge.value.sql_type,
+                key_foreign=edge.key if transit_of(edge.key) else None,
+                value_foreign=edge.value if transit_of(edge.value) else None,
                 summable=topic in summable,
             )
     changelogs = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.spark.codecs_wire import Physical, fixed_width, physical
+from tidemill.spark.codecs_wire import fixed_width, transit_of
 from tidemill.spark.headers import Headers, packed, unpacked
 from tidemill.spark.rows import SCHEMA
 
@@ -60,13 +60,12 @@ def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed
 
 
 def _side(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
-    kind = physical(serde.sql_type)
-    if kind is Physical.BYTES:
+    fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
+    if fixed is None:
         found: list[bytes | None] = table.column(side).to_pylist()
-        return found
-    fixed = fixed_width(serde.sql_type)
-    assert fixed is not None
-    return [None if v is None else fixed.encode(v) for v in table.column(side + kind.value).to_pylist()]
+    else:
+        found = [None if v is None else fixed.encode(v) for v in table.column(side + fixed.kind.value).to_pylist()]
+    return found if transit is None else [serde.serialize(transit.deserialize(data)) for data in found]
 
 
 def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.RecordBatch:
@@ -81,11 +80,13 @@ def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.
     if records.headers is not None:
         columns["headers"] = pa.array([packed(row) for row in records.headers], pa.binary())
     for side, data, serde in (("key", records.keys, key_serde), ("value", records.values, value_serde)):
-        fixed = fixed_width(serde.sql_type)
+        fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
+        if transit is not None:
+            data = [transit.serialize(serde.deserialize(v)) for v in data]  # noqa: PLW2901  # the same in other bytes
         if fixed is None:
             columns[side] = pa.array(data, pa.binary())
         else:
-            name = side + physical(serde.sql_type).value
+            name = side + fixed.kind.value
             columns[name] = pa.array([None if v is None else fixed.decode(v) for v in data], SCHEMA.field(name).type)
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 

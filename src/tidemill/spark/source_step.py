@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from tidemill.errors import SerdeError
 from tidemill.ids import TopicPartition
-from tidemill.spark.codecs_wire import FixedWidth, fixed_width
+from tidemill.spark.codecs_wire import FixedWidth, fixed_width, in_transit
 from tidemill.spark.headers import packed
 from tidemill.spark.rows import CHUNK, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
@@ -86,7 +87,7 @@ def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: in
     if any(headers):
         _take_sums(columns, values, headers, topics, sources)
     for topic in distinct:
-        _convert_fixed(columns, node, keys, values, topics, topic, sources[topic])
+        _convert(columns, node, keys, values, topics, topic, sources[topic])
     columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}
     columns["headers"] = [packed(row) for row in headers] if any(headers) else None
     return _batch(messages, node, seq, columns, index)
@@ -144,7 +145,7 @@ def _take_sums(
     columns["n"] = sums
 
 
-def _convert_fixed(
+def _convert(
     columns: dict[str, list[Any] | None],
     node: list[int],
     keys: list[Any],
@@ -153,26 +154,45 @@ def _convert_fixed(
     topic: str,
     source: SourceTopic,
 ) -> None:
-    """Keys and values of fixed width become numbers; a record of another length is set aside, bytes untouched."""
-    sides = (("key", keys, fixed_width(source.key_type)), ("value", values, fixed_width(source.value_type)))
-    wanted: list[tuple[str, list[Any], FixedWidth]] = [(s, raw, fixed) for s, raw, fixed in sides if fixed is not None]
+    """Keys and values as the JVM takes them: numbers, or what stands for a serde that it does not know.
+
+    A record whose bytes the serde can't read is set aside, bytes untouched.
+    """
+    sides = [
+        ("key", keys, fixed_width(source.key_type), source.key_foreign),
+        ("value", values, fixed_width(source.value_type), source.value_foreign),
+    ]
+    wanted = [side for side in sides if side[2] is not None or side[3] is not None]
     if not wanted:
         return
     for at, found in enumerate(topics):
         if found != topic:
             continue
-        if any(raw[at] is not None and len(raw[at]) != fixed.width for _, raw, fixed in wanted):
+        try:
+            native = [_native(raw[at], fixed, foreign) for _, raw, fixed, foreign in wanted]
+        except SerdeError:
             node[at] = UNREADABLE
             which = columns["n"]
             if which is None:
                 which = columns["n"] = [None] * len(topics)
             which[at] = source.tag // 2
             continue
-        for side, raw, fixed in wanted:
-            name = f"{side}_dbl" if fixed.code == ">d" else f"{side}_num"
-            if raw[at] is not None:
+        for (side, raw, fixed, _), value in zip(wanted, native, strict=True):
+            raw[at] = value if fixed is None else None
+            if fixed is not None and value is not None:
+                name = side + fixed.kind.value
                 column = columns[name]
                 if column is None:
                     column = columns[name] = [None] * len(topics)
-                column[at] = fixed.decode(raw[at])
-                raw[at] = None
+                column[at] = value
+
+
+def _native(data: bytes | None, fixed: FixedWidth | None, foreign: Any) -> Any:
+    """The number, or the bytes in transit."""
+    if data is not None and foreign is not None:
+        data = in_transit(foreign).serialize(foreign.deserialize(data))
+    if data is None or fixed is None:
+        return data
+    if not fixed.can_read(data):
+        raise SerdeError(f"{len(data)} bytes, expected {fixed.width}")
+    return fixed.decode(data)

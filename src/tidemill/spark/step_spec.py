@@ -22,6 +22,9 @@ class SourceTopic:
     """Which of its source node's topics it is."""
     key_type: str
     value_type: str
+    key_foreign: Any = None
+    """The key's serde, where the JVM sees another one in its place (``codecs_wire.transit_of``)."""
+    value_foreign: Any = None
     summable: bool = False
     """May hold pre-summed records."""
 

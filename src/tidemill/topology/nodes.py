@@ -76,6 +76,8 @@ class Store:
     """Of a window store: several rows with one key and time (join stores)."""
     with_headers: bool = False
     """``dsl.store.format=HEADERS``: rows carry their record's headers."""
+    time_ordered: bool = False
+    """Of a window or session store: its rows are emitted when their windows close (EmitStrategy.onWindowClose)."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
