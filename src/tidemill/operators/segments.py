@@ -1,0 +1,144 @@
+"""Rows that expire with time, kept in segments: what window and session stores have in common.
+
+A row's key begins with the number of its segment (8 bytes), which its time decides: ``time // interval``. Decides what is live
+and what may still be seen, with Kafka Streams' rules: stream time is the highest time that was written; what lies in a segment
+older than stream time - retention is refused and deleted; what is older than stream time - retention, to the millisecond, is not
+shown. A store that is not persistent refuses by the millisecond as well. What a row means is the stores' matter.
+
+Behind the segments (0xfe, 0xff are no beginning of a segment's number) stand rows that have no changelog: an index by time for
+emit on window close, and the clocks. A restored store has no clocks; they begin where its changelog's timestamps end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from tidemill.operators.rows import Rows
+
+LONG_MAX = (1 << 63) - 1
+_MIN_INTERVAL_MS = 60_000
+_INDEX = b"\xfe"
+_META = b"\xff"
+_LONG = Struct(">q")
+_TWO_LONGS = Struct(">qq")
+_META_FORMAT = Struct(">qqi")
+pack_time, unpack_time = _LONG.pack, _LONG.unpack_from
+
+
+@dataclass(slots=True)
+class Clock:
+    """What one operator knows of time: the highest timestamp it saw, and up to which close time it emitted (-1: none yet)."""
+
+    stream_time: int = -1
+    emitted: int = -1
+
+
+class Segments:
+    """The segments of one store of one task. ``time_ordered``: keeps an index by time, one ms more of it is shown."""
+
+    __slots__ = (
+        "_clocks", "_exact", "_kept", "_kept_clocks", "_lag", "_min_live", "_retention", "interval", "latest", "observed", "rows",
+        "sequence", "time_ordered",
+    )
+
+    def __init__(self, rows: Rows, retention: int, *, persistent: bool, time_ordered: bool, shows_one_more: bool = False) -> None:
+        self.rows = rows
+        self.interval = max(retention // 2, _MIN_INTERVAL_MS)
+        self.time_ordered = time_ordered
+        self._retention = retention
+        self._exact = not persistent
+        self._lag = retention if shows_one_more and persistent else retention - 1
+        kept = rows.get(_META)
+        self._kept: tuple[int, int, int] = (-1, -1, 0) if kept is None else _META_FORMAT.unpack(kept)
+        self.observed, self.latest, self.sequence = self._kept
+        self._min_live = self._oldest_segment()
+        self._clocks: dict[str, Clock] = {}
+        self._kept_clocks: dict[str, tuple[int, int]] = {}
+
+    @property
+    def oldest_shown(self) -> int:
+        """Rows of earlier times are hidden."""
+        return self.observed - self._lag
+
+    @property
+    def oldest_kept(self) -> int:
+        """Rows of earlier times are hidden even from emit on window close of sessions, for which segments count."""
+        return self.oldest_shown if self._exact else 0
+
+    def advance(self, time: int) -> bool:
+        """Stream time goes on to ``time``; old segments are deleted. False: ``time`` itself has expired."""
+        if time > self.observed:
+            self.observed = time
+            oldest = self._oldest_segment()
+            if oldest > self._min_live:
+                self._delete_before(oldest)
+        if self._exact:
+            return time > self.observed - self._retention
+        return time // self.interval >= self._min_live
+
+    def _oldest_segment(self) -> int:
+        return max(self.observed - self._retention, 0) // self.interval
+
+    def _delete_before(self, oldest: int) -> None:
+        rows = self.rows
+        expired = [key for key, _ in rows.scan(pack_time(self._min_live), pack_time(oldest))]
+        if self.time_ordered:
+            expired += [key for key, _ in rows.scan(_INDEX, _INDEX + pack_time(oldest * self.interval))]
+        for key in expired:
+            rows.put(key, None)
+        self._min_live = oldest
+
+    # --- the index by time ----------------------------------------------------------------------------------------
+
+    def index(self, entry: bytes) -> None:
+        """Remembers a row until it is emitted; ``entry`` begins with its time."""
+        self.rows.put(_INDEX + entry, b"")
+
+    def forget(self, entry: bytes) -> None:
+        self.rows.put(_INDEX + entry, None)
+
+    def indexed(self, first: int, last: int) -> list[bytes]:
+        """Entries of the times ``first .. last``, in their order."""
+        if last < first:
+            return []
+        low, high = _INDEX + pack_time(max(first, 0)), _META if last >= LONG_MAX else _INDEX + pack_time(last + 1)
+        return [key[1:] for key, _ in self.rows.scan(low, high)]
+
+    # --- clocks ---------------------------------------------------------------------------------------------------
+
+    def clock(self, node: str) -> Clock:
+        """The clock of the operator ``node``, as of the last batch that counted."""
+        if node not in self._clocks:
+            kept = self.rows.get(_META + node.encode())
+            stream_time, emitted = (-1, -1) if kept is None else _TWO_LONGS.unpack(kept)
+            self._kept_clocks[node] = (stream_time, emitted)
+            self._clocks[node] = Clock(max(stream_time, self.latest), emitted)
+        return self._clocks[node]
+
+    def restored(self, timestamp: int) -> None:
+        """Takes note of a changelog record's timestamp."""
+        if timestamp > self.latest:
+            self.latest = timestamp
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes the clocks that have moved."""
+        now = (self.observed, self.latest, self.sequence)
+        if now != self._kept:
+            self._kept = now
+            self.rows.put(_META, _META_FORMAT.pack(*now))
+        for node, clock in self._clocks.items():
+            times = (clock.stream_time, clock.emitted)
+            if times != self._kept_clocks[node]:
+                self._kept_clocks[node] = times
+                self.rows.put(_META + node.encode(), _TWO_LONGS.pack(*times))
+
+
+def segment_of(row_key: bytes) -> int | None:
+    """The segment that a row of a window or session store lies in, None for the rows behind the segments."""
+    return None if row_key[0] >= _INDEX[0] else int(unpack_time(row_key)[0])
+
+
+SEGMENTS_END = _INDEX
+"""The row key before which all segments lie."""

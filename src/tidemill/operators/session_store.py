@@ -1,0 +1,147 @@
+"""Session stores: an aggregate for each session of a key, found by the sessions' ends.
+
+    row        segment 8 | key | end 8 | start 8        value
+    changelog  key | end 8 | start 8                    value; its timestamp is that of the record being processed
+
+The segment is that of the end. What expires and what is shown is ``segments``' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill.operators.record import Headers
+from tidemill.operators.rows import Rows
+from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
+from tidemill.topology.nodes import Store
+from tidemill.topology.windows import Windowed
+
+_SUFFIX = 16
+_DAY_MS = 86_400_000
+
+
+class SessionStore:
+    """Aggregates by session (org.apache.kafka.streams.state.SessionStore)."""
+
+    def __init__(self, store: Store, rows: Rows) -> None:
+        retention = _DAY_MS if store.retention_ms is None else store.retention_ms
+        self.name = store.name
+        self._rows = rows
+        self._log = rows.log
+        assert store.key_serde is not None
+        assert store.value_serde is not None
+        self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
+        self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
+        self._segments = Segments(rows, retention, persistent=store.persistent, time_ordered=store.time_ordered)
+        self._interval = self._segments.interval
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def put(self, session: Windowed, value: Any, timestamp: int) -> bool:
+        """Keeps the aggregate of ``session``, None removes it; ``timestamp`` is that of the record being processed.
+
+        False: the session's segment has expired, nothing is kept, and the caller counts a dropped record.
+        """
+        return self.put_at(self.encode_key(session.key) or b"", session.start, session.end, value, timestamp)
+
+    def put_at(self, key: bytes, start: int, end: int, value: Any, timestamp: int) -> bool:
+        """``put`` for the bytes of a key."""
+        segments = self._segments
+        data = None if value is None else self._encode(value)
+        suffix = pack_time(end) + pack_time(start)
+        is_live = end == segments.observed or segments.advance(end)
+        if is_live:
+            self._keep(key, suffix, data, end)
+        self._log(key + suffix, data, timestamp)
+        return is_live
+
+    def remove(self, session: Windowed, timestamp: int) -> None:
+        """Removes a session."""
+        self.remove_at(self.encode_key(session.key) or b"", session.start, session.end, timestamp)
+
+    def remove_at(self, key: bytes, start: int, end: int, timestamp: int) -> None:
+        """``remove`` for the bytes of a key."""
+        suffix = pack_time(end) + pack_time(start)
+        self._keep(key, suffix, None, end)
+        self._log(key + suffix, None, timestamp)
+
+    def _keep(self, key: bytes, suffix: bytes, data: bytes | None, end: int) -> None:
+        self._rows.put(pack_time(end // self._interval) + key + suffix, data)
+        if self._segments.time_ordered:
+            if data is None:
+                self._segments.forget(suffix + key)
+            else:
+                self._segments.index(suffix + key)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def fetch_session(self, key: Any, start: int, end: int) -> Any:
+        """The aggregate of exactly this session; None if there is none (any more)."""
+        if end < self._segments.oldest_shown:
+            return None
+        raw = self.encode_key(key) or b""
+        row = self._rows.get(pack_time(end // self._interval) + raw + pack_time(end) + pack_time(start))
+        return None if row is None else self._decode(row)
+
+    def find_sessions(
+        self, key: Any, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Any]]:
+        """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier, by end."""
+        found = self.find_at(self.encode_key(key) or b"", earliest_end, latest_start)
+        for start, end, value in reversed(found) if reverse else found:
+            yield Windowed(key, start, end), value
+
+    def find_at(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
+        """(start, end, aggregate) of ``find_sessions``, for the bytes of a key."""
+        segments = self._segments
+        low = max(earliest_end, segments.oldest_shown, 0)
+        found: list[tuple[int, int, Any]] = []
+        length, at, decode = 8 + len(key) + _SUFFIX, 8 + len(key), self._decode
+        for segment in range(low // self._interval, segments.observed // self._interval + 1):
+            prefix = pack_time(segment) + key
+            for row_key, row in self._rows.scan(prefix + pack_time(low), prefix + b"\x80"):
+                if len(row_key) == length:
+                    start = unpack_time(row_key, at + 8)[0]
+                    if start <= latest_start:
+                        found.append((start, unpack_time(row_key, at)[0], decode(row)))
+        return found
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        """All sessions that are still shown: segment by segment, each by key and end."""
+        oldest = max(self._segments.oldest_shown, 0)
+        for row_key, row in self._rows.scan(pack_time(oldest // self._interval), SEGMENTS_END, reverse=reverse):
+            end = unpack_time(row_key, len(row_key) - _SUFFIX)[0]
+            if end >= oldest:
+                start = unpack_time(row_key, len(row_key) - 8)[0]
+                yield Windowed(self.decode_key(row_key[8:-_SUFFIX]), start, end), self._decode(row)
+
+    # --- for operators --------------------------------------------------------------------------------------------
+
+    def clock(self, node: str) -> Clock:
+        """The clock of the operator ``node``, kept with the store."""
+        return self._segments.clock(node)
+
+    def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Any]]:
+        """The sessions that end at ``first .. last``, by end, start and key: each is given once. Expired segments are gone."""
+        segments = self._segments
+        found = []
+        for entry in segments.indexed(max(first, segments.oldest_kept), last):
+            segments.forget(entry)
+            end, start, key = unpack_time(entry)[0], unpack_time(entry, 8)[0], entry[16:]
+            row = self._rows.get(pack_time(end // self._interval) + key + entry[:16])
+            if row is not None:
+                found.append((Windowed(self.decode_key(key), start, end), self._decode(row)))
+        return found
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
+        """Applies a record of the changelog."""
+        prefix, suffix = key[:-_SUFFIX], key[-_SUFFIX:]
+        end = unpack_time(suffix)[0]
+        if self._segments.advance(end):
+            self._keep(prefix, suffix, value, end)
+        self._segments.restored(timestamp)
+
+    def flush(self) -> None:
+        """To be called at the end of a batch."""
+        self._segments.flush()

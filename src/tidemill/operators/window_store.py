@@ -1,0 +1,186 @@
+"""Window stores: values by key and start of window, plain, with timestamps, or several of a key and time (joins).
+
+    row        segment 8 | key | start 8 | sequence 4          value, or timestamp 8 | value
+    changelog  key | start 8 | sequence 4                      value; the record's timestamp is the value's
+
+The sequence is 0, or counts from 1 where duplicates are kept. What expires and what is shown is ``segments``' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill.operators.record import Headers
+from tidemill.operators.rows import Rows
+from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
+from tidemill.topology.nodes import Store
+from tidemill.topology.windows import Windowed
+
+_FIRST = b"\0\0\0\0"
+_SUFFIX = 12
+_DAY_MS = 86_400_000
+
+
+class WindowStore:
+    """Values by key and start of window (org.apache.kafka.streams.state.WindowStore)."""
+
+    timestamped = False
+
+    def __init__(self, store: Store, rows: Rows) -> None:
+        retention = _DAY_MS if store.retention_ms is None else store.retention_ms
+        self.name = store.name
+        self.size = LONG_MAX if store.window_size_ms is None else store.window_size_ms
+        self._rows = rows
+        self._log = rows.log
+        self._duplicates = store.retain_duplicates
+        assert store.key_serde is not None
+        assert store.value_serde is not None
+        self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
+        self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
+        self._segments = Segments(
+            rows, retention, persistent=store.persistent, time_ordered=store.time_ordered, shows_one_more=store.time_ordered
+        )
+        self._interval = self._segments.interval
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def put(self, key: Any, value: Any, start: int, timestamp: int) -> bool:
+        """Keeps ``value``, None deletes. ``timestamp`` is the value's, or for None and without timestamps the record's.
+
+        False: the window's segment has expired, nothing is kept, and the caller counts a dropped record.
+        """
+        return self.put_at(self.encode_key(key) or b"", value, start, timestamp)
+
+    def put_at(self, key: bytes, value: Any, start: int, timestamp: int) -> bool:
+        """``put`` for the bytes of a key."""
+        segments = self._segments
+        suffix = pack_time(start) + _FIRST
+        if self._duplicates:
+            if value is None:
+                return True
+            segments.sequence = segments.sequence + 1 & 0x7FFFFFFF
+            suffix = suffix[:8] + segments.sequence.to_bytes(4, "big")
+        data = None if value is None else self._encode(value)
+        is_live = start == segments.observed or segments.advance(start)
+        if is_live:
+            self._keep(key, suffix, data, start, timestamp)
+        self._log(key + suffix, data, timestamp)
+        return is_live
+
+    def _keep(self, key: bytes, suffix: bytes, data: bytes | None, start: int, timestamp: int) -> None:
+        if data is not None and self.timestamped:
+            data = pack_time(timestamp) + data
+        self._rows.put(pack_time(start // self._interval) + key + suffix, data)
+        if self._segments.time_ordered:
+            entry = suffix[:8] + key + suffix[8:]
+            if data is None:
+                self._segments.forget(entry)
+            else:
+                self._segments.index(entry)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def _value(self, row: bytes) -> Any:
+        """What a row means: the value, or (value, timestamp)."""
+        return self._decode(row)
+
+    def fetch(self, key: Any, start: int) -> Any:
+        """The value of ``key`` in the window that begins at ``start``; None if there is none (any more)."""
+        return self.fetch_at(self.encode_key(key) or b"", start)
+
+    def fetch_at(self, key: bytes, start: int) -> Any:
+        """``fetch`` for the bytes of a key."""
+        if start < self._segments.oldest_shown:
+            return None
+        row = self._rows.get(pack_time(start // self._interval) + key + pack_time(start) + _FIRST)
+        return None if row is None else self._value(row)
+
+    def fetch_range(self, key: Any, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[int, Any]]:
+        """(start, value) of the windows of ``key`` that begin at ``first .. last``, in their order."""
+        return iter(self.range_at(self.encode_key(key) or b"", first, last, reverse=reverse))
+
+    def range_at(self, key: bytes, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Any]]:
+        """``fetch_range`` for the bytes of a key, at once."""
+        segments = self._segments
+        low = max(first, segments.oldest_shown, 0)
+        if last < low:
+            return []
+        found: list[tuple[int, Any]] = []
+        length, at, value = 8 + len(key) + _SUFFIX, 8 + len(key), self._value
+        after = pack_time(last + 1) if last < LONG_MAX else b"\xff" * 9
+        for segment in range(low // self._interval, min(last, max(segments.observed, 0)) // self._interval + 1):
+            prefix = pack_time(segment) + key
+            for row_key, row in self._rows.scan(prefix + pack_time(low), prefix + after):
+                if len(row_key) == length:
+                    found.append((unpack_time(row_key, at)[0], value(row)))
+        if reverse:
+            found.reverse()
+        return found
+
+    def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        """The windows of all keys that begin at ``first .. last``: segment by segment, each by key."""
+        low = max(first, self._segments.oldest_shown, 0)
+        if last < low:
+            return
+        end = SEGMENTS_END if last >= LONG_MAX else pack_time(last // self._interval + 1)
+        for row_key, row in self._rows.scan(pack_time(low // self._interval), end, reverse=reverse):
+            start = unpack_time(row_key, len(row_key) - _SUFFIX)[0]
+            if low <= start <= last:
+                yield self.window(row_key[8:-_SUFFIX], start), self._value(row)
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        """All windows that are still shown."""
+        return self.fetch_all(0, LONG_MAX, reverse=reverse)
+
+    def fetch_keys(self, low: Any, high: Any, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:
+        """As ``fetch_all``, of keys whose bytes lie in ``low .. high``, both included; None = open."""
+        at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
+        for windowed, value in self.fetch_all(first, last):
+            data = self.encode_key(windowed.key) or b""
+            if at_least <= data and (at_most is None or data <= at_most):
+                yield windowed, value
+
+    def window(self, key: bytes, start: int) -> Windowed:
+        return Windowed(self.decode_key(key), start, min(start + self.size, LONG_MAX))
+
+    # --- for operators --------------------------------------------------------------------------------------------
+
+    def clock(self, node: str) -> Clock:
+        """The clock of the operator ``node``, kept with the store."""
+        return self._segments.clock(node)
+
+    def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Any]]:
+        """What a store ordered by time shows of the windows that begin at ``first .. last``: each is given once."""
+        segments = self._segments
+        found = []
+        for entry in segments.indexed(max(first, segments.oldest_shown), last):
+            start, key = unpack_time(entry)[0], entry[8:-4]
+            segments.forget(entry)
+            row = self._rows.get(pack_time(start // self._interval) + key + entry[:8] + entry[-4:])
+            if row is not None:
+                found.append((self.window(key, start), self._value(row)))
+        return found
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
+        """Applies a record of the changelog."""
+        segments = self._segments
+        prefix, suffix = key[:-_SUFFIX], key[-_SUFFIX:]
+        start = unpack_time(suffix)[0]
+        segments.sequence = max(segments.sequence, int.from_bytes(suffix[8:], "big"))
+        if segments.advance(start):
+            self._keep(prefix, suffix, value, start, timestamp)
+        segments.restored(timestamp)
+
+    def flush(self) -> None:
+        """To be called at the end of a batch."""
+        self._segments.flush()
+
+
+class TimestampedWindowStore(WindowStore):
+    """A window store whose values are (value, timestamp): TimestampedWindowStore, what aggregations use."""
+
+    timestamped = True
+
+    def _value(self, row: bytes) -> Any:
+        return self._decode(row[8:]), unpack_time(row)[0]
