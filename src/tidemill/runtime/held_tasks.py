@@ -170,6 +170,9 @@ class HeldTasks:
         changed = [name for name, task in after.items() if before[name].phase is not task.phase]
         for name in changed:
             self._tell_transition(after[name], cause)
+            bounds = after[name].bounds
+            if bounds is not None:
+                self._tell_gaps(name, after[name].stores, after[name].changelogs, bounds.changelog_begins)
         return bool(changed)
 
     def _tell_transition(self, task: ActiveTask, cause: str) -> None:
@@ -202,12 +205,26 @@ class HeldTasks:
             if stores is None and held.stores is not None:
                 stores = dict(held.stores)
                 self._began[name] = began_s, stores
+                if held.bounds is not None:
+                    self._tell_gaps(name, stores, held.changelogs, held.bounds.begins)
             if held.lag == 0 and name not in self._caught_up:
                 self._caught_up.add(name)
                 read = sum((held.stores or {}).values()) - sum((stores or {}).values())
                 log.info(
                     "event=standby-caught-up task=%s thread=%s offsets=%d after_ms=%d",
                     name, self._thread, read, (time.monotonic() - began_s) * 1e3,
+                )  # fmt: skip
+
+    def _tell_gaps(
+        self, task: TaskId, stores: Mapping[str, int] | None, changelogs: Mapping[str, TopicPartition], begins: Positions
+    ) -> None:
+        """What a store lacks and its changelog no longer has: it can't come back, and waiting for it would never end."""
+        for store, partition in changelogs.items():
+            at, begin = (stores or {}).get(store, 0), begins.get(partition, 0)
+            if stores is not None and at < begin:
+                log.warning(
+                    "event=changelog-cut task=%s store=%s changelog=%s position=%d begin=%d problem=%r",
+                    task, store, partition, at, begin, "its first records were deleted: the store is without them",
                 )  # fmt: skip
 
     def _began_now(self, task: TaskId, stores: Mapping[str, int] | None) -> None:

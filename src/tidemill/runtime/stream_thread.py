@@ -47,6 +47,8 @@ _IDLE_WAIT_MS = 100
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
 _LOOK_LIMIT_S = 5.0
+_FAILURES_BEFORE_INSPECTION = 2
+"""Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
 
 
 class StreamThread(threading.Thread):
@@ -87,6 +89,7 @@ class StreamThread(threading.Thread):
         self._batch_id = 0
         self._max_records = config.batch_max_records
         self._incarnation = 0
+        self._failures = 0
         self._uncommitted: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
         self._stop_wanted = threading.Event()
@@ -345,7 +348,10 @@ class StreamThread(threading.Thread):
             now_ms=int(time.time() * 1000),
             incarnation=self._incarnation,
         )
-        return standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
+        request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
+        if self._failures < _FAILURES_BEFORE_INSPECTION:
+            return request
+        return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
 
     def _execute(self, request: BatchRequest) -> BatchReport | None:
         assert self._engine is not None
@@ -385,6 +391,7 @@ class StreamThread(threading.Thread):
             self._offsets.reset(report.out_of_range)
         has_changed = self._held.reported(report)
         if report.outcome is Outcome.COMMITTED:
+            self._failures = 0
             cost = self._rebalance.ran(read)
             if cost is not None:
                 self.metrics.rebalance(cost)
@@ -409,7 +416,8 @@ class StreamThread(threading.Thread):
             )
 
     def _batch_lost(self, reason: str) -> None:
-        log.warning("event=batch-lost thread=%s reason=%r", self.name, reason)
+        self._failures += 1
+        log.warning("event=batch-lost thread=%s reason=%r failures=%d", self.name, reason, self._failures)
         self._uncommitted = {}
         self._held.lost(reason)
         self._fence()  # the dead worker may have left a transaction open, which would hold the offsets back

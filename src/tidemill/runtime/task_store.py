@@ -7,12 +7,13 @@ all steps can read them. The formats and the compare-and-swap itself are ``state
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tidemill.errors import CorruptStateError, StateBehindError, StateError
+from tidemill.errors import BatchLostError, CorruptStateError, StateBehindError, StateError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.step_spec import StoreSpec
 from tidemill.state.durability import Shutdown
@@ -32,28 +33,63 @@ class OwnedStores:
     def __init__(self, run: TaskRun, specs: Mapping[str, StoreSpec]) -> None:
         self.run = run
         mine = [spec for spec in specs.values() if spec.subtopology == run.task.subtopology]
-        self._states: list[TaskStores] = []
+        self._persistent = [spec for spec in mine if spec.persistent]
+        self._volatile = [spec for spec in mine if not spec.persistent]
+        self._states: list[TaskState] = []
         self._checked: tuple[object, list[CheckedWrites]] | None = None
-        self._state_of: dict[str, TaskStores] = {}
+        self._state_of: dict[str, TaskState] = {}
         self._note = ""
-        persistent = [spec for spec in mine if spec.persistent]
-        if persistent:
-            self._add(_open(Path(run.directory), persistent, run.task.partition, self), [s.name for s in persistent])
-        volatile = [spec for spec in mine if not spec.persistent]
-        if volatile:
+        self._is_behind = False
+        try:
+            self._open(run)
+            note = self._note
+            self.expect(run)
+        except BaseException:
+            self.close(clean=False)
+            raise
+        self._note = self._note or note
+
+    def _open(self, run: TaskRun) -> None:
+        if self._persistent:
+            self._add(_open(Path(run.directory), self._persistent, run.task.partition, self), self._persistent)
+        if self._volatile:
             folder = Path(run.directory) / VOLATILE_FOLDER
             folder.mkdir(parents=True, exist_ok=True)
             wipe_files(folder)
-            self._add(_open(folder, volatile, run.task.partition, self), [s.name for s in volatile])
+            self._add(_open(folder, self._volatile, run.task.partition, self), self._volatile)
         self._positions = [state.claim(run.epoch) for state in self._states]
-        self._is_behind = False
-        note = self._note
-        self.expect(run)
-        self._note = self._note or note
 
-    def _add(self, state: TaskStores, names: Sequence[str]) -> None:
+    def _add(self, state: TaskState, specs: Sequence[StoreSpec]) -> None:
         self._states.append(state)
-        self._state_of.update(dict.fromkeys(names, state))
+        self._state_of.update({spec.name: state for spec in specs})
+
+    @contextlib.contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Files that turn out to be corrupt in use are wiped; that costs the batch, and the task is restored."""
+        try:
+            yield
+        except CorruptStateError as corrupt:
+            self._make_anew(corrupt)
+            raise BatchLostError(f"task {self.run.task}: {self._note}") from corrupt
+
+    def _make_anew(self, corrupt: CorruptStateError) -> None:
+        for state in self._states:
+            with contextlib.suppress(StateError):
+                state.close(clean=False)
+            wipe_files(state.directory)
+        self._states.clear()
+        self._checked = None
+        self._open(self.run)
+        self._is_behind = True
+        self.noted(_wiped(corrupt))
+
+    def inspect(self) -> None:
+        """Reads the files whole; if a page is broken they are wiped, and the stores behind."""
+        try:
+            for state in self._states:
+                state.inspect()
+        except CorruptStateError as corrupt:
+            self._make_anew(corrupt)
 
     def noted(self, note: str) -> None:
         log.warning("event=state-note task=%s note=%r", self.run.task, note)
@@ -64,12 +100,17 @@ class OwnedStores:
         self.run = run
         self._note = ""
         if run.wipe:
-            self.noted(f"the stores of task {run.task} are beyond their changelog's end ({self._changelog()}): wiped")
-            for state in self._states:
-                state.wipe()
-            self._positions = [state.positions() for state in self._states]
+            self.noted(
+                f"the stores of task {run.task}, at {self._changelog()}, are not part of their changelogs, which end before that "
+                "or lack what the stores lack: wiped"
+            )
+            with self._sound():
+                for state in self._states:
+                    state.wipe()
+                self._positions = [state.positions() for state in self._states]
         if self._is_elsewhere(run):  # not where this worker has left them: what counts is what is in the files
-            self._positions = [state.positions() for state in self._states]
+            with self._sound():
+                self._positions = [state.positions() for state in self._states]
         self._is_behind = self._is_elsewhere(run)
 
     def _is_elsewhere(self, run: TaskRun) -> bool:
@@ -85,14 +126,17 @@ class OwnedStores:
         return StoresAt(task=self.run.task, changelog=self._changelog(), is_behind=self._is_behind, note=self._note)
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._state_of[store].get_many(store, keys)
+        with self._sound():
+            return self._state_of[store].get_many(store, keys)
 
     def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         """All rows of a store."""
-        return self._state_of[store].scan(store)
+        with self._sound():
+            yield from self._state_of[store].scan(store)
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
-        self._checked = writes, [state.check(_of(state, writes)) for state in self._states]
+        with self._sound():
+            self._checked = writes, [state.check(_of(state, writes)) for state in self._states]
 
     def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
         # What was checked may have been for a batch that was aborted since: only these very writes are taken as checked.
@@ -110,7 +154,8 @@ class OwnedStores:
                 epoch=before.epoch,
             )
             try:
-                state.apply(expected=before, new=after, writes=checked[index])
+                with self._sound():
+                    state.apply(expected=before, new=after, writes=checked[index])
             except StateBehindError as behind:
                 self._is_behind = True
                 self._positions[index] = state.positions()
@@ -135,12 +180,16 @@ def _open(directory: Path, specs: Sequence[StoreSpec], partition: int, owner: Ow
     try:
         state = TaskState.open(directory, names, changelogs=changelogs)
     except CorruptStateError as corrupt:
-        owner.noted(f"{corrupt}; wiped")
+        owner.noted(_wiped(corrupt))
         wipe_files(directory)
         return TaskState.open(directory, names, changelogs=changelogs)
     if state.opened_after is Shutdown.LOST_POWER:
         owner.noted(f"{directory} was left dirty by another boot of this machine; wiped")
     return state
+
+
+def _wiped(corrupt: CorruptStateError) -> str:
+    return f"{corrupt.path} is corrupt: found {corrupt.found}, expected {corrupt.expected}; wiped"
 
 
 class OpenTasks:
@@ -162,6 +211,8 @@ class OpenTasks:
                 self._open[task].expect(run)
             else:
                 self._open[task] = OwnedStores(run, self._specs)
+            if run.inspect:
+                self._open[task].inspect()
         return self._open
 
 

@@ -87,7 +87,11 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
         return _run_and_commit(batch, marker)
     except BatchLostError as lost:
         context.continuity.clear()
-        return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=str(lost), timings_ms=batch.timings)
+        context.output.abort()  # a store may have refused in the middle of the transaction
+        at = tuple(store.at for store in stores.values())
+        return BatchReport(
+            batch_id=request.batch_id, outcome=Outcome.LOST, message=str(lost), stores=at, timings_ms=batch.timings
+        )
     except FencedError as fenced:
         context.continuity.clear()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.FENCED, message=str(fenced), timings_ms=batch.timings)

@@ -247,6 +247,10 @@ class TaskState:
         """Free what dead readers hold, so that the file stops growing; call it after a process died. How many there were."""
         return self._environment.reader_check()
 
+    def inspect(self) -> None:
+        """Raises CorruptStateError if any page of the file is not what LMDB can follow; reads the whole file."""
+        self._require_sound(None)
+
     def size(self) -> tuple[int, int]:
         """(bytes of the map, bytes in use up to the last page)."""
         return self._environment.size()
@@ -291,9 +295,9 @@ class TaskState:
         if used + needed > map_size:
             self._environment.grow(used + needed)
 
-    def _require_sound(self) -> None:
+    def _require_sound(self, page_limit: int | None = _PAGES_CHECKED_AT_OPEN) -> None:
         with self._environment.write():  # Nobody can commit meanwhile; nothing is written.
-            fault = find_fault(self.directory / DATA_FILE, page_limit=_PAGES_CHECKED_AT_OPEN)
+            fault = find_fault(self.directory / DATA_FILE, page_limit=page_limit)
         if fault is not None:
             raise fault
 

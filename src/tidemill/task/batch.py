@@ -42,6 +42,8 @@ class TaskRun:
     changelog: Mapping[str, int] | None = None
     wipe: bool = False
     """Empty the stores first: they can't be brought to the changelog's end."""
+    inspect: bool = False
+    """Look through their whole files first: batches have failed in a way that broken files may cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +155,14 @@ def request_to_json(request: BatchRequest) -> str:
             "standbys": positions_to_json(request.standbys),
             "limits": positions_to_json(request.limits),
             "tasks": [
-                [str(run.task), run.directory, run.epoch, None if run.changelog is None else dict(run.changelog), run.wipe]
+                {
+                    "task": str(run.task),
+                    "directory": run.directory,
+                    "epoch": run.epoch,
+                    "changelog": None if run.changelog is None else dict(run.changelog),
+                    "wipe": run.wipe,
+                    "inspect": run.inspect,
+                }
                 for run in request.tasks
             ],
             "max_records": request.max_records,
@@ -171,10 +180,7 @@ def request_from_json(text: str | bytes) -> BatchRequest:
     for name in ("inputs", "changelogs", "standbys", "limits"):
         fields[name] = positions_from_json(fields[name])
     fields["internal"] = frozenset(fields["internal"])
-    fields["tasks"] = tuple(
-        TaskRun(task=TaskId.parse(task), directory=directory, epoch=epoch, changelog=changelog, wipe=wipe)
-        for task, directory, epoch, changelog, wipe in fields["tasks"]
-    )
+    fields["tasks"] = tuple(TaskRun(**{**run, "task": TaskId.parse(run["task"])}) for run in fields["tasks"])
     return BatchRequest(**fields)
 
 
