@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tidemill import Serdes
+from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId
 from tidemill.runtime.task_store import OpenTasks, OwnedStores
 from tidemill.spark.step_spec import StoreSpec
+from tidemill.state.registry import DATA_FILE
 from tidemill.task.batch import TaskRun
 
 TASK = TaskId(1, 0)
@@ -88,3 +91,42 @@ def test_stores_that_another_owner_has_claimed_are_written_no_more_and_stay_behi
     assert former.at.is_behind
     former.apply({"counts": {b"k": b"1"}}, {"counts": 8})
     assert former.get_many("counts", [b"k"]) == [None]
+
+
+def broken_deep_inside(folder: str) -> OwnedStores:
+    """Stores at 9, opened over a file whose last leaf is empty, which no look at the first pages tells."""
+    stores = opened(folder)
+    stores.apply({"counts": {f"key{number:06}".encode(): b"v" * 100 for number in range(40_000)}}, {"counts": 9})
+    stores.close(clean=True)
+    file = Path(folder) / DATA_FILE
+    content = file.read_bytes()
+    at = content.index(b"key039999") // 4096 * 4096
+    file.write_bytes(content[:at] + bytes(4096) + content[at + 4096 :])
+    again = opened(folder, 9)
+    assert not again.at.is_behind
+    assert again.get_many("counts", [b"key000001"]) == [b"v" * 100]
+    return again
+
+
+def test_a_page_that_turns_out_to_be_broken_costs_the_batch_and_the_state_but_nothing_else(folder: str) -> None:
+    stores = broken_deep_inside(folder)
+    with pytest.raises(BatchLostError, match=r"data.mdb is corrupt: .*wiped"):
+        stores.get_many("counts", [b"key039999"])
+    assert stores.at.is_behind
+    assert stores.at.changelog == {}
+    assert "wiped" in stores.at.note
+    stores.expect(run(folder))
+    assert not stores.at.is_behind, "it can be restored now"
+    stores.apply({"counts": {b"k": b"1"}}, {"counts": 3})
+    assert stores.get_many("counts", [b"k", b"key000001"]) == [b"1", None]
+
+
+def test_a_file_is_looked_through_when_that_is_asked_for(folder: str) -> None:
+    stores = broken_deep_inside(folder)
+    stores.close(clean=True)
+    tasks = OpenTasks(SPECS)
+    assert not tasks.open([run(folder, 9)])[TASK].at.is_behind
+    held = tasks.open([replace(run(folder, 9), inspect=True)])[TASK]
+    assert held.at.is_behind
+    assert "wiped" in held.at.note
+    assert not tasks.open([replace(run(folder), inspect=True)])[TASK].at.is_behind
