@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tidemill.assignment.choice import ChosenAssignor
+from tidemill.config_values import RebalanceProtocol
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, ToThreads, complete, prepare
-from tidemill.membership.member_state import Assigned, MembershipLost
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 from tidemill.membership.topic_plan import ClusterMetadata, TopicPlan
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.sim.agenda import Agenda, Turn
@@ -58,6 +59,8 @@ class Group:
         self._joined: dict[str, Subscription] = {}
         self._causes: list[str] = []
         self._again: list[str] = []
+        self._is_eager = scenario.surroundings.rebalance_protocol is RebalanceProtocol.EAGER
+        self._revoking: set[str] = set()
         self._generation = 0
         self._waits_until_ms = 0
         self._plan: TopicPlan | None = None
@@ -120,6 +123,7 @@ class Group:
     def _remove(self, thread: Thread, cause: str) -> None:
         if self.present.pop(thread.name, None) is not None:
             self._joined.pop(thread.name, None)
+            self._revoking.discard(thread.name)
             if self.present:
                 self._begin(cause)
                 self._complete_if_all_joined()
@@ -137,6 +141,19 @@ class Group:
     def _join(self, thread: Thread) -> None:
         if not self.is_rebalancing or thread.name not in self.present or thread.name in self._joined:
             return
+        if not self._is_eager or thread.assigned_in < 0:
+            self._say(thread)
+        elif thread.name not in self._revoking:
+            self._revoking.add(thread.name)
+            thread.tell(RevokeAllRequested(reason=self._causes[-1]))
+
+    def revoked_all(self, thread: Thread) -> None:
+        """An eager member has given everything up, which its join waited for."""
+        if thread.name in self._revoking and thread.name in self.present:
+            self._revoking.discard(thread.name)
+            self._say(thread)
+
+    def _say(self, thread: Thread) -> None:
         self._joined[thread.name] = thread.subscription(self._racks[thread.name])
         self._complete_if_all_joined()
 

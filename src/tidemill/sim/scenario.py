@@ -15,6 +15,7 @@ from enum import Enum
 from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig
+from tidemill.config_values import RebalanceProtocol
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
 
@@ -103,6 +104,7 @@ class Surroundings:
     ``restore_records_per_s``. A closed copy reports ``closed_copy_lag`` records less than it has (1 for Kafka, whose
     checkpoint names the last record, not the next); after a crash it is found at its last checkpoint, one being written
     every ``checkpoint_records`` (0 = at each record). ``replica_racks``: racks of the partitions' replicas, in turn.
+    ``rebalance_protocol``: what the members do before they join, of all members alike.
     """
 
     notice_ms: int = 100
@@ -115,6 +117,7 @@ class Surroundings:
     initial_rebalance_delay_ms: int = 3_000
     state_cleanup_delay_ms: int = 600_000
     replica_racks: tuple[str, ...] = ()
+    rebalance_protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig, RackStrategy
+from tidemill.config_values import RebalanceProtocol
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
 from tidemill.sim.scenario import (
@@ -93,6 +94,8 @@ def surroundings_value(name: str, value: Any) -> Any:
     """A value of ``Surroundings`` in its type."""
     if name == "replica_racks":
         return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
+    if name == "rebalance_protocol":
+        return _one_of(RebalanceProtocol, value, name)
     if name == "restore_records_per_s":
         return _positive(value, name)
     return _whole(value, name)

@@ -15,6 +15,7 @@ from tidemill.membership.member import step
 from tidemill.membership.member_state import (
     AssignTasks,
     CloseStandbys,
+    ConfirmRevoked,
     Event,
     GiveUpTasks,
     HeldTask,
@@ -59,6 +60,7 @@ class GroupOfThread(Protocol):
 
     def rejoin(self, thread: Thread, reason: str) -> None: ...
     def leave(self, thread: Thread) -> None: ...
+    def revoked_all(self, thread: Thread) -> None: ...
 
 
 class Thread:
@@ -159,6 +161,8 @@ class Thread:
             case CloseStandbys(tasks=tasks) | GiveUpTasks(tasks=tasks):
                 self.stop_running(tasks, now_ms)
                 self._agenda.after(self._surroundings.release_ms, lambda: self._release(tasks, frozenset()))
+            case ConfirmRevoked():
+                self._group.revoked_all(self)
             case RejoinNow(reason=reason):
                 self._group.rejoin(self, reason)
             case ScheduleRejoin(at_ms=at_ms):
@@ -170,7 +174,7 @@ class Thread:
             case ReportFatal(reason=reason) | ShutDownApplication(reason=reason):
                 raise AssertionError(f"{self.name}: {reason}")
             case _:
-                pass  # AdoptMembership and ConfirmRevoked are about a real group's commits
+                pass  # AdoptMembership is about a real group's commits
 
     def _open(self, task: TaskId, *, is_active: bool) -> None:
         if not self._logs[task].is_stateful:
