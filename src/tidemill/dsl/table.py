@@ -37,7 +37,7 @@ class KTable:
         from tidemill.dsl.stream import KStream  # streams and tables make each other
 
         made = self.recorder.node_name("KTABLE-TOSTREAM-", name)
-        effect = Process(operation=op.PassThrough(), key_serde=self.key_serde, value_serde=self.value_serde)
+        effect = Process(operation=op.TableToStream(), key_serde=self.key_serde, value_serde=self.value_serde)
         node = self.recorder.add(LogicalNode(name=made, effect=effect), self.node)
         return KStream(
             recorder=self.recorder, node=node, name=made, key_serde=self.key_serde, value_serde=self.value_serde

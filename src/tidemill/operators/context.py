@@ -6,20 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tidemill.ids import TaskId
 from tidemill.operators.record import Record
+from tidemill.topology.nodes import Topology
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """The source record that is being handled (ProcessorContext's recordMetadata). ``offset`` None: none, as in a punctuator."""
 
     topic: str
     partition: int
     offset: int | None
+
+
+Getter = Callable[[Any], "tuple[Any, int] | None"]
+"""Looks a table's row up by key: (value, timestamp) as of now, None where there is none (KTableValueGetter)."""
 
 
 class Context(Protocol):
@@ -30,6 +33,13 @@ class Context(Protocol):
 
     @property
     def node(self) -> str: ...
+
+    @property
+    def topology(self) -> Topology: ...
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The nodes that forward to this one."""
 
     @property
     def origin(self) -> Origin: ...
@@ -46,6 +56,14 @@ class Context(Protocol):
     def emit_interval_ms(self) -> int:
         """How much the wall clock must move between two looks for closed windows and unmatched join records: 1000; 0 = always."""
 
+    @property
+    def sends_old(self) -> bool:
+        """Something below needs the old values of this table: changes carry them only then (enableSendingOldValues)."""
+
+    @property
+    def is_versioned(self) -> bool:
+        """The table that this node gets its changes from is kept in a versioned store (isVersionedUpstream)."""
+
     def forward(self, record: Record, child: str | None = None) -> None:
         """Hands ``record`` to all children, or to the one named, and returns when they are through with it (depth first)."""
 
@@ -55,15 +73,19 @@ class Context(Protocol):
     def store(self, name: str) -> Any:
         """The store of that name, of the type that belongs to its kind (``stores``)."""
 
-    def table(self, node: str) -> Callable[[Any], tuple[Any, int] | None]:
-        """Looks rows of the table that ``node`` makes up by key: (value, timestamp) as of now (KTableValueGetter)."""
+    def table(self, node: str) -> Getter:
+        """Looks up rows of the table that ``node`` makes."""
+
+    def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
+        """Calls ``call(time)`` by stream time or wall clock (``punctuation``); the result of this call ends that."""
 
 
 class Operator(Protocol):
-    """One node of one task. Made anew after a batch that did not count; keeps what it likes in between."""
+    """One node of one task. Made anew after a batch that did not count; keeps what it likes in between.
+
+    An operator of a table has ``get(key)`` too, a ``Getter`` of its rows. One that collects what it writes has ``flush()``,
+    as have stores (clocks, changelog records of buffers): called at the end of a batch, the operators' first.
+    """
 
     def process(self, record: Record) -> None:
         """Handles a record and forwards what it makes of it."""
-
-    # An operator or a store that collects what it writes (clocks, changelog records of buffers) has ``flush()`` as well:
-    # called at the end of a batch, the operators' first.

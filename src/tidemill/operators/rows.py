@@ -21,5 +21,10 @@ class Rows(Protocol):
     ) -> Iterator[tuple[bytes, bytes]]:
         """Rows with ``low <= key < high`` in the order of their keys' bytes. Rows put meanwhile need not be seen."""
 
-    def log(self, key: bytes, value: bytes | None, timestamp: int, headers: tuple[tuple[str, bytes | None], ...] = ()) -> None:
-        """Sends a changelog record; nothing if the store is not logged. Its bytes are Kafka Streams', the row's are our own."""
+    def log(
+        self, key: bytes, value: bytes | None, timestamp: int | None, headers: tuple[tuple[str, bytes | None], ...] = ()
+    ) -> None:
+        """Sends a changelog record; nothing if the store is not logged. Its bytes are Kafka Streams', the row's are our own.
+
+        ``timestamp`` None: the producer puts the time at which it sends, as for the buffers of suppress and joins.
+        """

@@ -1,0 +1,151 @@
+"""Key-value stores: one row for each key; plain, or with the timestamp of the value.
+
+Decides rows (the key's bytes; the value's, behind 8 bytes of timestamp where the store is timestamped) and changelog records
+(the bare value; a timestamped store's record carries the value's timestamp, a plain one's that of the record that is
+processed, which the caller gives). Ranges include both ends and are in the order of the keys' bytes, as in Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill.operators.record import Headers
+from tidemill.operators.rows import Rows
+from tidemill.topology.nodes import Serde, Store
+
+_LONG = struct.Struct(">q")
+_pack, _unpack = _LONG.pack, _LONG.unpack_from
+
+
+class KeyValueStore:
+    """Values by key. ``timestamp`` in writes is that of the record being processed."""
+
+    def __init__(self, store: Store, rows: Rows) -> None:
+        assert store.key_serde is not None
+        assert store.value_serde is not None
+        self._rows = rows
+        self._write_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
+        self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
+
+    def get(self, key: Any) -> Any:
+        """The value of ``key``; None if there is none."""
+        return self._read_value(self._rows.get(self._key(key)))
+
+    def put(self, key: Any, value: Any, timestamp: int) -> None:
+        """Sets the value; None deletes."""
+        raw, row = self._key(key), self._write_value(value)
+        self._rows.put(raw, row)
+        self._rows.log(raw, row, timestamp)
+
+    def delete(self, key: Any, timestamp: int) -> Any:
+        """Deletes the key and gives the value that it had."""
+        before = self.get(key)
+        self.put(key, None, timestamp)
+        return before
+
+    def put_if_absent(self, key: Any, value: Any, timestamp: int) -> Any:
+        """Sets the value if there is none; gives the value that was there."""
+        before = self.get(key)
+        if before is None:
+            self.put(key, value, timestamp)
+        return before
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """All (key, value)."""
+        return self._decoded(self._rows.scan(reverse=reverse))
+
+    def range(self, low: Any = None, high: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """(key, value) from ``low`` to ``high``, both included; None is no bound."""
+        above = None if high is None else self._key(high) + b"\x00"
+        return self._decoded(self._rows.scan(None if low is None else self._key(low), above, reverse=reverse))
+
+    def prefix_scan(self, prefix: Any, serde: Serde) -> Iterator[tuple[Any, Any]]:
+        """(key, value) of the keys whose bytes begin with those of ``prefix``."""
+        low = serde.serialize(prefix) or b""
+        return self._decoded(self._rows.scan(low, after_prefix(low)))
+
+    def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
+        self._rows.put(key, value)
+
+    def _key(self, key: Any) -> bytes:
+        raw = self._write_key(key)
+        if raw is None:
+            raise ValueError("a key-value store has no null keys")
+        return raw
+
+    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        read_key, read_value = self._read_key, self._read_value
+        for key, row in rows:
+            yield read_key(key), read_value(row)
+
+
+class TimestampedKeyValueStore:
+    """(value, timestamp) by key; what the DSL keeps tables and aggregates in."""
+
+    def __init__(self, store: Store, rows: Rows) -> None:
+        assert store.key_serde is not None
+        assert store.value_serde is not None
+        self._get, self._put, self._log, self._rows = rows.get, rows.put, rows.log, rows
+        self._write_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
+        self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
+
+    def get(self, key: Any) -> tuple[Any, int] | None:
+        """(value, timestamp) of ``key``; None if there is none."""
+        raw = self._write_key(key)
+        row = None if raw is None else self._get(raw)
+        return None if row is None else (self._read_value(row[8:]), _unpack(row)[0])
+
+    def put(self, key: Any, value: Any, timestamp: int) -> None:
+        """Sets value and timestamp; a value of None deletes."""
+        raw, written = self._key(key), self._write_value(value)
+        self._put(raw, None if written is None else _pack(timestamp) + written)
+        self._log(raw, written, timestamp)
+
+    def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+        """Deletes the key and gives what it had; ``timestamp`` is of the record being processed."""
+        before = self.get(key)
+        self.put(key, None, timestamp)
+        return before
+
+    def put_if_absent(self, key: Any, value: Any, timestamp: int) -> tuple[Any, int] | None:
+        """Sets the value if there is none; gives what was there."""
+        before = self.get(key)
+        if before is None:
+            self.put(key, value, timestamp)
+        return before
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, tuple[Any, int]]]:
+        """All (key, (value, timestamp))."""
+        return self._decoded(self._rows.scan(reverse=reverse))
+
+    def range(self, low: Any = None, high: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, tuple[Any, int]]]:
+        """(key, (value, timestamp)) from ``low`` to ``high``, both included; None is no bound."""
+        above = None if high is None else self._key(high) + b"\x00"
+        return self._decoded(self._rows.scan(None if low is None else self._key(low), above, reverse=reverse))
+
+    def prefix_scan(self, prefix: Any, serde: Serde) -> Iterator[tuple[Any, tuple[Any, int]]]:
+        """(key, (value, timestamp)) of the keys whose bytes begin with those of ``prefix``."""
+        low = serde.serialize(prefix) or b""
+        return self._decoded(self._rows.scan(low, after_prefix(low)))
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
+        self._put(key, None if value is None else _pack(timestamp) + value)
+
+    def _key(self, key: Any) -> bytes:
+        raw = self._write_key(key)
+        if raw is None:
+            raise ValueError("a key-value store has no null keys")
+        return raw
+
+    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, tuple[Any, int]]]:
+        read_key, read_value = self._read_key, self._read_value
+        for key, row in rows:
+            yield read_key(key), (read_value(row[8:]), _unpack(row)[0])
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The least key after all that begin with ``prefix``; None if there is no such."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -1,0 +1,78 @@
+"""Aggregates in sessions (KStreamSessionWindowAggregate).
+
+A record joins all sessions of its key that end or begin within the gap of it into one; whether it is too late is decided by
+the end of that one: it must not lie before stream time - grace - gap. First a tombstone for each session that was joined, in
+the order of their ends, then the new one, each with its end as timestamp and no headers. A record that hits a session of its
+own timestamp alone makes no tombstone. Null keys are dropped, null values not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.operators.context import Context
+from tidemill.operators.emit_final import CloseRounds
+from tidemill.operators.record import Change, Record
+from tidemill.operators.session_store import SessionStore
+from tidemill.operators.windowed_aggregation import steps_of
+from tidemill.topology import operations as op
+from tidemill.topology.windows import Windowed
+
+
+class SessionAggregate:
+    """KStreamSessionWindowAggregate, of updates or, where the operation says so, of final results."""
+
+    def __init__(self, operation: op.SessionAggregate, context: Context) -> None:
+        self._gap, self._grace = operation.windows.gap, operation.windows.grace
+        self._begin, self._add, self._merge = steps_of(operation.aggregation)
+        self._store: SessionStore = context.store(operation.store)
+        self._clock = self._store.clock(context.node)
+        self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
+        self._rounds = CloseRounds(context, self._clock) if operation.emit_final else None
+
+    def process(self, record: Record) -> None:
+        key, _value, timestamp, _headers = record
+        if key is None:
+            self._drop()
+            return
+        clock, gap = self._clock, self._gap
+        if timestamp > clock.stream_time:
+            clock.stream_time = timestamp
+        close_time = clock.stream_time - self._grace - gap
+        raw = self._store.encode_key(key) or b""
+        start = end = timestamp
+        aggregate = self._begin()
+        joined = self._store.find_at(raw, timestamp - gap, timestamp + gap)
+        for first, last, value in joined:
+            aggregate = self._merge(key, aggregate, value)
+            start, end = min(start, first), max(end, last)
+        if end < close_time:
+            self._drop()
+        else:
+            self._update(record, raw, start, end, aggregate, joined)
+        if self._rounds is not None and self._rounds.is_due(close_time):
+            first = max(0, clock.emitted)
+            if close_time - 1 >= first:
+                self._rounds.emit_sessions(self._store, record, first, close_time - 1, close_time)
+
+    def _update(
+        self, record: Record, raw: bytes, start: int, end: int, aggregate: Any, joined: list[tuple[int, int, Any]]
+    ) -> None:
+        key, value, timestamp, _headers = record
+        store, forward, emits_updates = self._store, self._forward, self._rounds is None
+        if start != end or start != timestamp:
+            for first, last, old in joined:
+                store.remove_at(raw, first, last, timestamp)
+                if emits_updates:
+                    change = Change(None, old if self._sends_old else None)
+                    forward(Record(Windowed(key, first, last), change, last))
+        aggregate = self._add(key, value, aggregate)
+        if not store.put_at(raw, start, end, aggregate, timestamp):
+            self._drop()
+        if emits_updates:
+            forward(Record(Windowed(key, start, end), Change(aggregate), end))
+
+    def get(self, windowed: Windowed) -> tuple[Any, int] | None:
+        """The row of a session: (value, its end)."""
+        value = self._store.fetch_session(windowed.key, windowed.start, windowed.end)
+        return None if value is None else (value, windowed.end)

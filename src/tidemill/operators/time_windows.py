@@ -1,0 +1,92 @@
+"""Aggregates in tumbling, hopping and unlimited windows (KStreamWindowAggregate).
+
+Null keys are dropped; null values are not, the aggregation gets them. A window takes records while its end is later than
+stream time - grace, where stream time is the highest timestamp that this operator has seen with a key; each window that a
+record comes too late for counts as a drop. The result's timestamp is the later of the stored one and the record's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.operators.context import Context
+from tidemill.operators.emit_final import NONE_YET, CloseRounds
+from tidemill.operators.record import Change, Record
+from tidemill.operators.segments import LONG_MAX
+from tidemill.operators.window_store import TimestampedWindowStore
+from tidemill.operators.windowed_aggregation import steps_of
+from tidemill.topology import operations as op
+from tidemill.topology.windows import TimeWindows, Windowed
+
+
+def window_starts(windows: TimeWindows, timestamp: int) -> range:
+    """The starts of the windows that ``timestamp`` lies in, in their order."""
+    if windows.size is None:
+        return range(windows.start, windows.start + (timestamp >= windows.start))
+    advance = windows.advance
+    return range(max(0, timestamp - windows.size + advance) // advance * advance, timestamp + 1, advance)
+
+
+class TimeWindowAggregate:
+    """KStreamWindowAggregate, of updates or, where the operation says so, of final results."""
+
+    def __init__(self, operation: op.WindowAggregate, context: Context) -> None:
+        assert isinstance(operation.windows, TimeWindows)
+        self._windows = operation.windows
+        self._size = LONG_MAX if operation.windows.size is None else operation.windows.size
+        self._advance, self._grace = operation.windows.advance, operation.windows.grace
+        self._is_tumbling = self._advance == operation.windows.size
+        self._begin, self._add, _ = steps_of(operation.aggregation)
+        self._store: TimestampedWindowStore = context.store(operation.store)
+        self._clock = self._store.clock(context.node)
+        self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
+        self._rounds = CloseRounds(context, self._clock) if operation.emit_final else None
+
+    def process(self, record: Record) -> None:
+        key, value, timestamp, headers = record
+        if key is None:
+            self._drop()
+            return
+        clock, store = self._clock, self._store
+        if timestamp > clock.stream_time:
+            clock.stream_time = timestamp
+        close_time = clock.stream_time - self._grace
+        size, raw = self._size, store.encode_key(key)
+        starts = (timestamp - timestamp % size,) if self._is_tumbling else window_starts(self._windows, timestamp)
+        for start in starts:
+            end = min(start + size, LONG_MAX)
+            if end <= close_time:
+                self._drop()
+                continue
+            found = store.fetch_at(raw, start)
+            if found is None:
+                old, updated = self._begin(), timestamp
+            else:
+                old, updated = found
+                if updated < timestamp:
+                    updated = timestamp
+            new = self._add(key, value, old)
+            if not store.put_at(raw, new, start, timestamp if new is None else updated):
+                self._drop()
+            if self._rounds is None:
+                change = Change(new, old if self._sends_old else None)
+                self._forward(Record(Windowed(key, start, end), change, updated, headers))
+        if self._rounds is not None:
+            self._emit_final(record, close_time)
+
+    def _emit_final(self, record: Record, close_time: int) -> None:
+        rounds, last = self._rounds, close_time - self._size
+        assert rounds is not None
+        if not rounds.is_due(close_time) or last < 0:
+            return
+        first, emitted = 0, self._clock.emitted
+        if emitted != NONE_YET:
+            first = max(0, emitted - self._size) + 1
+            if last // self._advance == (first - 1) // self._advance:
+                return
+        rounds.emit_windows(self._store, record, first, last, close_time)
+
+    def get(self, windowed: Windowed) -> tuple[Any, int] | None:
+        """The row of a window: (value, timestamp)."""
+        found: tuple[Any, int] | None = self._store.fetch(windowed.key, windowed.start)
+        return found

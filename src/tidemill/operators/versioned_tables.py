@@ -1,0 +1,22 @@
+"""Which tables are versioned: what comes from a versioned store with only filters and mappings in between.
+
+Kafka Streams decides it while a topology is built (``enableVersionedSemantics``); here it is read off the finished topology.
+"""
+
+from __future__ import annotations
+
+from tidemill.topology import operations as op
+from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
+
+_DERIVED = (op.TableFilter, op.TableMapValues, op.TableTransformValues)
+
+
+def is_versioned_table(topology: Topology, name: str) -> bool:
+    """Whether the changes that ``name`` forwards are those of a versioned store."""
+    node = topology.nodes[name]
+    operation = node.operation if isinstance(node, ProcessorNode) else None
+    if isinstance(operation, (*_DERIVED, op.TableSource, op.TableJoinMerge)):
+        if operation.store is not None:
+            return topology.stores[operation.store].kind is StoreKind.VERSIONED
+        return isinstance(operation, _DERIVED) and is_versioned_table(topology, topology.parents[name][0])
+    return False

@@ -1,0 +1,268 @@
+"""Runs programs of the vectors on ``TaskGraph`` with rows in memory, as the TopologyTestDriver does, and compares.
+
+All sub-topologies run as one task. Each input, with all that it makes through repartition topics, is finished before the
+next; of the topics that wait, the one whose first record is the oldest goes first. A program is a function
+``def program_name(b: StreamsBuilder) -> None`` named as in the vectors.
+"""
+
+from __future__ import annotations
+
+import bisect
+import gzip
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vector_values import reader, writer
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.ids import TaskId
+from tidemill.operators.context import Origin
+from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.nodes import SourceNode, StoreKind, Topology
+from tidemill.topology.windows import Windowed
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+ALL = os.environ.get("TIDEMILL_ALL_VECTORS") == "1"
+CASES_PER_PROGRAM = 2
+TASK = TaskId(0, 0)
+Case = dict[str, Any]
+Program = Callable[[StreamsBuilder], None]
+
+
+class MemoryRows:
+    """Rows in a sorted list of keys and a dict; keeps what is logged."""
+
+    def __init__(self, logged: bool = True) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.logged: list[tuple[bytes, bytes | None, int | None, Any]] = []
+        self._keys: list[bytes] = []
+        self._is_logged = logged
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.rows.get(key)
+
+    def put(self, key: bytes, row: bytes | None) -> None:
+        if row is None:
+            if self.rows.pop(key, None) is not None:
+                del self._keys[bisect.bisect_left(self._keys, key)]
+            return
+        if key not in self.rows:
+            bisect.insort(self._keys, key)
+        self.rows[key] = row
+
+    def scan(
+        self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        first = 0 if low is None else bisect.bisect_left(self._keys, low)
+        last = len(self._keys) if high is None else bisect.bisect_left(self._keys, high)
+        found = [(key, self.rows[key]) for key in self._keys[first:last]]
+        return reversed(found) if reverse else iter(found)
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Any = ()) -> None:
+        if self._is_logged:
+            self.logged.append((key, value, timestamp, headers))
+
+
+@dataclass
+class Run:
+    """A topology that runs: what it has written to topics and stores so far, and what caused it."""
+
+    topology: Topology
+    graph: TaskGraph
+    rows: dict[str, MemoryRows]
+    written: list[tuple[str, bytes | None, bytes | None, int, Any, int]] = field(default_factory=list)
+    """(topic, key, value, timestamp, headers, at) in order."""
+    logged: list[tuple[str, bytes, bytes | None, int | None, Any, int]] = field(default_factory=list)
+    """(store, key, value, timestamp, headers, at) in order."""
+    dropped_at: list[int] = field(default_factory=list)
+    offsets: dict[str, int] = field(default_factory=dict)
+
+    def pipe(self, at: int, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Any = ()) -> None:
+        self._finish(at, [(topic, key, value, timestamp, headers)])
+
+    def advance_wall_clock(self, at: int, by_ms: int) -> None:
+        self.graph.advance_wall_clock(self.graph.wall_clock + by_ms)
+        self._finish(at, self._collect(at))
+
+    def _finish(self, at: int, first: list[tuple[str, bytes | None, bytes | None, int, Any]]) -> None:
+        waiting: dict[str, deque[Any]] = {}
+        todo = first
+        while True:
+            for topic, *record in todo:
+                waiting.setdefault(topic, deque()).append(record)
+            if not waiting:
+                return
+            topic = min(waiting, key=lambda name: waiting[name][0][2])
+            key, value, timestamp, headers = waiting[topic].popleft()
+            if not waiting[topic]:
+                del waiting[topic]
+            before = self.graph.dropped
+            offset = self.offsets[topic] = self.offsets.get(topic, -1) + 1
+            self.graph.read(self._source(topic), Origin(topic, 0, offset), key, value, timestamp, headers)
+            self.dropped_at += [at] * (self.graph.dropped - before)
+            todo = self._collect(at)
+
+    def _collect(self, at: int) -> list[tuple[str, bytes | None, bytes | None, int, Any]]:
+        """Notes what was written; what the program reads itself is to be processed."""
+        again = []
+        self.graph.flush()
+        for made in self.graph.take_produced():
+            record = made.record
+            self.written.append((made.topic, made.key, made.value, record.timestamp, record.headers, at))
+            if self._reads(made.topic):
+                again.append((made.topic, made.key, made.value, record.timestamp, record.headers))
+        for store, rows in self.rows.items():
+            self.logged += [(store, *entry, at) for entry in rows.logged]
+            rows.logged.clear()
+        return again
+
+    def _reads(self, topic: str) -> bool:
+        return any(isinstance(node, SourceNode) and topic in node.topics for node in self.topology.nodes.values())
+
+    def _source(self, topic: str) -> str:
+        return next(n.name for n in self.topology.nodes.values() if isinstance(n, SourceNode) and topic in n.topics)
+
+
+def start(topology: Topology, wall_clock: int = 0, emit_interval_ms: int = 0) -> Run:
+    rows: dict[str, MemoryRows] = {}
+
+    def rows_of(name: str) -> MemoryRows:
+        store = topology.stores[name]
+        return rows.setdefault(name, MemoryRows(store.logged and store.source_topic is None))
+
+    graph = TaskGraph(
+        topology, TASK, rows=rows_of, key_serde=Serdes.string(), value_serde=Serdes.string(), wall_clock=wall_clock,
+        emit_interval_ms=emit_interval_ms,
+    )
+    return Run(topology, graph, rows)
+
+
+def run_case(program: Program, case: Case) -> Run:
+    """Pipes all inputs of a case through a program."""
+    builder = StreamsBuilder()
+    program(builder)
+    config = case["config"]
+    topology = builder.build(optimization=config["topology.optimization"])
+    run = start(topology, config["wall_clock_start_ms"], config["emit_interval_ms"])
+    serdes = case["serdes"]["inputs"] if "serdes" in case else {}
+    for given in case["inputs"]:
+        if "advance_wall_clock_ms" in given:
+            run.advance_wall_clock(given["seq"], given["advance_wall_clock_ms"])
+            continue
+        kinds = serdes.get(given["topic"], {"key": "String", "value": "String"})
+        headers = tuple((name, text.encode()) for name, text in given.get("headers", {}).items())
+        run.pipe(
+            given["seq"], given["topic"], writer(kinds["key"])(given["key"]), writer(kinds["value"])(given["value"]),
+            given["timestamp"], headers,
+        )
+    return run
+
+
+def outputs_of(run: Run, case: Case) -> dict[str, list[dict[str, Any]]]:
+    """What the run wrote to the case's output topics, in the vectors' form."""
+    found: dict[str, list[dict[str, Any]]] = {topic: [] for topic in case["outputs"]}
+    for topic, key, value, timestamp, headers, at in run.written:
+        if topic not in found:
+            continue
+        kinds = case["serdes"]["outputs"][topic]
+        record = {"key": reader(kinds["key"])(key), "value": reader(kinds["value"])(value), "timestamp": timestamp, "at": at}
+        if headers:
+            record["headers"] = [[name, None if data is None else data.hex()] for name, data in headers]
+        found[topic].append(record)
+    return found
+
+
+def stores_of(run: Run, case: Case) -> dict[str, Any]:
+    """The rows of the stores that the case shows, as multisets in the vectors' form; kinds without rows are left out."""
+    return {name: sorted(_rows_of(run, name), key=json.dumps) for name, kept in case["stores"].items() if "rows" in kept}
+
+
+def compare(run: Run, case: Case) -> list[str]:
+    """How the run differs from the case; empty if it does not.
+
+    Without caches and with one partition every update and its order must match, whatever the case's ``match``.
+    """
+    problems = []
+    found = outputs_of(run, case)
+    for topic, records in case["outputs"].items():
+        expected = [{name: value for name, value in record.items() if name != "headers" or value} for record in records]
+        if found[topic] != expected:
+            at = next((i for i, pair in enumerate(zip(found[topic], expected, strict=False)) if pair[0] != pair[1]),
+                      min(len(found[topic]), len(expected)))
+            problems.append(
+                f"{topic}: record {at} of {len(expected)} is {found[topic][at:at + 1]}, expected {expected[at:at + 1]}"
+                f" ({len(found[topic])} found)"
+            )
+    stores = stores_of(run, case)
+    for name, rows in stores.items():
+        expected = sorted(case["stores"][name]["rows"], key=json.dumps)
+        if rows != expected:
+            problems.append(f"store {name}: rows are {rows[:6]}, expected {expected[:6]}")
+    dropped = case["dropped_records"]
+    if run.dropped_at != dropped["at"]:
+        problems.append(f"dropped at {run.dropped_at[:20]}, expected {dropped['at'][:20]}")
+    return problems
+
+
+def _rows_of(run: Run, name: str) -> Iterator[dict[str, Any]]:
+    """The rows that the store shows to a reader (``ROW_FORMS``)."""
+    return ROW_FORMS[run.topology.stores[name].kind](run.graph.store(name))
+
+
+def _key_value_rows(store: Any) -> Iterator[dict[str, Any]]:
+    return ({"key": key, "value": value} for key, value in store.all())
+
+
+def _timestamped_rows(store: Any) -> Iterator[dict[str, Any]]:
+    return ({"key": key, "value": value, "timestamp": timestamp} for key, (value, timestamp) in store.all())
+
+
+ROW_FORMS: dict[StoreKind, Callable[[Any], Iterator[dict[str, Any]]]] = {
+    StoreKind.KEY_VALUE: _key_value_rows,
+    StoreKind.TIMESTAMPED_KEY_VALUE: _timestamped_rows,
+}
+"""How the vectors show the rows of each kind of store; other areas add theirs."""
+
+
+def windowed(key: Windowed) -> dict[str, Any]:
+    """A windowed key as the vectors write it."""
+    return {"key": key.key, "start": key.start, "end": key.end}
+
+
+@cache
+def cases() -> dict[str, list[Case]]:
+    """All cases of the semantics vectors by program."""
+    found: dict[str, list[Case]] = {}
+    with gzip.open(VECTORS / "semantics.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            case = json.loads(line)
+            found.setdefault(case["program"], []).append(case)
+    return found
+
+
+@cache
+def formats() -> dict[str, Case]:
+    """The cases of the store formats by program."""
+    with gzip.open(VECTORS / "store_formats.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return {case["program"]: case for case in map(json.loads, lines)}
+
+
+def programs_in(module: Any) -> dict[str, Program]:
+    """The programs of a module: its functions that are named as a program of the vectors."""
+    return {name: getattr(module, name) for name in cases() if hasattr(module, name)}
+
+
+def problems_of(program: Program) -> list[str]:
+    """All differences of a program over its cases (two of them, or all with TIDEMILL_ALL_VECTORS=1)."""
+    known = cases()[program.__name__]
+    return [
+        f"case {case['case']}: {problem}"
+        for case in (known if ALL else known[:CASES_PER_PROGRAM])
+        for problem in compare(run_case(program, case), case)
+    ]
