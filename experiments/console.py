@@ -50,7 +50,8 @@ class Report:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> None:
         """The first ``left`` columns are words, the others figures."""
-        table = Table(title=title, title_justify="left", title_style="bold")
+        self.headline(title)
+        table = Table()
         for number, column in enumerate(columns):
             table.add_column(column, justify="left" if number < left else "right")
         for row in rows:

@@ -68,6 +68,7 @@ def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
         make_member=lambda protocol: member,
         make_engine=unused,
         fence=lambda: None,
+        first_join=unused,
         on_change=lambda: None,
         listeners=RestoreListeners(),
     )

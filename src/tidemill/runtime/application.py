@@ -29,6 +29,7 @@ from tidemill.membership.topology_facts import topology_facts
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
+from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState, StateCleaner
@@ -274,6 +275,7 @@ class KafkaStreams:
             starters=self._starters,
             listeners=self._listeners,
             on_change=self._thread_changed,
+            first_join=FirstJoin(config.application_id, config.num_stream_threads, admin),
             fault=self._fault,
         )
         for number, name in enumerate(names, start=1):

@@ -23,6 +23,7 @@ from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.membership import member_state as machine
+from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.held_tasks import HeldTasks, text
 from tidemill.runtime.leading import Leader
@@ -46,7 +47,6 @@ log = logging.getLogger("tidemill.thread")
 _IDLE_WAIT_MS = 100
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
-_LOOK_LIMIT_S = 5.0
 _FAILURES_BEFORE_INSPECTION = 2
 """Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
 
@@ -69,12 +69,13 @@ class StreamThread(threading.Thread):
         make_member: Callable[[group_protocol.GroupProtocol], GroupMember],
         make_engine: Callable[[StreamThread], BatchEngine],
         fence: Callable[[], None],
+        first_join: FirstJoin,
         on_change: Callable[[], None],
         listeners: RestoreListeners,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
-        self._config, self._facts, self._local, self._admin = config, facts, local, admin
+        self._config, self._facts, self._local, self._first_join = config, facts, local, first_join
         self._make_engine, self._fence, self._on_change = make_engine, fence, on_change
         self._restoring = RestoreWatch(name, listeners)
         self._rebalance = RebalanceWatch(name)
@@ -189,13 +190,15 @@ class StreamThread(threading.Thread):
         try:
             fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
             fencing.start()  # takes as long as building the plan does
-            is_needed_at_once = not self._is_group_at_work()
-            if is_needed_at_once:
+            is_at_once = self._first_join.is_at_once()
+            if is_at_once:
                 self._member.start()
             self._engine = self._make_engine(self)
             fencing.join()
-            if not is_needed_at_once:
+            if not is_at_once:
                 self._execute(self._next_request({}, {}))  # the first batch of a plan takes seconds
+                self._first_join.ready()
+                self._first_join.wait_for_others(self._stop_wanted.is_set)
                 self._member.start()
             while not self._is_ended:
                 if self._stop_wanted.is_set():
@@ -217,19 +220,10 @@ class StreamThread(threading.Thread):
             self.error = StopError(f"{type(error).__name__}: {error}")
             log.exception("event=thread-crashed thread=%s", self.name)
         finally:
+            self._first_join.ready()  # nobody waits for a thread that has ended
             self._member.close()
             self._held.end()
             self._on_change()
-
-    def _is_group_at_work(self) -> bool:
-        """Then others have the tasks, and let go of some as soon as this thread joins: it must be able to run them by then.
-        Else nobody has them, and joining while the plan is built saves time."""
-        try:
-            group = self._admin.describe_group(self._config.application_id, timeout_s=_LOOK_LIMIT_S)
-        except TidemillError as problem:
-            log.warning("event=group-not-described thread=%s problem=%r", self.name, str(problem))
-            return False
-        return group is not None and bool(group.members)
 
     # --- the group's events, and what the member's machine makes of them -----------------------------------------------
 

@@ -19,6 +19,7 @@ from tidemill.kafka.clients import ClientRole, data_client_settings, group_clien
 from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.membership.member_state import MemberConfig
+from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
@@ -50,6 +51,7 @@ class ThreadMaker:
     starters: Mapping[str, threading.Thread]
     listeners: RestoreListeners
     on_change: Callable[[], None]
+    first_join: FirstJoin
     fault: Fault | None = None
 
     def make(self, number: int, name: str, leader: Leader) -> StreamThread:
@@ -84,6 +86,7 @@ class ThreadMaker:
             make_member=make_member,
             make_engine=make_engine,
             fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
+            first_join=self.first_join,
             on_change=self.on_change,
             listeners=self.listeners,
         )

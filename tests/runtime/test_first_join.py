@@ -1,0 +1,66 @@
+"""The threads of an instance join together: one answer for all, and nobody is waited for in vain."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tidemill.errors import RetriableError
+from tidemill.kafka.admin import GroupMemberState, GroupState
+from tidemill.runtime.first_join import FirstJoin
+
+MEMBER = GroupMemberState(member_id="m", client_id="c", host="h", instance_id=None, assignment=())
+
+
+class Brokers:
+    """An admin client's one answer, which changes as soon as it was given: the threads' own members are in the group then."""
+
+    def __init__(self, *answers: GroupState | RetriableError | None) -> None:
+        self.answers = list(answers)
+
+    def describe_group(self, _group: str, *, timeout_s: float) -> GroupState | None:
+        answer = self.answers.pop(0)
+        if isinstance(answer, RetriableError):
+            raise answer
+        return answer
+
+
+def first_join(*answers: Any, threads: int = 2) -> FirstJoin:
+    brokers: Any = Brokers(*answers)
+    return FirstJoin("app", threads, brokers)
+
+
+def group(*members: GroupMemberState) -> GroupState:
+    return GroupState(group="app", state="STABLE", protocol="stream", members=members)
+
+
+@pytest.mark.parametrize(
+    ("found", "at_once"),
+    [(None, True), (group(), True), (group(MEMBER), False), (RetriableError("away"), True)],
+    ids=["no group", "empty", "at work", "not known"],
+)
+def test_all_threads_get_the_same_answer_from_one_look_at_the_group(found: Any, at_once: bool) -> None:
+    joins = first_join(found)
+    assert [joins.is_at_once() for _ in range(3)] == [at_once] * 3
+
+
+def test_the_first_that_is_ready_waits_for_the_last() -> None:
+    joins = first_join(group(MEMBER))
+    joins.ready()
+    waiting = threading.Thread(target=joins.wait_for_others, args=(lambda: False,))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    joins.ready()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_a_thread_that_is_stopped_waits_no_longer() -> None:
+    joins = first_join(group(MEMBER))
+    began = time.monotonic()
+    joins.wait_for_others(lambda: True)
+    assert time.monotonic() - began < 1
