@@ -223,9 +223,20 @@ def _timestamped_rows(store: Any) -> Iterator[dict[str, Any]]:
     return ({"key": key, "value": value, "timestamp": timestamp} for key, (value, timestamp) in store.all())
 
 
+def _windowed_rows(store: Any) -> Iterator[dict[str, Any]]:
+    return ({"key": windowed(key), "value": value} for key, value in store.all())
+
+
+def _timestamped_windowed_rows(store: Any) -> Iterator[dict[str, Any]]:
+    return ({"key": windowed(key), "value": value, "timestamp": timestamp} for key, (value, timestamp) in store.all())
+
+
 ROW_FORMS: dict[StoreKind, Callable[[Any], Iterator[dict[str, Any]]]] = {
     StoreKind.KEY_VALUE: _key_value_rows,
     StoreKind.TIMESTAMPED_KEY_VALUE: _timestamped_rows,
+    StoreKind.WINDOW: _windowed_rows,
+    StoreKind.TIMESTAMPED_WINDOW: _timestamped_windowed_rows,
+    StoreKind.SESSION: _windowed_rows,
 }
 """How the vectors show the rows of each kind of store; other areas add theirs."""
 

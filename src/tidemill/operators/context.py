@@ -67,6 +67,9 @@ class Context(Protocol):
     def forward(self, record: Record, child: str | None = None) -> None:
         """Hands ``record`` to all children, or to the one named, and returns when they are through with it (depth first)."""
 
+    def forward_as(self, origin: Origin, record: Record) -> None:
+        """``forward`` of a record that was held back: it goes on with the origin that it came with."""
+
     def drop(self, count: int = 1) -> None:
         """Counts dropped records (dropped-records-total)."""
 

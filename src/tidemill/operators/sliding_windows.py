@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from tidemill.operators.context import Context
 from tidemill.operators.emit_final import NONE_YET, CloseRounds
 from tidemill.operators.record import Change, Record
+from tidemill.operators.time_windows import TimeWindowAggregate
 from tidemill.operators.window_store import TimestampedWindowStore
 from tidemill.operators.windowed_aggregation import steps_of
 from tidemill.topology import operations as op
@@ -161,3 +162,9 @@ class SlidingWindowAggregate:
         """The row of a window: (value, timestamp)."""
         found: tuple[Any, int] | None = self._store.fetch(windowed.key, windowed.start)
         return found
+
+
+def window_aggregate(operation: op.WindowAggregate, context: Context) -> TimeWindowAggregate | SlidingWindowAggregate:
+    """The operator for the kind of windows."""
+    kind = SlidingWindowAggregate if isinstance(operation.windows, SlidingWindows) else TimeWindowAggregate
+    return kind(operation, context)

@@ -14,6 +14,9 @@ from typing import Any, Protocol
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
+from tidemill.operators.session_store import SessionStore
+from tidemill.operators.suppress_buffer import SuppressBuffer
+from tidemill.operators.window_store import TimestampedWindowStore, WindowStore
 from tidemill.topology.nodes import Serde, Store, StoreKind
 
 
@@ -27,6 +30,10 @@ class Restorable(Protocol):
 _CLASSES: Mapping[StoreKind, Callable[[Store, Rows], Any]] = {
     StoreKind.KEY_VALUE: KeyValueStore,
     StoreKind.TIMESTAMPED_KEY_VALUE: TimestampedKeyValueStore,
+    StoreKind.WINDOW: WindowStore,
+    StoreKind.TIMESTAMPED_WINDOW: TimestampedWindowStore,
+    StoreKind.SESSION: SessionStore,
+    StoreKind.SUPPRESS_BUFFER: SuppressBuffer,
 }
 
 

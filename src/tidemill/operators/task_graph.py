@@ -28,7 +28,10 @@ from tidemill.operators.context import Context, Getter, Operator, Origin
 from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
+from tidemill.operators.session_windows import SessionAggregate
+from tidemill.operators.sliding_windows import window_aggregate
 from tidemill.operators.stores import store_of
+from tidemill.operators.suppress import Suppress
 from tidemill.operators.versioned_tables import is_versioned_table
 from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
@@ -38,6 +41,9 @@ _OPERATORS: Mapping[type, Callable[[Any, Context], Operator]] = {
     op.Reduce: aggregates.reduce,
     op.Aggregate: aggregates.aggregate,
     op.TableToStream: tables.TableToStream,
+    op.WindowAggregate: window_aggregate,
+    op.SessionAggregate: SessionAggregate,
+    op.Suppress: Suppress,
 }
 """Which class runs which operation: the one table."""
 
@@ -312,6 +318,12 @@ class NodeContext:
                 if _says_where(problem):
                     raise
                 raise self._graph.failed(name, problem) from problem
+
+    def forward_as(self, origin: Origin, record: Record) -> None:
+        graph = self._graph
+        current, graph.origin = graph.origin, origin
+        self.forward(record)
+        graph.origin = current
 
     def drop(self, count: int = 1) -> None:
         self._graph.dropped += count

@@ -51,7 +51,7 @@ class TimeWindowAggregate:
         if timestamp > clock.stream_time:
             clock.stream_time = timestamp
         close_time = clock.stream_time - self._grace
-        size, raw = self._size, store.encode_key(key)
+        size, raw = self._size, store.encode_key(key) or b""
         starts = (timestamp - timestamp % size,) if self._is_tumbling else window_starts(self._windows, timestamp)
         for start in starts:
             end = min(start + size, LONG_MAX)

@@ -1,0 +1,104 @@
+"""Serdes of windowed keys with Kafka's bytes: TimeWindowed in topics is key | start 8, SessionWindowed key | end 8 | start 8.
+
+A time-windowed key says nothing about its window's size, so whoever reads one has to know it. Leaves the bytes of a store's
+changelog, which carry a sequence number as well, to the stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, ClassVar
+
+from tidemill.errors import SerdeError
+from tidemill.topology.durations import Duration, milliseconds
+from tidemill.topology.nodes import Serde
+from tidemill.topology.windows import Windowed
+
+_LONG = Struct(">q")
+_TWO_LONGS = Struct(">qq")
+_LONG_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindowedSerde:
+    """Keys in windows of ``size`` ms (of sliding windows: the time difference)."""
+
+    inner: Serde
+    size: int
+    name: ClassVar[str] = "time_windowed"
+
+    @property
+    def sql_type(self) -> str:
+        return _sql_type(self.inner)
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        return _inner_bytes(self.name, self.inner, value) + _LONG.pack(value.start)
+
+    def deserialize(self, data: bytes | None) -> Windowed | None:
+        if data is None:
+            return None
+        _check_length(self.name, data, 8)
+        start = _LONG.unpack_from(data, len(data) - 8)[0]
+        return Windowed(self.inner.deserialize(data[:-8]), start, min(start + self.size, _LONG_MAX))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindowedSerde:
+    """Keys in sessions, which carry both of their ends."""
+
+    inner: Serde
+    name: ClassVar[str] = "session_windowed"
+
+    @property
+    def sql_type(self) -> str:
+        return _sql_type(self.inner)
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        return _inner_bytes(self.name, self.inner, value) + _TWO_LONGS.pack(value.end, value.start)
+
+    def deserialize(self, data: bytes | None) -> Windowed | None:
+        if data is None:
+            return None
+        _check_length(self.name, data, 16)
+        end, start = _TWO_LONGS.unpack_from(data, len(data) - 16)
+        return Windowed(self.inner.deserialize(data[:-16]), start, end)
+
+
+class WindowedSerdes:
+    """Serdes for the keys of windowed tables, named as in ``org.apache.kafka.streams.kstream.WindowedSerdes``."""
+
+    @staticmethod
+    def time_windowed_serde_from(inner: Serde, size: Duration) -> TimeWindowedSerde:
+        """``inner`` writes the key, ``size`` is the windows'."""
+        return TimeWindowedSerde(inner, milliseconds(size, "size"))
+
+    @staticmethod
+    def session_windowed_serde_from(inner: Serde) -> SessionWindowedSerde:
+        """``inner`` writes the key."""
+        return SessionWindowedSerde(inner)
+
+
+def _sql_type(inner: Serde) -> str:
+    return f"struct<key: {inner.sql_type}, start: bigint, end: bigint>"
+
+
+def _inner_bytes(name: str, inner: Serde, value: Any) -> bytes:
+    if not isinstance(value, Windowed):
+        raise SerdeError(
+            f"{name}: can't write a key of type {type(value).__name__}, expected Windowed: only keys of windowed tables have"
+            " this serde; name the serde of the keys that you make yourself"
+        )
+    data = inner.serialize(value.key)
+    return b"" if data is None else data
+
+
+def _check_length(name: str, data: bytes, least: int) -> None:
+    if len(data) < least:
+        raise SerdeError(
+            f"{name}: found {len(data)} bytes, expected {least} or more; the topic's keys are not windowed, or by another serde"
+        )

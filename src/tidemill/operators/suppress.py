@@ -1,0 +1,76 @@
+"""Holding back the changes of a table until its window has closed, or for a time (KTableSuppressProcessor).
+
+After each change: what is due by the highest timestamp that this node has seen leaves, the oldest first; then, if the buffer
+is beyond its limits, more of the oldest leaves, or the instance stops. Until the window closes: due at the window's end +
+grace, tombstones vanish. Until a time limit: due at the time of the key's first change + the limit, tombstones go on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.errors import StopError
+from tidemill.operators.context import Context
+from tidemill.operators.record import Record
+from tidemill.operators.suppress_buffer import SuppressBuffer
+from tidemill.topology import operations as op
+
+
+class Suppress:
+    """KTableSuppressProcessor."""
+
+    def __init__(self, operation: op.Suppress, context: Context) -> None:
+        self._until_close = operation.grace_ms is not None
+        self._delay = (operation.grace_ms if operation.grace_ms is not None else operation.wait_ms) or 0
+        self._max_records, self._max_bytes = operation.max_records, operation.max_bytes
+        self._is_limited = operation.max_records is not None or operation.max_bytes is not None
+        self._shut_down_when_full = operation.shut_down_when_full
+        self._context = context
+        self._buffer: SuppressBuffer = context.store(operation.store)
+        self._buffer.load()
+
+    def process(self, record: Record) -> None:
+        buffer = self._buffer
+        if record.timestamp > buffer.stream_time:
+            buffer.stream_time = record.timestamp
+        buffer.put(record.key.end if self._until_close else record.timestamp, record, self._context.origin)
+        due = buffer.stream_time - self._delay
+        while (oldest := buffer.oldest_time) is not None and oldest <= due:
+            self._emit()
+        if self._is_limited and self._is_full():
+            if self._shut_down_when_full:
+                raise StopError(self._full_message())
+            while self._is_full():
+                self._emit()
+
+    def _is_full(self) -> bool:
+        buffer, most = self._buffer, self._max_records
+        if most is not None and len(buffer) > most:
+            return True
+        return self._max_bytes is not None and len(buffer) > 0 and buffer.bytes_held > self._max_bytes
+
+    def _full_message(self) -> str:
+        limits = [
+            f"{held} {unit} (at most {most})"
+            for held, most, unit in (
+                (len(self._buffer), self._max_records, "records"), (self._buffer.bytes_held, self._max_bytes, "bytes"),
+            )
+            if most is not None
+        ]
+        return (
+            f"{self._context.node}: the buffer of suppress holds {' and '.join(limits)}, and is set to shut down when full:"
+            " give it a larger limit, a shorter window or grace, or emit_early_when_full()"
+        )
+
+    def _emit(self) -> None:
+        record, origin = self._buffer.oldest()
+        if record.value.new is not None or not self._until_close:
+            self._context.forward_as(origin, record)
+        self._buffer.drop_oldest()
+
+    def get(self, key: Any) -> tuple[Any, int] | None:
+        """The row as the suppressed table shows it: what it was before a change that is still held, else the parent's."""
+        is_held, value = self._buffer.prior(key)
+        if is_held:
+            return None if value is None else (value, -1)
+        return self._context.table(self._context.parents[0])(key)
