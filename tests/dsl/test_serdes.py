@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import struct
+import uuid
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tidemill.topology.nodes import Serde
 
 ALL: list[Serde] = [
     Serdes.string(), Serdes.bytes(), Serdes.long(), Serdes.integer(), Serdes.double(), Serdes.json("a int"),
+    Serdes.short(), Serdes.float(), Serdes.boolean(), Serdes.uuid(),
 ]
 
 
@@ -29,6 +31,11 @@ ALL: list[Serde] = [
     (Serdes.long(), -2, "fffffffffffffffe"),
     (Serdes.integer(), 258, "00000102"),
     (Serdes.double(), 1.5, "3ff8000000000000"),
+    (Serdes.short(), -2, "fffe"),
+    (Serdes.float(), 1.5, "3fc00000"),
+    (Serdes.boolean(), True, "01"),
+    (Serdes.boolean(), False, "00"),
+    (Serdes.uuid(), uuid.UUID(int=1), b"00000000-0000-0000-0000-000000000001".hex()),
     (Serdes.json("a int, b string"), {"b": "é", "a": 1}, '{"a":1,"b":"é"}'.encode().hex()),
 ])
 def test_values_are_written_as_java_writes_them_and_read_back(serde: Serde, value: Any, hexadecimal: str) -> None:
@@ -45,7 +52,8 @@ def test_null_stays_null_and_serdes_travel_as_equal_values(serde: Serde) -> None
 
 
 def test_sql_types_are_sparks() -> None:
-    assert [serde.sql_type for serde in ALL] == ["string", "binary", "bigint", "int", "double", "struct<a:int>"]
+    assert [serde.sql_type for serde in ALL] == ["string", "binary", "bigint", "int", "double", "struct<a:int>",
+                                                "smallint", "float", "boolean", "string"]
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -110,3 +118,17 @@ def test_settings_name_serdes_shortly_or_by_javas_class(name: str, serde: Serde)
 def test_an_unknown_serde_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"unknown serde 'strng'.*did you mean 'string'\?"):
         serde_by_name("strng")
+
+
+@pytest.mark.parametrize(("serde", "data"), [
+    (Serdes.boolean(), b"\x02"), (Serdes.boolean(), b""), (Serdes.uuid(), b"no uuid"), (Serdes.float(), b"\0" * 8),
+])
+def test_bytes_of_something_else_are_refused(serde: Serde, data: bytes) -> None:
+    with pytest.raises(SerdeError, match=serde.name):
+        serde.deserialize(data)
+
+
+def test_a_float_that_is_too_large_is_refused_and_nan_is_javas() -> None:
+    assert Serdes.float().serialize(math.nan) == bytes.fromhex("7fc00000")
+    with pytest.raises(SerdeError, match="too large"):
+        Serdes.float().serialize(1e300)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tidemill.errors import SerdeError, TopologyError
-from tidemill.schema_registry.registry import SchemaRegistry, any_topic
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
 
 _SCALARS = {
     "string": "string", "bytes": "binary", "int": "int", "long": "bigint", "float": "float", "double": "double",
@@ -59,8 +59,11 @@ class AvroSerde:
             from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 
             client = self.registry.client()
-            conf = {"auto.register.schemas": self.registry.auto_register, "subject.name.strategy.type": "RECORD"}
-            _codecs[self] = AvroSerializer(client, self.schema, conf=conf), AvroDeserializer(client, self.schema)
+            write = {**BY_RECORD, "auto.register.schemas": self.registry.auto_register}
+            _codecs[self] = (
+                AvroSerializer(client, self.schema, conf=write),
+                AvroDeserializer(client, self.schema, conf=BY_RECORD),
+            )
         return _codecs[self]
 
     def __hash__(self) -> int:  # the registry's settings are a mapping

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tidemill.errors import SerdeError, TopologyError
-from tidemill.schema_registry.registry import SchemaRegistry, any_topic
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
 
 _HEADER = struct.Struct(">bI")
 
@@ -55,10 +55,10 @@ class ProtobufSerde:
             from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 
             client = self.registry.client()
-            write = {"auto.register.schemas": self.registry.auto_register, "subject.name.strategy.type": "RECORD"}
+            both = {**BY_RECORD, "use.deprecated.format": False}
             _codecs[self] = (
-                ProtobufSerializer(self.message, client, {**write, "use.deprecated.format": False}),
-                ProtobufDeserializer(self.message, {"use.deprecated.format": False}, client),
+                ProtobufSerializer(self.message, client, {**both, "auto.register.schemas": self.registry.auto_register}),
+                ProtobufDeserializer(self.message, both, client),
             )
         return _codecs[self]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidemill.schema_registry.avro import AvroSerde
     from tidemill.schema_registry.protobuf import ProtobufSerde
 
+BY_RECORD = {"subject.name.strategy.type": "RECORD"}
 _clients: dict[tuple[tuple[str, str], ...], Any] = {}
 """By the registry's settings; a client keeps the schemas it has seen."""
 
@@ -76,6 +77,7 @@ class SchemaRegistry:
             SerdeError: anything else that it does not like.
         """
         from confluent_kafka.schema_registry.error import SchemaRegistryError
+        from httpx2 import TransportError  # of the client's HTTP library
 
         try:
             return function()
@@ -83,7 +85,7 @@ class SchemaRegistry:
             if refused.http_status_code >= 500:
                 raise RetriableError(f"schema registry {self.url}: {refused}") from None
             raise SerdeError(f"{kind}: can't {what}: the schema registry says {refused}") from None
-        except OSError as problem:  # the HTTP client's errors are of this kind
+        except TransportError as problem:
             raise RetriableError(f"schema registry {self.url} does not answer: {problem}") from None
         except Exception as problem:
             raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {problem}") from None

@@ -96,3 +96,18 @@ def transit_of(serde: Any) -> Any | None:
 def in_transit(serde: Any) -> Any:
     """The serde of what the JVM sees."""
     return transit_of(serde) or serde
+
+
+def for_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
+    """Bytes of a serde that has one in transit, as that one's; SerdeError where they can't be read."""
+    value, transit = serde.deserialize(data), in_transit(serde)
+    if transit.sql_type == "string" and value is not None:
+        value = str(value)  # a UUID and the like
+    written: bytes | None = transit.serialize(value)
+    return written
+
+
+def from_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
+    """The other way round."""
+    written: bytes | None = serde.serialize(in_transit(serde).deserialize(data))
+    return written

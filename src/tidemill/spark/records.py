@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.spark.codecs_wire import fixed_width, transit_of
+from tidemill.spark.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
 from tidemill.spark.headers import Headers, packed, unpacked
 from tidemill.spark.rows import SCHEMA
 
@@ -49,8 +49,8 @@ def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed
     headers = table.column("headers")
     return Records(
         parts=table.column("part").to_pylist(),
-        keys=_side(table, "key", key_serde),
-        values=[None] * table.num_rows if value_serde is None else _side(table, "value", value_serde),
+        keys=side_bytes(table, "key", key_serde),
+        values=[None] * table.num_rows if value_serde is None else side_bytes(table, "value", value_serde),
         timestamps=table.column("ts").to_pylist(),
         offsets=table.column("off").to_pylist(),
         sequences=table.column("seq").to_pylist(),
@@ -59,13 +59,14 @@ def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed
     )
 
 
-def _side(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
+def side_bytes(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
+    """The keys or values of rows as ``serde`` writes them."""
     fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
     if fixed is None:
         found: list[bytes | None] = table.column(side).to_pylist()
     else:
         found = [None if v is None else fixed.encode(v) for v in table.column(side + fixed.kind.value).to_pylist()]
-    return found if transit is None else [serde.serialize(transit.deserialize(data)) for data in found]
+    return found if transit is None else [from_the_jvm(serde, data) for data in found]
 
 
 def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.RecordBatch:
@@ -82,7 +83,7 @@ def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.
     for side, data, serde in (("key", records.keys, key_serde), ("value", records.values, value_serde)):
         fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
         if transit is not None:
-            data = [transit.serialize(serde.deserialize(v)) for v in data]  # noqa: PLW2901  # the same in other bytes
+            data = [for_the_jvm(serde, v) for v in data]  # noqa: PLW2901  # the same in other bytes
         if fixed is None:
             columns[side] = pa.array(data, pa.binary())
         else:

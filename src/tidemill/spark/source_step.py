@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidemill.errors import SerdeError
 from tidemill.ids import TopicPartition
-from tidemill.spark.codecs_wire import FixedWidth, fixed_width, in_transit
+from tidemill.spark.codecs_wire import FixedWidth, fixed_width, for_the_jvm
 from tidemill.spark.headers import packed
 from tidemill.spark.rows import CHUNK, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
@@ -190,7 +190,7 @@ def _convert(
 def _native(data: bytes | None, fixed: FixedWidth | None, foreign: Any) -> Any:
     """The number, or the bytes in transit."""
     if data is not None and foreign is not None:
-        data = in_transit(foreign).serialize(foreign.deserialize(data))
+        data = for_the_jvm(foreign, data)
     if data is None or fixed is None:
         return data
     if not fixed.can_read(data):

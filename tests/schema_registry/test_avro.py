@@ -1,0 +1,113 @@
+"""Avro through confluent-kafka's registry client and its in-memory registry."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from tidemill.errors import ConfigError, RetriableError, SerdeError, TopologyError
+from tidemill.schema_registry import SchemaRegistry
+
+ORDER = {
+    "type": "record", "name": "Order", "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "who", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "until", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "scores", "type": {"type": "map", "values": "double"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "item", "type": {"type": "record", "name": "Item", "fields": [{"name": "sku", "type": "bytes"}]}},
+        {"name": "other", "type": ["null", "Item"]},
+    ],
+}  # fmt: skip
+VALUE = {
+    "id": 1, "who": None, "at": 1_700_000_000_123, "until": 1_700_000_000_123_456, "day": 19_000, "tags": ["a", "b"],
+    "scores": {"x": 0.5}, "kind": "B", "item": {"sku": b"\x00"}, "other": {"sku": b"\x01"},
+}  # fmt: skip
+
+
+def avro(schema: Any, name: str = "avro") -> Any:
+    return SchemaRegistry(f"mock://{name}").avro(json.dumps(schema))
+
+
+def test_a_record_comes_back_as_it_was_and_its_logical_times_as_numbers() -> None:
+    serde = avro(ORDER)
+    data = serde.serialize(VALUE)
+    assert data[0] == 0
+    assert serde.deserialize(data) == VALUE
+    assert serde.sql_type == (
+        "struct<`id`:bigint,`who`:string,`at`:bigint,`until`:bigint,`day`:int,`tags`:array<string>,`scores`:map<string,double>,"
+        "`kind`:string,`item`:struct<`sku`:binary>,`other`:struct<`sku`:binary>>"
+    )
+
+
+def test_null_stays_null_and_the_serde_travels_to_workers() -> None:
+    serde = avro(ORDER)
+    assert serde.serialize(None) is None
+    assert serde.deserialize(None) is None
+    there = pickle.loads(pickle.dumps(serde))
+    assert there == serde
+    assert there.deserialize(serde.serialize(VALUE)) == VALUE
+
+
+def test_a_value_written_with_an_older_schema_is_resolved_to_the_readers() -> None:
+    older = avro({"type": "record", "name": "User", "fields": [{"name": "id", "type": "int"}]}, "evolving")
+    newer = avro(
+        {"type": "record", "name": "User", "fields": [
+            {"name": "id", "type": "long"}, {"name": "town", "type": "string", "default": "?"},
+        ]}, "evolving",
+    )  # fmt: skip
+    assert newer.deserialize(older.serialize({"id": 7})) == {"id": 7, "town": "?"}
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\x00\x00\x00", b"plain text", b"\x00\x00\x00\x00\x01", b"\x00\x7f\xff\xff\xff\x00"])
+def test_bytes_of_something_else_are_a_serde_error(data: bytes) -> None:
+    serde = avro(ORDER)
+    serde.serialize(VALUE)
+    with pytest.raises(SerdeError, match="avro"):
+        serde.deserialize(data)
+
+
+def test_a_value_that_does_not_fit_the_schema_is_refused_with_the_field() -> None:
+    with pytest.raises(SerdeError, match="id"):
+        avro(ORDER).serialize({**VALUE, "id": "one"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (["int", "string"], "union"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, "decimal"),
+        ({"type": "record", "name": "Tree", "fields": [{"name": "child", "type": ["null", "Tree"]}]}, "contains itself"),
+        ({"type": "record", "name": "Nothing", "fields": []}, "no fields"),
+        ("strnig", "unknown type"),
+    ],
+)
+def test_a_schema_without_a_spark_type_is_refused_when_the_serde_is_made(schema: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        avro(schema)
+
+
+def test_text_that_is_no_schema_is_refused() -> None:
+    with pytest.raises(TopologyError, match="not JSON"):
+        SchemaRegistry("mock://x").avro("record Order")
+
+
+def test_a_registry_that_does_not_answer_can_be_tried_again_and_is_named() -> None:
+    registry = SchemaRegistry("http://127.0.0.1:9", {"max.retries": 0, "timeout": 1})
+    with pytest.raises(RetriableError, match=r"127\.0\.0\.1:9"):
+        registry.avro('"string"').serialize("x")
+
+
+def test_an_unknown_setting_is_refused_and_credentials_are_not_shown() -> None:
+    registry = SchemaRegistry("http://localhost:1", {"basic.auth.user.info": "me:secret", "no.such.setting": 1})
+    assert "secret" not in repr(registry)
+    with pytest.raises(ConfigError, match=r"no\.such\.setting") as refused:
+        registry.client()
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,148 @@
+"""Serdes that the JVM does not know, on the real plan: what Python reads is what PySpark's functions see, and back."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from plan_harness import Program, Record
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import SerdeError, TopologyError
+from tidemill.schema_registry import SchemaRegistry
+
+pytestmark = pytest.mark.spark
+
+ORDER = json.dumps(
+    {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "string"}, {"name": "pieces", "type": "int"}]}
+)
+
+
+@dataclass(frozen=True)
+class Fahrenheit:
+    """A serde of a user's own: degrees Celsius in Python and Spark, Fahrenheit as text on the wire."""
+
+    name: ClassVar[str] = "fahrenheit"
+    sql_type: ClassVar[str] = "double"
+
+    def serialize(self, value: float | None) -> bytes | None:
+        return None if value is None else f"{value * 9 / 5 + 32:.1f}F".encode()
+
+    def deserialize(self, data: bytes | None) -> float | None:
+        if data is None:
+            return None
+        if not data.endswith(b"F"):
+            raise SerdeError("fahrenheit: no F")
+        return (float(data[:-1]) - 32) * 5 / 9
+
+
+class _Registry(BaseHTTPRequestHandler):
+    """The two calls of a schema registry that serdes make, answered by the client library's in-memory one."""
+
+    held = SchemaRegistryClient.new_client({"url": "mock://behind-http"})
+
+    def do_GET(self) -> None:
+        if not self.path.startswith("/schemas/ids/"):
+            self.send_error(404)
+            return
+        self._answer({"schema": self.held.get_schema(int(self.path.split("/")[3].split("?")[0])).schema_str})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        schema = Schema(body["schema"], body.get("schemaType", "AVRO"))
+        self._answer({"id": self.held.register_schema(self.path.split("/")[2], schema)})
+
+    def _answer(self, found: dict[str, Any]) -> None:
+        data = json.dumps(found).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[SchemaRegistry]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield SchemaRegistry(f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    server.server_close()
+
+
+def run(spark: SparkSession, tmp_path: Path, builder: StreamsBuilder, *records: Record, handler: str = "fail") -> list[Record]:
+    program = Program(spark, builder.build(), tmp_path, handler=handler)
+    program.pipe([("in", record) for record in records])
+    return program.outputs.get("out", [])
+
+
+def test_avro_is_a_struct_in_the_jvm_and_avro_again_in_stores_and_sinks(
+    spark: SparkSession, tmp_path: Path, registry: SchemaRegistry
+) -> None:
+    orders, builder = registry.avro(ORDER), StreamsBuilder()
+    stream = builder.stream("in", key=Serdes.string(), value=orders)
+    doubled = stream.map_values(lambda v: F.struct(F.upper(v["item"]).alias("item"), (v["pieces"] * 2).alias("pieces")))
+    grouped = doubled.group_by_key(key=Serdes.string(), value=orders)
+    total = grouped.reduce(lambda a, v: {"item": v["item"], "pieces": a["pieces"] + v["pieces"]}, store="total")
+    total.to_stream().to("out", value=orders)
+    sent = [Record(b"k", orders.serialize({"item": "tea", "pieces": n})) for n in (1, 2)]
+    found = run(spark, tmp_path, builder, *sent)
+    assert [orders.deserialize(record.value) for record in found] == [{"item": "TEA", "pieces": 6}]
+
+
+def test_what_avro_can_not_read_is_set_aside_and_the_rest_goes_on(
+    spark: SparkSession, tmp_path: Path, registry: SchemaRegistry
+) -> None:
+    orders, builder = registry.avro(ORDER), StreamsBuilder()
+    builder.stream("in", key=Serdes.string(), value=orders).map_values(lambda v: v["item"]).to("out", value=Serdes.string())
+    good = Record(b"k", orders.serialize({"item": "tea", "pieces": 1}))
+    found = run(spark, tmp_path, builder, Record(b"k", b"no avro"), good, handler="continue")
+    assert [record.value for record in found] == [b"tea"]
+
+
+def test_a_serde_of_the_users_own_is_what_its_spark_type_says(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=Serdes.uuid(), value=Fahrenheit())
+    stream.map(lambda k, v: (F.upper(k), v + 10.0)).to("out", key=Serdes.uuid(), value=Fahrenheit())
+    key = uuid.UUID(int=0xABCDEF)
+    found = run(spark, tmp_path, builder, Record(str(key).encode(), b"50.0F"), Record(str(key).encode(), None))
+    assert [(record.key, record.value) for record in found] == [(str(key).encode(), b"68.0F"), (str(key).encode(), None)]
+
+
+def test_small_numbers_and_truth_values_are_columns_of_their_type(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=Serdes.short(), value=Serdes.float())
+    stream.map(lambda k, v: (k > 1, (v * 2).cast("float"))).to("out", key=Serdes.boolean(), value=Serdes.float())
+    records = [Record(struct.pack(">h", n), struct.pack(">f", n + 0.5)) for n in (1, 2)]
+    found = run(spark, tmp_path, builder, *records)
+    assert [(r.key, r.value) for r in found] == [(b"\0", struct.pack(">f", 3.0)), (b"\1", struct.pack(">f", 5.0))]
+
+
+def test_a_boolean_of_another_byte_is_unreadable(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=Serdes.string(), value=Serdes.boolean()).filter(lambda k, v: v).to("out")
+    records = [Record(b"k", b"\2"), Record(b"k", b"\1"), Record(b"k", b"\0")]
+    assert [r.value for r in run(spark, tmp_path, builder, *records, handler="continue")] == [b"\1"]
+
+
+def test_a_serde_whose_spark_type_nothing_stands_for_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    class Maps(Fahrenheit):
+        sql_type: ClassVar[str] = "map<string,string>"
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=Serdes.string(), value=Maps()).to("out")
+    with pytest.raises(TopologyError, match="expected a struct or one of"):
+        run(spark, tmp_path, builder)
