@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -71,7 +72,7 @@ class Commits:
         for partition, times in sorted(self.times.items()):
             first, last = max(bisect_left(times, from_s) - 1, 0), bisect_left(times, to_s)
             inside = times[first : last + 1]
-            found[partition] = [later - earlier for earlier, later in zip(inside, inside[1:], strict=False)]
+            found[partition] = [later - earlier for earlier, later in pairwise(inside)]
         return found
 
 

@@ -37,9 +37,9 @@ class Instances:
         self._spark: SparkHandle | None = None
         self._lock = threading.Lock()
 
-    def start(self, name: str, settings: dict[str, str]) -> dict[str, Any]:
+    def start(self, name: str, settings: dict[str, str], program: str | None = None) -> dict[str, Any]:
         session = self._session() if self._slots else None
-        topology, config = load_application(self._program, settings)
+        topology, config = load_application(program or self._program, settings)
         streams = KafkaStreams(topology, config, session=session)
         changes = self._changes.setdefault(name, [])
         streams.set_state_listener(lambda to, _before: changes.append((time.time(), to.value)))

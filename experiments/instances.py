@@ -84,13 +84,15 @@ class Instance:
     host: Host
     folder: Path
     settings: dict[str, object]
+    program: Path | None = None
 
     def start(self, *, wait: bool = True, limit_s: float = LIMIT_S, **settings: object) -> Instance:
         """``settings`` (underscores for dots) hold from this life on. With ``wait`` it is RUNNING afterwards."""
         self.settings |= {name.replace("_", "."): value for name, value in settings.items()}
         self.host.start()
         written = {name: str(value) for name, value in self.settings.items()}
-        self.host.ask("start", limit_s, name=self.name, settings=written)
+        program = {} if self.program is None else {"program": str(self.program)}
+        self.host.ask("start", limit_s, name=self.name, settings=written, **program)
         return self.wait_running(limit_s) if wait else self
 
     def look(self) -> dict[str, Any]:
@@ -140,11 +142,19 @@ class Host:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
-    def instance(self, name: str, settings: Mapping[str, object] | None = None, *, process_id: str | None = None) -> Instance:
-        """A new instance; ``process_id``: of a state directory that is still empty."""
+    def instance(
+        self,
+        name: str,
+        settings: Mapping[str, object] | None = None,
+        *,
+        process_id: str | None = None,
+        program: Path | None = None,
+    ) -> Instance:
+        """A new instance, of the host's program or its own; ``process_id``: of a state directory that is still empty."""
         folder = self.folder / name
         state = folder / "state"
-        made = Instance(name, self, folder, {**SETTINGS, **self._known, "state.dir": str(state), **(settings or {})})
+        written = {**SETTINGS, **self._known, "state.dir": str(state), **(settings or {})}
+        made = Instance(name, self, folder, written, program)
         if process_id is not None:
             own = state / str(made.settings.get("application.id", "streams-wordcount"))
             own.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Reads over HTTP while instances are restarted: asked of any instance in service, counted, and whether each was answered.
 
 An instance is taken out of service before it is stopped and put back when it runs again, as a load balancer does in an orderly
-restart. A failure is whatever is not the count of a word that is in the store: another status, a lower count than before, no answer.
+restart. A failure is whatever is not the count of a word that is in the store: another status, a count that fell, no answer.
 """
 
 from __future__ import annotations

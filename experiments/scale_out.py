@@ -168,7 +168,7 @@ def _group(hosts: Mapping[str, Host], application: str, probing_s: int, version:
         "heartbeat.interval.ms": 3_000,
         "tidemill.compatibility": version,
         "tidemill.presum": "false",
-        # The article's warm-ups took longer than the hand-over that follows a round at once; with one record in a batch ours do too.
+        # The article's warm-ups took longer than the hand-over after a round; with one record in a batch ours do too.
         "tidemill.standby.max.records": 1,
     }
     members = {name: host.instance(f"{name}-{version}", settings, process_id=PROCESS_IDS[name]) for name, host in hosts.items()}

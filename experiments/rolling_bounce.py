@@ -1,0 +1,311 @@
+"""Instances restarted one after the other under load: what it stops, by protocol, with and without standbys, and read meanwhile.
+
+    make experiment-rolling-bounce                  # or: .venv/bin/python experiments/rolling_bounce.py [--instances 4]
+
+Real instances of the word count on a real broker; they share one Spark driver process. A pause is the time between a partition's
+last commit before and its first after, beyond the interval at which partitions were committed before the bounce; paused
+partition-milliseconds are summed over all partitions, as in the article that compares eager and cooperative rebalancing. The
+moments of commits are the broker's own timestamps. Ten instances are simulated with the costs that were measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bounce_simulated import Costs, simulated
+from commits import Commits, Pauses, pauses, quantile
+from console import Report, run
+from instances import INPUT, LIMIT_S, OUTPUT, WORDCOUNT, Host, Instance, Scene, all_at_work, until
+from readers import Readers, Readings
+from rounds import assignments
+from traffic import VOCABULARY, Counts, Exactness, Feed
+
+from tidemill.kafka.admin import TopicSpec
+from tidemill.kafka.broker_plan import free_port
+
+PARTITIONS = 8
+TASKS = 2 * PARTITIONS
+LINES_PER_S = 120.0
+STATE_WORDS = 120_000
+STEADY_S = 10.0
+BETWEEN_S = 2.0
+LEAST_INTERVAL_MS = 100.0
+"""commit.interval.ms with exactly_once_v2."""
+STORE = "counts-store"
+ARTICLE = "the article, 10 instances of Kafka Streams 2.5: eager 37,138 ms, cooperative 3,522 ms, a ratio of 10.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One way to restart. ``most``: the aim, as a share of what eager costs."""
+
+    name: str
+    settings: Mapping[str, object]
+    is_static: bool = False
+    most: float | None = None
+
+
+KINDS = (
+    Kind(name="eager", settings={"rebalance.protocol": "eager"}),
+    Kind(name="cooperative", settings={}, most=1 / 10),
+    Kind(
+        name="cooperative, 1 standby",
+        settings={"num.standby.replicas": 1, "leave.group.on.close": "true"},
+        most=1 / 30,
+    ),
+    Kind(
+        name="static membership",
+        settings={"session.timeout.ms": 60_000, "heartbeat.interval.ms": 1_000},
+        is_static=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounce:
+    """What one kind of restart has cost. ``away_s``: of each instance, from the call of close to running again."""
+
+    kind: Kind
+    paused: Pauses
+    interval_ms: float
+    rebalances: int
+    away_s: list[float]
+    took_s: float
+    readings: Readings
+    exactness: Exactness
+    tasks_of_restarted: int
+    costs: Costs
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--instances", type=int, default=4, help="of the application, 4 or more")
+    asked.add_argument("--only", choices=[kind.name for kind in KINDS], action="append", help="of the kinds of restart, these")
+    asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-rolling-bounce"), help="emptied first")
+    options = asked.parse_args()
+    report = Report("Rolling bounce: every instance restarted, one after the other, under load")
+    report.say(
+        f"{options.instances} instances of the word count, 1 thread each, in one Spark driver process; {TASKS} tasks, "
+        f"{LINES_PER_S:.0f} lines of 6 words a second, {STATE_WORDS:,} words as state, exactly_once_v2"
+    )
+    kinds = [kind for kind in KINDS if not options.only or kind.name in options.only]
+    bounces = []
+    with Scene(options.folder, topics={}) as scene:
+        host = scene.host("driver", slots=options.instances, heap="1g")
+        for number, kind in enumerate(kinds):
+            bounces.append(_bounce(report, scene, host, kind, number, options.instances))
+    _tell(report, bounces)
+    _tell_simulated(report, bounces)
+    return report.end()
+
+
+# --- one kind of restart -------------------------------------------------------------------------------------------------
+
+
+def _bounce(report: Report, scene: Scene, host: Host, kind: Kind, number: int, instances: int) -> Bounce:
+    report.headline(kind.name)
+    application = f"bounce-{number}"
+    program = _program(scene.folder, application)
+    scene.admin.create_topics([TopicSpec(name=f"{application}-{end}", partitions=PARTITIONS) for end in (INPUT, OUTPUT)])
+    members = [_member(host, kind, application, index, program) for index in range(instances)]
+    feed = Feed(scene.servers, f"{application}-{INPUT}", partitions=PARTITIONS, seed=number, lines_per_s=LINES_PER_S)
+    counts = Counts(scene.servers, f"{application}-{OUTPUT}", partitions=PARTITIONS)
+    commits = Commits(scene.servers, application)
+    try:
+        with report.step(f"{instances} instances start and count {STATE_WORDS:,} words"):
+            for first in range(0, STATE_WORDS, 50):
+                feed.send_line(" ".join(f"state{word}" for word in range(first, first + 50)))
+            feed.stop()
+            for member in members:
+                member.start(wait=False)
+            until(lambda: all_at_work(members, TASKS), "all tasks at work", LIMIT_S, 0.3)
+            counts.wait_total(feed.total)
+            until(lambda: _is_mirrored(members, kind), "standbys to have caught up", LIMIT_S, 0.3)
+        return _under_load(report, host, kind, application, members, feed, counts, commits)
+    finally:
+        feed.stop()
+        commits.close()
+        counts.close()
+        for member in members:
+            member.close()
+
+
+def _under_load(
+    report: Report,
+    host: Host,
+    kind: Kind,
+    application: str,
+    members: list[Instance],
+    feed: Feed,
+    counts: Counts,
+    commits: Commits,
+) -> Bounce:
+    feed.send(100)  # every word that is asked for is there
+    counts.wait_total(feed.total)
+    words = sorted(set(VOCABULARY) & set(counts.latest))
+    feed.start()
+    servers = {member.name: member.look()["server"] for member in members}
+    away_s: list[float] = []
+    moved = 0
+    with Readers(STORE, words) as readers:
+        for server in servers.values():
+            readers.into_service(server)
+        steady_at = time.time() + 3
+        with report.step(f"{STEADY_S:.0f} s of steady work"):
+            time.sleep(STEADY_S + 3)
+        begins_at = time.time()
+        with report.step("the bounce") as tell:
+            for member in members:
+                tell(f"{member.name} restarts")
+                moved += len(member.look()["tasks"])
+                readers.out_of_service(servers[member.name])
+                away_at = time.monotonic()
+                member.close()
+                member.start()
+                until(lambda: all_at_work(members, TASKS), "all tasks at work", LIMIT_S, 0.1)
+                away_s.append(time.monotonic() - away_at)
+                until(lambda: _is_mirrored(members, kind), "standbys to have caught up", LIMIT_S, 0.3)
+                readers.into_service(servers[member.name])
+                time.sleep(BETWEEN_S)
+        ends_at = time.time()
+        time.sleep(1)
+    with report.step("input ends, all is counted"):
+        feed.stop()
+        counts.wait_total(feed.total)
+        counts.settle()
+    steady = [gap * 1e3 for of_one in commits.gaps(steady_at, begins_at).values() for gap in of_one]
+    interval_ms = max(LEAST_INTERVAL_MS, quantile(steady, 0.99))
+    decided = [one for one in assignments([host.log]) if f"{application}-" in one.leader and begins_at <= one.at_s <= ends_at]
+    return Bounce(
+        kind=kind,
+        paused=pauses(commits.gaps(begins_at, ends_at).values(), interval_ms),
+        interval_ms=interval_ms,
+        rebalances=len(decided),
+        away_s=away_s,
+        took_s=ends_at - begins_at,
+        readings=readers.readings,
+        exactness=counts.exactness(feed.expected),
+        tasks_of_restarted=moved,
+        costs=Costs.measured(host, application, begins_at, ends_at, away_s),
+    )
+
+
+def _member(host: Host, kind: Kind, application: str, index: int, program: Path) -> Instance:
+    settings = {
+        "application.id": application,
+        "heartbeat.interval.ms": 200,
+        "session.timeout.ms": 10_000,
+        "probing.rebalance.interval.ms": 3_000,
+        "tidemill.http.listen": f"127.0.0.1:{free_port()}",
+        "tidemill.http.timeout.ms": 60_000,
+        **kind.settings,
+    }
+    if kind.is_static:
+        settings["group.instance.id"] = f"{application}-{index}"
+    return host.instance(f"{application}-{index}", settings, program=program)
+
+
+def _is_mirrored(members: list[Instance], kind: Kind) -> bool:
+    """Every stateful task has as many standbys as are set, and they are near the end."""
+    wanted = int(str(kind.settings.get("num.standby.replicas", 0))) * PARTITIONS
+    lags = [lag for member in members for lag in member.look()["standbys"].values()]
+    return sum(lag is not None and lag < 1_000 for lag in lags) >= wanted
+
+
+def _program(folder: Path, application: str) -> Path:
+    """The example with topics of this application's own."""
+    source = WORDCOUNT.read_text()
+    for end in (INPUT, OUTPUT):
+        source = source.replace(f'"{end}"', f'"{application}-{end}"')
+    path = folder / f"{application}.py"
+    path.write_text(source)
+    return path
+
+
+# --- what came of it -----------------------------------------------------------------------------------------------------
+
+
+def _tell(report: Report, bounces: list[Bounce]) -> None:
+    eager = next((bounce.paused.total_ms for bounce in bounces if bounce.kind.name == "eager"), None)
+    rows = []
+    for bounce in bounces:
+        share = "-" if eager is None or bounce.kind.name == "eager" else f"1/{eager / max(bounce.paused.total_ms, 1):.1f}"
+        aim = "-" if bounce.kind.most is None else f"1/{1 / bounce.kind.most:.0f}"
+        away = f"{sum(bounce.away_s) / len(bounce.away_s):.1f} s"
+        rows.append(
+            (
+                bounce.kind.name, f"{bounce.paused.total_ms:,.0f}", share, aim, f"{bounce.paused.longest_ms:,.0f}",
+                bounce.rebalances, away, f"{bounce.interval_ms:.0f}",
+            )
+        )  # fmt: skip
+    columns = (
+        "restarted with",
+        "paused partition-ms",
+        "of eager",
+        "aim",
+        "longest pause ms",
+        "rebalances",
+        "away each",
+        "interval ms",
+    )
+    report.table("Real instances", columns, rows)
+    report.say(f"for comparison, {ARTICLE}")
+    report.table(
+        "Reads over HTTP during all of it",
+        ("restarted with", "requests", "failures", "p99 ms", "slowest ms"),
+        [
+            (b.kind.name, b.readings.requests, b.readings.failed, f"{b.readings.p99_ms:.0f}", f"{b.readings.longest_ms:.0f}")
+            for b in bounces
+        ],
+    )
+    for bounce in bounces:
+        report.must(bounce.exactness.is_exact, f"{bounce.kind.name}: {bounce.exactness}")
+        failures = "; ".join(bounce.readings.failures)
+        report.must(
+            bounce.readings.failed == 0 and bounce.readings.requests > 0,
+            f"{bounce.kind.name}: {bounce.readings.requests} reads, {bounce.readings.failed} failed {failures}",
+        )
+        if bounce.kind.is_static:
+            own_ms = 1e3 * sum(away * bounce.tasks_of_restarted / len(bounce.away_s) for away in bounce.away_s)
+            report.must(bounce.rebalances == 0, f"{bounce.kind.name}: {bounce.rebalances} rebalances")
+            report.say(
+                f"          its own downtime: {own_ms:,.0f} partition-ms (tasks of the restarted, times how long it was away)"
+            )
+        elif bounce.kind.most is not None and eager:
+            report.target(
+                bounce.paused.total_ms <= bounce.kind.most * eager,
+                f"{bounce.kind.name}: {bounce.paused.total_ms / eager:.3f} of eager's pause, aim: at most {bounce.kind.most:.3f}",
+            )
+
+
+def _tell_simulated(report: Report, bounces: list[Bounce]) -> None:
+    rows = []
+    eager_ms: float | None = None
+    for bounce in bounces:
+        kind = bounce.kind
+        found = simulated(
+            kind.name,
+            bounce.costs,
+            standbys=int(str(kind.settings.get("num.standby.replicas", 0))),
+            is_eager=kind.settings.get("rebalance.protocol") == "eager",
+            is_static=kind.is_static,
+        )
+        eager_ms = found.paused_ms if bounce.kind.name == "eager" else eager_ms
+        share = "-" if not eager_ms or bounce.kind.name == "eager" else f"1/{eager_ms / max(found.paused_ms, 1):.1f}"
+        rows.append(
+            (bounce.kind.name, f"{found.paused_ms:,.0f}", share, found.rebalances, f"{found.longest_ms:,.0f}", bounce.costs)
+        )
+    report.table(
+        "10 instances, 40 tasks, simulated with these costs",
+        ("restarted with", "paused partition-ms", "of eager", "rebalances", "longest pause ms", "costs"),
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
