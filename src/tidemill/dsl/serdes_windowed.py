@@ -69,6 +69,16 @@ class SessionWindowedSerde:
         return Windowed(self.inner.deserialize(data[:-16]), start, end)
 
 
+def to_spark(value: Windowed | None) -> dict[str, Any] | None:
+    """A windowed key as PySpark's functions see it: a struct."""
+    return None if value is None else {"key": value.key, "start": value.start, "end": value.end}
+
+
+def from_spark(value: dict[str, Any] | None) -> Windowed | None:
+    """The other way round."""
+    return None if value is None else Windowed(value["key"], value["start"], value["end"])
+
+
 class WindowedSerdes:
     """Serdes for the keys of windowed tables, named as in ``org.apache.kafka.streams.kstream.WindowedSerdes``."""
 

@@ -21,7 +21,9 @@ from tidemill.dsl.serdes import (
     StringSerde,
     WholeNumberSerde,
 )
+from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
 from tidemill.errors import TopologyError
+from tidemill.topology.windows import Windowed
 
 
 class Physical(Enum):
@@ -101,7 +103,9 @@ def in_transit(serde: Any) -> Any:
 def for_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
     """Bytes of a serde that has one in transit, as that one's; SerdeError where they can't be read."""
     value, transit = serde.deserialize(data), in_transit(serde)
-    if transit.sql_type == "string" and value is not None:
+    if isinstance(value, Windowed):
+        value = to_spark(value)
+    elif transit.sql_type == "string" and value is not None:
         value = str(value)  # a UUID and the like
     written: bytes | None = transit.serialize(value)
     return written
@@ -109,5 +113,8 @@ def for_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
 
 def from_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
     """The other way round."""
-    written: bytes | None = serde.serialize(in_transit(serde).deserialize(data))
+    value = in_transit(serde).deserialize(data)
+    if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
+        value = from_spark(value)
+    written: bytes | None = serde.serialize(value)
     return written
