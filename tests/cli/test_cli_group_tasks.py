@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidemill.assignment.model import (
     LATEST_OFFSET,
     UNKNOWN_OFFSET_SUM,
@@ -10,8 +12,9 @@ from tidemill.assignment.model import (
     Client,
     ClientAssignment,
 )
-from tidemill.cli.group_tasks import task_rows
+from tidemill.cli.group_tasks import task_rows, with_time_left
 from tidemill.ids import ProcessId, TaskId
+from tidemill.task.progress import CopyProgress
 
 PROCESS = ProcessId(0, 1)
 STATELESS, RUNS, RESTORES, STANDBY, WARMUP, OLD = (
@@ -40,3 +43,11 @@ def test_actives_come_first_and_each_copy_has_its_role_and_lag() -> None:
         ("1_3", "warm-up", "90"),
         ("1_4", "standby", "unknown"),
     ]
+
+
+def test_the_time_left_is_lag_by_measured_speed_and_an_instances_own_lag_wins() -> None:
+    row = ("1_3", "warm-up", "90")
+    fast = CopyProgress(task=WARMUP, is_active=False, lag=60, offsets_per_s=5.0)
+    assert with_time_left(row, fast) == ("1_3", "warm-up", "60", "12 s")
+    assert with_time_left(row, replace(fast, offsets_per_s=None)) == ("1_3", "warm-up", "60", "unknown")
+    assert with_time_left(row, None) == ("1_3", "warm-up", "90", "-")

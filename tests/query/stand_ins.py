@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,7 @@ from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import Row, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
+from tidemill.task.progress import CopyProgress
 
 PARTITIONS = 3
 TOPIC = "app-repartition"
@@ -65,6 +66,10 @@ class StandInDirectory:
     fails: Exception | None = None
     placed: dict[bytes, int] = field(default_factory=dict)
     """Keys that stand where no partitioner says."""
+    under_way: Sequence[CopyProgress] = ()
+
+    def progress(self) -> Sequence[CopyProgress]:
+        return self.under_way
 
     def partition_count(self, store: StoreFacts) -> int:
         if self.fails is not None:

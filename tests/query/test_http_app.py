@@ -15,12 +15,14 @@ from stand_ins import COUNTS, PARTITIONS, Reply, StandInDirectory, StandInInstan
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import EnvironmentProblem, InvalidStateStoreError, StreamsNotStartedError
+from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_server import address_of, listen
 from tidemill.query.partitioning import partition_of_key
 from tidemill.query.rows import MEDIA_TYPE, Rows
 from tidemill.query.store_facts import StoreFacts
+from tidemill.task.progress import CopyProgress
 
 ONE, TWO = HostInfo("one", 1), HostInfo("two", 2)
 WORDS = {f"word{number}": number for number in range(10)}
@@ -60,6 +62,17 @@ def sentence(reply: Reply) -> str:
 def table(reply: Reply) -> pa.Table:
     assert reply.headers["content-type"] == "application/vnd.apache.arrow.stream"
     return pa.ipc.open_stream(io.BytesIO(reply.body)).read_all()
+
+
+def test_what_is_under_way_comes_with_lag_speed_and_the_time_that_is_left() -> None:
+    fast = CopyProgress(task=TaskId(1, 0), is_active=True, lag=500, offsets_per_s=100.0)
+    unknown = CopyProgress(task=TaskId(1, 1), is_active=False, lag=7, offsets_per_s=None)
+    assert ask(app(under_way=[fast, unknown]), "/tasks").json == {
+        "tasks": [
+            {"task": "1_0", "role": "restoring", "lag": 500, "offsets_per_s": 100.0, "seconds_left": 5.0},
+            {"task": "1_1", "role": "standby", "lag": 7, "offsets_per_s": None, "seconds_left": None},
+        ]
+    }
 
 
 # --- what is answered --------------------------------------------------------------------------------------------------

@@ -14,10 +14,14 @@ from typing import Any
 import pytest
 from stand_ins import StandInDirectory, host_map
 
+from tidemill.errors import RetriableError
+from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.http_forward import HttpInstances
+from tidemill.query.http_progress import copies_at
 from tidemill.query.http_server import HttpServer, address_of, listen
 from tidemill.query.metadata import HostMap
+from tidemill.task.progress import CopyProgress
 
 WORDS = {f"word{number}": number for number in range(10)}
 TOKEN = "a-token-of-some-length"
@@ -153,3 +157,25 @@ def test_a_closed_server_leaves_its_address_free(pair: Callable[..., Pair]) -> N
     both.ask(0, "/stores")
     both.servers[0].close()
     listen(address).close()
+
+
+def test_an_instance_tells_over_http_what_is_under_way_in_it() -> None:
+    copy = CopyProgress(task=TaskId(1, 3), is_active=False, lag=60, offsets_per_s=5.0)
+    listening = listen("127.0.0.1:0")
+    host = host_of(address_of(listening))
+    assert host is not None
+    server = HttpServer(
+        listening,
+        StandInDirectory(own_host=host, hosts=host_map({}), copies={}, under_way=[copy]),
+        application_id="app",
+        token="",
+        max_staleness=1,
+        timeout_s=1,
+    )
+    server.start()
+    try:
+        assert copies_at(host, token="", timeout_s=10) == (copy,)
+    finally:
+        server.close()
+    with pytest.raises(RetriableError, match="does not answer"):
+        copies_at(host, token="", timeout_s=1)

@@ -108,3 +108,12 @@ def test_a_store_that_missed_its_batch_catches_up_before_the_next_one_reads_it()
 
 def test_a_fenced_batch_moves_nothing() -> None:
     assert request(reported(running(), None, Outcome.FENCED, ends={IN: 44})).inputs == {IN: 40}
+
+
+def test_tasks_that_run_or_lack_little_are_waited_for_and_those_that_lack_much_are_not() -> None:
+    lacks_six = reported(fetched(new_task()), 4)
+    assert lacks_six[TASK].lacks == 6
+    assert lifecycle.are_waited_for(lacks_six.values(), 6)
+    assert not lifecycle.are_waited_for(lacks_six.values(), 5)
+    assert lifecycle.are_waited_for(running().values(), 0)
+    assert not lifecycle.are_waited_for(new_task().values(), 100)

@@ -1,13 +1,14 @@
 """`tidemill group members`: which tasks each member has, in which role, and how far behind its copies are.
 
 Decides how that is laid out. What members were told is in the group's coordinator, how far they were is what their last joins
-said, and whether a copy is a standby or a warm-up only the leader's own functions can say (``cli.assign_live_group``). Limits:
-positions are as old as the last join, ends of changelogs are of now.
+said, and whether a copy is a standby or a warm-up only the leader's own functions can say (``cli.assign_live_group``). Positions
+are as old as the last join, ends of changelogs are of now; an instance that can be asked (``application.server``) tells its own
+lags as they are, and how fast they shrink, which gives the time that is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidemill.ids import TaskId
@@ -15,9 +16,13 @@ from tidemill.ids import TaskId
 if TYPE_CHECKING:
     from tidemill.assignment.model import ApplicationState, Assignment, Client
     from tidemill.cli.assign_live_group import Question
+    from tidemill.kafka.group_members import LiveMember
+    from tidemill.membership.wire import HostInfo
+    from tidemill.task.progress import CopyProgress
 
-COLUMNS = ("CLIENT-ID", "TASK", "ROLE", "LAG")
+COLUMNS = ("CLIENT-ID", "TASK", "ROLE", "LAG", "TIME-LEFT")
 _NONE = "-"
+_ASK_LIMIT_S = 2.0
 
 
 def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
@@ -35,14 +40,52 @@ def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, .
     members = live_group(group_client_settings(config), config.application_id).members
     client_of = {consumer.member: client for client in found.state.clients for consumer in client.consumers}
     rows: list[tuple[str, ...]] = []
+    under_way, silent = _under_way(members, config.http_token)
     for name, member in sorted(members.items(), key=lambda item: (item[1].client_id, item[0])):
         told = decode_assignment(member.assignment.user_data) if member.assignment.user_data else None
         active = {task for task in told.active_tasks if isinstance(task, TaskId)} if told else set()
         standby = {task for task in told.standby_tasks if isinstance(task, TaskId)} if told else set()
         client = client_of.get(name)
         tasks = [] if client is None else list(task_rows(client, active, standby, found.state, found.assignment))
-        rows += [(member.client_id, *row) for row in tasks or [(_NONE,) * 3]]
-    return rows, found.remarks
+        measured = under_way.get(name, {})
+        rows += [(member.client_id, *with_time_left(row, measured.get(row[0]))) for row in tasks or [(_NONE,) * 3]]
+    return rows, (*found.remarks, *silent)
+
+
+def with_time_left(row: tuple[str, str, str], measured: CopyProgress | None) -> tuple[str, ...]:
+    """Task, role, lag, and the time that is left; an instance's own word on a lag is newer than its last join's."""
+    task, role, lag = row
+    if measured is None:
+        return task, role, lag, _NONE
+    left_s = measured.seconds_left
+    return task, role, str(measured.lag), "unknown" if left_s is None else f"{left_s:.0f} s"
+
+
+def _under_way(
+    members: Mapping[str, LiveMember], token: str
+) -> tuple[dict[str, dict[str, CopyProgress]], tuple[str, ...]]:
+    """What the members' instances tell of their tasks, by member; and which of them could not be asked."""
+    from tidemill.errors import RetriableError
+    from tidemill.membership.wire import SubscriptionInfo, decode_subscription, host_of
+    from tidemill.query.http_progress import copies_at
+
+    told: dict[HostInfo, dict[str, CopyProgress]] = {}
+    by_member: dict[str, dict[str, CopyProgress]] = {}
+    silent: dict[str, None] = {}
+    for name, member in sorted(members.items()):
+        said = decode_subscription(member.subscription.user_data)
+        host = host_of(said.user_endpoint) if isinstance(said, SubscriptionInfo) and said.user_endpoint else None
+        if host is None:
+            silent["Instances without application.server (tidemill.http.listen) can't be asked how fast they restore."] = None
+            continue
+        if host not in told:
+            try:
+                told[host] = {str(copy.task): copy for copy in copies_at(host, token=token, timeout_s=_ASK_LIMIT_S)}
+            except RetriableError as problem:
+                told[host] = {}
+                silent[f"How fast it restores is not known: {problem}."] = None
+        by_member[name] = told[host]
+    return by_member, tuple(silent)
 
 
 def task_rows(

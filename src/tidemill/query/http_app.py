@@ -3,6 +3,7 @@
     GET /stores                                 what there is and who has it
     GET /stores/{store}/{key}                   one key, from wherever it is
     GET /stores/{store}?from=&to=&limit=        a range over all partitions
+    GET /tasks                                  what is being restored or follows a changelog here, and how fast
     GET /rows/{store}?partitions=...            what another instance asks; answered from the copies here, never handed on
 
     200 found    400 a malformed question    401 no or another token    403 a foreign name for a loopback address
@@ -37,6 +38,7 @@ from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, known_store
+from tidemill.task.progress import CopyProgress
 
 log = logging.getLogger("tidemill.http")
 
@@ -122,6 +124,9 @@ class ReadsApp:
             case ("stores",) | ("stores", ""):
                 http_request.allow_only(request, ())
                 return await self._stores()
+            case ("tasks",):
+                http_request.allow_only(request, ())
+                return Answer(200, http_answer.to_json({"tasks": [_shown(copy) for copy in self.router.directory.progress()]}))
             case ("stores", name):
                 return await self._range(request, self._store(name))
             case ("stores", name, key):
@@ -130,8 +135,8 @@ class ReadsApp:
                 return await self._rows(request, self._store(name))
             case _:
                 raise _NotFoundError(
-                    "nothing stands under this address; there are /stores, /stores/{store}/{key} and "
-                    "/stores/{store}?from=&to=&limit= (a '/' within a key is written %2F)"
+                    "nothing stands under this address; there are /stores, /stores/{store}/{key}, "
+                    "/stores/{store}?from=&to=&limit= and /tasks (a '/' within a key is written %2F)"
                 )
 
     def _store(self, name: str) -> StoreFacts:
@@ -215,6 +220,16 @@ class ReadsApp:
         max_lag = http_request.whole_number(request, "max_lag", 0) if "max_lag" in request.parameters else None
         found = await self.router.read_here(store, question, max_lag=max_lag)
         return Answer(200, found.to_bytes(), MEDIA_TYPE)
+
+
+def _shown(copy: CopyProgress) -> dict[str, object]:
+    return {
+        "task": str(copy.task),
+        "role": "restoring" if copy.is_active else "standby",
+        "lag": copy.lag,
+        "offsets_per_s": None if copy.offsets_per_s is None else round(copy.offsets_per_s, 1),
+        "seconds_left": None if copy.seconds_left is None else round(copy.seconds_left, 1),
+    }
 
 
 def _is_loopback_name(host: str) -> bool:

@@ -10,7 +10,7 @@ handed on twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from tidemill.membership.wire import HostInfo
 from tidemill.query.metadata import KeyQueryMetadata
 from tidemill.query.rows import Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
+from tidemill.task.progress import CopyProgress
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.4
@@ -48,6 +49,9 @@ class StoreDirectory(Protocol):
     def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata: ...
 
     def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows: ...
+
+    def progress(self) -> Sequence[CopyProgress]:
+        """How far restoring tasks and standbys are here."""
 
 
 class RemoteInstances(Protocol):

@@ -7,7 +7,7 @@ long as they hold. Copies, maps of hosts and the broker's answers are handed in 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from tidemill.query.partitioning import partition_of_key
 from tidemill.query.rows import Rows, RowsQuestion, first_rows
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.view import ReadOnlyStore, Surroundings
+from tidemill.task.progress import CopyProgress
 
 _ENDS_HOLD_S = 0.5
 
@@ -60,11 +61,13 @@ class StoreQueries:
         own_host: HostInfo | None,
         broker: Broker,
         require_started: Callable[[], object],
+        progress: Callable[[], Sequence[CopyProgress]] = tuple,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stores = dict(sorted(stores.items()))
         self.copies, self.own_host = copies, own_host
         self._hosts, self._broker, self._require_started, self._now_s = hosts, broker, require_started, now_s
+        self._progress = progress
         self._partition_counts: dict[int, int] = {}
         self._ends: dict[TopicPartition, tuple[float, int]] = {}
 
@@ -93,6 +96,10 @@ class StoreQueries:
     def clients(self) -> tuple[StreamsMetadata, ...]:
         self._require_started()
         return self._hosts().clients(self.stores.values())
+
+    def progress(self) -> Sequence[CopyProgress]:
+        """How far restoring tasks and standbys are here."""
+        return self._progress()
 
     def lags(self) -> dict[str, dict[int, LagInfo]]:
         """Of every logged store's copies here, by partition. An active that runs is at its end by definition, as in Kafka."""

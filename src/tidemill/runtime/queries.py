@@ -84,6 +84,7 @@ class InstanceReads:
                 end_offsets=lambda partitions: admin.end_offsets(partitions, timeout_s=_BROKER_LIMIT_S),
             ),
             require_started=self._require_started,
+            progress=lambda: [copy for thread in list(self._threads) for copy in thread.copies],
         )
         if self._listening is not None:
             config = self._config

@@ -329,15 +329,17 @@ class StreamThread(threading.Thread):
         return report is not None and report.outcome is Outcome.COMMITTED
 
     def _next_request(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
-        """While something runs, restoring is bounded; a batch waits for records unless there is something to restore."""
+        """While something runs, or is about to, restoring is bounded; a batch waits for records unless there is something to
+        restore."""
         self._batch_id += 1
         runs = any(task.phase is Phase.RUNNING for task in active.values())
+        bounded = self._config.restore_max_records
         request = lifecycle.request(
             active,
             batch_id=self._batch_id,
             internal=self._facts.internal_topics,
             max_records=self._max_records,
-            max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
+            max_restore_records=bounded if lifecycle.are_waited_for(active.values(), bounded) else self._config.batch_max_records,
             wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
             now_ms=int(time.time() * 1000),
             incarnation=self._incarnation,

@@ -79,6 +79,8 @@ class BatchRequest:
     wait_ms: int = 100
     now_ms: int = 0
     incarnation: int = 0
+    follows: int = 0
+    """The last batch that counted, 0 before the first: what workers keep in memory from another one is no longer true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +173,7 @@ def request_to_json(request: BatchRequest) -> str:
             "wait_ms": request.wait_ms,
             "now_ms": request.now_ms,
             "incarnation": request.incarnation,
+            "follows": request.follows,
         }
     )
 

@@ -76,7 +76,21 @@ class ActiveTask:
         return found
 
 
+    @property
+    def lacks(self) -> int:
+        """Offsets that its stores are to be given before it runs."""
+        if self.bounds is None:
+            return 0
+        ends = self.bounds.changelog_ends
+        return sum(ends.get(partition, 0) - at for partition, at in self.restore_from().items())
+
+
 Tasks = Mapping[TaskId, ActiveTask]
+
+
+def are_waited_for(tasks: Iterable[ActiveTask], offsets: int) -> bool:
+    """Whether some run, or will when they are given these few offsets: what others restore must not hold them up then."""
+    return any(task.phase is Phase.RUNNING or 0 < task.lacks <= offsets for task in tasks)
 
 
 def is_foreign(position: int, *, begin: int, end: int) -> bool:

@@ -1,0 +1,251 @@
+"""State that was lost or broken, and changelogs that lost records: seen, said, and made again from the changelog while the other
+tasks go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from local_application import Place, until
+from pyspark.sql import SparkSession
+from restore_notes import RestoreNotes, StandbyNotes
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.ids import TopicPartition
+from tidemill.kafka.admin import Admin, TopicSpec
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.runtime.application import State
+from tidemill.task.lifecycle import Phase
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
+
+KEYS = 3_000
+"""Of each partition."""
+PAGE = 4096
+
+
+@pytest.fixture
+def place(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, unique_name: Callable[[str], str]) -> Place:
+    return Place(broker.bootstrap_servers, spark, tmp_path, unique_name("lost-state"))
+
+
+class Counted:
+    """Counts of keys: what was sent, by partition, and the latest that came out."""
+
+    def __init__(self, place: Place, partitions: int) -> None:
+        place.create("in", "counts", partitions=partitions)
+        self.builder = StreamsBuilder()
+        records = self.builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.string())
+        records.group_by_key().count(store="counts").to_stream().to(place.topic("counts"))
+        self.changelog = f"{place.name}-counts-changelog"
+        self.expected: Counter[bytes] = Counter()
+        self._place, self._latest = place, dict[bytes, int]()
+        self._reader = place.reader("counts")
+
+    def send(self, partition: int, keys: range) -> None:
+        """Each key once more."""
+        names = [f"{partition}-{number}".encode() for number in keys]
+        self.expected.update(names)
+        self._place.send("in", [(name, b"v") for name in names], partition=partition)
+
+    def is_exact(self) -> bool:
+        for message in self._reader.consume(10_000, 0.2):
+            if message.error() is None:
+                key, value = message.key(), message.value()
+                assert key is not None
+                assert value is not None
+                self._latest[key] = int.from_bytes(value, "big")
+        return self._latest == self.expected
+
+
+def task_file(place: Place, partition: int) -> Path:
+    return place.folder / place.name / place.name / f"0_{partition}" / "data.mdb"
+
+
+def truncated(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+def overwritten(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: 2 * PAGE] + b"\xff" * (len(content) - 2 * PAGE))
+
+
+def of_another_version(file: Path) -> None:
+    with lmdb.open(str(file.parent), max_dbs=10) as environment:
+        meta = environment.open_db(b"meta", create=False)
+        with environment.begin(db=meta, write=True) as transaction:
+            transaction.put(b"version", b"77")
+
+
+def removed(file: Path) -> None:
+    shutil.rmtree(file.parent)
+
+
+DAMAGE = {0: removed, 1: truncated, 2: overwritten, 3: of_another_version}
+SOUND = 4
+
+
+@contextmanager
+def trickle(counted: Counted, partition: int) -> Iterator[None]:
+    """One record after the other, all the time."""
+    ends = threading.Event()
+
+    def run() -> None:
+        while not ends.wait(0.05):
+            counted.send(partition, range(1))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
+
+
+def test_state_that_was_lost_or_broken_is_made_again_from_the_changelog_while_other_tasks_commit(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted = Counted(place, partitions=5)
+    for partition in range(5):
+        counted.send(partition, range(KEYS))
+    with place.running(counted.builder):
+        assert until(counted.is_exact)
+    for partition, damage in DAMAGE.items():
+        damage(task_file(place, partition))
+    inputs = TopicPartition(place.topic("in"), SOUND)
+    positions: list[int] = []
+    streams = place.application(counted.builder, **{"tidemill.restore.max.records": 500})
+    notes = RestoreNotes(lambda: positions.append(streams.threads[0].committed_positions.get(inputs, 0)))
+    streams.set_state_restore_listener(notes)
+    with caplog.at_level(logging.INFO, "tidemill"), trickle(counted, SOUND), streams:
+        assert streams.wait(State.RUNNING, timeout=120) is State.RUNNING, streams.error
+    with place.running(counted.builder):
+        assert until(counted.is_exact)
+    assert {partition: notes.started[partition][0] for partition in DAMAGE} == dict.fromkeys(DAMAGE, 0)
+    assert {partition: notes.ended[partition] for partition in DAMAGE} == dict.fromkeys(DAMAGE, KEYS)
+    assert notes.ended[SOUND] == 0
+    assert notes.suspended == []
+    assert len(set(positions)) > 3, "the sound task has committed while the others were restored"
+    said = {line.split("task=")[1][:3] for line in caplog.messages if "event=state-note" in line and "wiped" in line}
+    assert said == {"0_1", "0_2", "0_3"}
+
+
+def test_a_page_that_kills_whoever_reads_it_is_found_and_the_task_restored(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys, victim = 60_000, 59_999
+    counted = Counted(place, partitions=1)
+    counted.send(0, range(keys))
+    with place.running(counted.builder):
+        assert until(counted.is_exact)
+    file = task_file(place, 0)
+    content = file.read_bytes()
+    pages = {at // PAGE for at in occurrences(content, f"0-{victim}".encode())}
+    assert pages
+    assert min(pages) > 1
+    for page in pages:
+        content = content[: page * PAGE] + b"\xff" * PAGE + content[(page + 1) * PAGE :]
+    file.write_bytes(content)
+    with caplog.at_level(logging.INFO, "tidemill"), place.running(counted.builder):
+        counted.send(0, range(victim - 100, keys))
+        assert until(counted.is_exact)
+    assert [line for line in caplog.messages if "event=state-note task=0_0" in line and "is corrupt" in line]
+    assert [line for line in caplog.messages if "event=restored task=0_0" in line and "from=0 " in line]
+
+
+def occurrences(content: bytes, wanted: bytes) -> Iterator[int]:
+    at = content.find(wanted)
+    while at >= 0:
+        yield at
+        at = content.find(wanted, at + 1)
+
+
+def test_changelogs_that_lost_records_are_told_of_and_do_not_keep_a_group_probing(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KAFKA-14302: a copy can't catch up with records that are gone, and must count as caught up all the same."""
+    emptied, cut = 0, 1
+    counted = Counted(place, partitions=3)
+    for partition in range(3):
+        counted.send(partition, range(KEYS))
+    with place.running(counted.builder):
+        assert until(counted.is_exact)
+    admin = Admin({"bootstrap.servers": place.bootstrap_servers})
+    logs = [TopicPartition(counted.changelog, partition) for partition in (emptied, cut)]
+    as_if_retained(place, counted.changelog)
+    ends = admin.end_offsets(logs)
+    admin.delete_records({logs[0]: ends[logs[0]], logs[1]: ends[logs[1]] // 2})
+    settings = {
+        "acceptable.recovery.lag": 0,
+        "max.warmup.replicas": 4,
+        "probing.rebalance.interval.ms": 2_000,
+        "tidemill.test.short.intervals": True,
+    }
+    standbys = StandbyNotes()
+    old = place.application(counted.builder, **settings)
+    new = place.application(counted.builder, **{**settings, "state.dir": str(place.folder / "new")})
+    new.set_standby_update_listener(standbys)
+    with caplog.at_level(logging.INFO, "tidemill"), old:
+        assert old.wait(State.RUNNING, timeout=120) is State.RUNNING, old.error
+        with new:
+            assert until(lambda: sum(task.phase is Phase.RUNNING for task in new.threads[0].tasks.values()) > 0, 120)
+            assert until(lambda: is_settled(caplog), 60), caplog.messages[-20:]
+            generation = max(generations(caplog))
+            time.sleep(3 * 2)
+            assert max(generations(caplog)) == generation, "there was nothing to probe for"
+            for partition in range(3):
+                counted.send(partition, range(10))
+            assert until(counted.is_exact), "the owner's stores had what the changelogs have lost"
+    moved = {partition for partition, reason in standbys.suspended.items() if reason.value == "PROMOTED"}
+    assert moved
+    said = {line.split("task=")[1][:3] for line in caplog.messages if "event=changelog-cut" in line}
+    assert said == {f"0_{partition}" for partition in standbys.started if partition in (emptied, cut)}
+
+
+def as_if_retained(place: Place, topic: str) -> None:
+    """A topic that is only compacted refuses that records be deleted."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    resource.add_incremental_config(
+        ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
+    )
+    for changed in AdminClient({"bootstrap.servers": place.bootstrap_servers}).incremental_alter_configs([resource]).values():
+        changed.result(30)
+
+
+def is_settled(caplog: pytest.LogCaptureFixture) -> bool:
+    finished = [line for line in caplog.messages if "Finished " in line and "assignment of tasks" in line]
+    return bool(finished) and "Finished stable" in finished[-1]
+
+
+def generations(caplog: pytest.LogCaptureFixture) -> list[int]:
+    return [int(line.split("generation=")[1].split()[0]) for line in caplog.messages if "event=assigned " in line]
+
+
+def test_a_changelog_that_was_made_anew_empties_the_stores_and_says_so(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    counted = Counted(place, partitions=1)
+    counted.send(0, range(KEYS))
+    with place.running(counted.builder):
+        assert until(counted.is_exact)
+    admin = Admin({"bootstrap.servers": place.bootstrap_servers})
+    admin.delete_topics([counted.changelog])
+    assert until(lambda: admin.partitions([counted.changelog])[counted.changelog] is None, 30)
+    admin.create_topics([TopicSpec(name=counted.changelog, partitions=1, configs={"cleanup.policy": "compact"})])
+    counted.expected.clear()
+    with caplog.at_level(logging.INFO, "tidemill"), place.running(counted.builder) as streams:
+        counted.send(0, range(5))
+        view = streams.store("counts")
+        assert until(lambda: dict(view.all()) == {f"0-{number}": 1 for number in range(5)}), dict(view.all())
+    assert [line for line in caplog.messages if "event=state-note task=0_0" in line and "not part of their changelogs" in line]
