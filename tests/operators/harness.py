@@ -224,11 +224,11 @@ def _timestamped_rows(store: Any) -> Iterator[dict[str, Any]]:
 
 
 def _windowed_rows(store: Any) -> Iterator[dict[str, Any]]:
-    return ({"key": windowed(key), "value": value} for key, value in store.all())
+    return ({**windowed(key), "value": value} for key, value in store.all())
 
 
 def _timestamped_windowed_rows(store: Any) -> Iterator[dict[str, Any]]:
-    return ({"key": windowed(key), "value": value, "timestamp": timestamp} for key, (value, timestamp) in store.all())
+    return ({**windowed(key), "value": value, "timestamp": timestamp} for key, (value, timestamp) in store.all())
 
 
 ROW_FORMS: dict[StoreKind, Callable[[Any], Iterator[dict[str, Any]]]] = {
