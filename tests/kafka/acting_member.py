@@ -1,0 +1,137 @@
+"""A member of a real group with the instance's own leader and state machine, and tasks that nobody works on.
+
+Carries out what the machine says at once, as a stream thread between its batches would; what it was told is kept.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.config import StreamsConfig
+from tidemill.ids import ProcessId, TopicPartition
+from tidemill.kafka import group_protocol
+from tidemill.kafka.admin import Admin
+from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.group import GroupMember, GroupMemberConfig
+from tidemill.membership import member_state as machine
+from tidemill.membership.topology_facts import topology_facts
+from tidemill.membership.wire import AssignmentInfo, decode_assignment
+from tidemill.runtime.group_side import GroupSide
+from tidemill.runtime.leading import Leader
+
+MakeAdmin = Callable[[Mapping[str, Any]], Admin]
+
+
+class ActingMember:
+    """``said`` may change the user data of a join. ``told``: each assignment, in order."""
+
+    def __init__(
+        self,
+        servers: str,
+        application: str,
+        topic: str,
+        number: int,
+        *,
+        make_admin: MakeAdmin = Admin,
+        said: Callable[[bytes], bytes] = bytes,
+        **settings: object,
+    ) -> None:
+        config = StreamsConfig.of(
+            {"application.id": application, "bootstrap.servers": servers, "session.timeout.ms": 6_000}
+            | {"heartbeat.interval.ms": 250}
+            | {name.replace("__", "."): value for name, value in settings.items()}
+        )
+        builder = StreamsBuilder()
+        builder.stream(topic, key=Serdes.string(), value=Serdes.string()).to(f"{topic}-out")
+        self.process_id = ProcessId(number, 0)
+        facts = topology_facts(builder.build(), application, topic_defaults={})
+        producer = data_client_settings(config, ClientRole.PRODUCER)
+        admin = make_admin(data_client_settings(config, ClientRole.ADMIN))
+        leader = Leader(config, admin, self.process_id, facts, group_client_settings(config), producer)
+        identity = machine.MemberConfig(process_id=self.process_id)
+        self.side = GroupSide(f"{application}-{number}", [topic], identity, leader, _nothing)
+        self.told: list[AssignmentInfo] = []
+        self.generations: list[int] = []
+        self._said = said
+        self.member = GroupMember(
+            GroupMemberConfig(
+                client_settings=group_client_settings(config),
+                group_id=application,
+                client_id=f"{application}-{number}",
+                rack=config.client_rack or None,
+                session_timeout_ms=config.session_timeout_ms,
+                heartbeat_interval_ms=config.heartbeat_interval_ms,
+            ),
+            self,
+        )
+        self.side.membership = lambda: self.member.membership
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> ActingMember:
+        self.member.start()
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        self._ends.set()
+        self._thread.join(5)
+        self.member.close()
+
+    @property
+    def tasks(self) -> list[str]:
+        return sorted(map(str, self.side.state.held))
+
+    # --- GroupProtocol ---------------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return self.side.topics
+
+    def owned_partitions(self) -> Sequence[TopicPartition]:
+        return self.side.owned_partitions()
+
+    def user_data(self) -> bytes:
+        return self._said(self.side.user_data())
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
+    ) -> group_protocol.GroupAssignment:
+        return self.side.assign(partition_counts, members)
+
+    # --- what a stream thread does ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            self.member.alive()
+            try:
+                self._take(self.member.events.get(timeout=0.02))
+            except queue.Empty:
+                self._act(self.side.step(machine.TimePassed()))
+
+    def _take(self, event: group_protocol.GroupEvent) -> None:
+        if isinstance(event, group_protocol.Assigned):
+            self.told.append(decode_assignment(event.user_data))
+            self.generations.append(event.generation)
+            fields = {"generation": event.generation, "member_id": event.member_id, "incarnation": event.incarnation}
+            self._act(self.side.step(machine.Assigned(**fields, partitions=event.partitions, user_data=event.user_data)))
+        elif isinstance(event, group_protocol.Lost):
+            self._act(self.side.step(machine.MembershipLost(reason=event.reason, incarnation=event.incarnation)))
+        elif isinstance(event, group_protocol.Failed):
+            raise event.error
+
+    def _act(self, instructions: Sequence[machine.Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, (machine.RevokeTasks, machine.GiveUpTasks, machine.CloseStandbys)):
+                self._act(self.side.step(machine.TasksReleased(tasks=instruction.tasks)))
+            elif isinstance(instruction, machine.RejoinNow):
+                self.member.request_rejoin(instruction.reason)
+
+
+def _nothing() -> tuple[dict[Any, int], frozenset[Any]]:
+    """No task has state."""
+    return {}, frozenset()
