@@ -1,0 +1,157 @@
+"""The foreign-key join of two tables: five steps, between which lie two internal topics.
+
+    left change   -> Subscribe -> subscription topic -> Receive -> Lookup -> answer topic -> Resolve -> result
+    right change  -> Change    -----------------------------------------------^
+
+Decides, with Kafka Streams' rules, what a change of the left table asks for (a changed foreign key ends the old subscription
+first), which answers are given, and when a result is a tombstone. An answer to a left row that has changed since is dropped:
+that change brings an answer of its own. Bytes are ``subscription_wire``'s matter.
+
+A result's timestamp is the later one of left change and right row; after a change of the right table it is that change's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidemill.operators.context import Context
+from tidemill.operators.record import Change, Record
+from tidemill.operators.stateless import plain
+from tidemill.operators.stream_join import with_key
+from tidemill.operators.subscription_store import SubscriptionStore
+from tidemill.operators.subscription_wire import Answer, Instruction, Subscription, hash_of
+from tidemill.topology import operations as op
+
+
+class ForeignKeySubscribe:
+    """A change of the left table: subscriptions to its new foreign key, and the end of those to its old one."""
+
+    def __init__(self, operation: op.ForeignKeySubscribe, context: Context) -> None:
+        self._context, self._forward = context, context.forward
+        self._is_versioned = context.is_versioned
+        function = plain(operation.extractor)
+        self._extract: Callable[[Any, Any], Any] = function if operation.takes_key else lambda _key, value: function(value)
+        self._write_foreign = (operation.foreign_key_serde or context.default_key_serde).serialize
+        self._write_value = (operation.value_serde or context.default_value_serde).serialize
+        self._instructions = self._of_left_join if operation.left else self._of_inner_join
+
+    def process(self, record: Record) -> None:
+        key, change, timestamp, headers = record
+        if self._is_versioned and not change.is_latest:
+            self._context.drop()
+            return
+        instructions = self._instructions(key, change)
+        if not instructions:
+            return
+        asked = hash_of(self._write_value(change.new))
+        partition = self._context.origin.partition
+        for foreign_key, instruction in instructions:
+            self._forward(Record(foreign_key, Subscription(asked, instruction, key, partition), timestamp, headers))
+
+    def _foreign_keys(self, key: Any, change: Change) -> tuple[Any, Any]:
+        new, old = change.new, change.old
+        return None if old is None else self._extract(key, old), None if new is None else self._extract(key, new)
+
+    def _has_changed(self, old_key: Any, new_key: Any) -> bool:
+        return self._write_foreign(old_key) != self._write_foreign(new_key)
+
+    def _of_left_join(self, key: Any, change: Change) -> list[tuple[Any, Instruction]]:
+        """Every change needs an answer: a row without a foreign key is a result too."""
+        old_key, new_key = self._foreign_keys(key, change)
+        asked = []
+        if old_key is not None and self._has_changed(old_key, new_key):
+            asked.append((old_key, Instruction.DELETE_SILENTLY))
+        return [*asked, (new_key, Instruction.ANSWER_ALWAYS)]
+
+    def _of_inner_join(self, key: Any, change: Change) -> list[tuple[Any, Instruction]]:
+        old_key, new_key = self._foreign_keys(key, change)
+        if new_key is None:
+            if change.new is not None:
+                self._context.drop()
+            return [] if old_key is None else [(old_key, Instruction.DELETE_AND_ANSWER)]
+        if old_key is None or not self._has_changed(old_key, new_key):
+            return [(new_key, Instruction.ANSWER_IF_PRESENT)]
+        return [(old_key, Instruction.DELETE_SILENTLY), (new_key, Instruction.ANSWER_ALWAYS)]
+
+
+class ForeignKeyReceive:
+    """A subscription is kept or forgotten, and passed on."""
+
+    def __init__(self, operation: op.ForeignKeyReceive, context: Context) -> None:
+        self._context, self._forward = context, context.forward
+        self._store: SubscriptionStore = context.store(operation.store)
+
+    def process(self, record: Record) -> None:
+        foreign_key, subscription, timestamp, _headers = record
+        instruction = subscription.instruction
+        if foreign_key is None:
+            if instruction != Instruction.ANSWER_ALWAYS:
+                self._context.drop()
+                return
+        elif instruction in (Instruction.DELETE_SILENTLY, Instruction.DELETE_AND_ANSWER):
+            self._store.delete(foreign_key, subscription.primary_key, timestamp)
+        else:
+            self._store.put(foreign_key, subscription, timestamp)
+        self._forward(record)
+
+
+class ForeignKeyLookup:
+    """A subscription is answered with the right row as it is now, where it asks for an answer."""
+
+    def __init__(self, operation: op.ForeignKeyLookup, context: Context) -> None:
+        self._forward = context.forward
+        self._look_up = context.table(operation.table)
+
+    def process(self, record: Record) -> None:
+        foreign_key, (asked, instruction, primary_key, partition), timestamp, headers = record
+        if instruction == Instruction.DELETE_SILENTLY:
+            return
+        found = None if foreign_key is None else self._look_up(foreign_key)
+        value = None
+        if found is not None:
+            timestamp = max(timestamp, found[1])
+            value = found[0]
+        elif instruction == Instruction.ANSWER_IF_PRESENT:
+            return
+        if instruction == Instruction.DELETE_AND_ANSWER:
+            value = None
+        self._forward(Record(primary_key, Answer(asked, value, partition), timestamp, headers))
+
+
+class ForeignKeyChange:
+    """A change of the right table answers all subscribers, in the order of their keys."""
+
+    def __init__(self, operation: op.ForeignKeyChange, context: Context) -> None:
+        self._context, self._forward = context, context.forward
+        self._is_versioned = context.is_versioned
+        self._store: SubscriptionStore = context.store(operation.store)
+
+    def process(self, record: Record) -> None:
+        foreign_key, change, timestamp, headers = record
+        if foreign_key is None or (self._is_versioned and not change.is_latest):
+            self._context.drop()
+            return
+        for asked, _instruction, primary_key, partition in self._store.subscribers(foreign_key):
+            self._forward(Record(primary_key, Answer(asked, change.new, partition), timestamp, headers))
+
+
+class ForeignKeyResolve:
+    """An answer and the left row that asked make a result, or a tombstone."""
+
+    def __init__(self, operation: op.ForeignKeyResolve, context: Context) -> None:
+        self._context, self._forward = context, context.forward
+        self._left = operation.left
+        self._look_up = context.table(operation.table)
+        self._write_value = (operation.value_serde or context.default_value_serde).serialize
+        self._join = with_key(operation.joiner, operation.takes_key)
+
+    def process(self, record: Record) -> None:
+        key, (asked, right, _partition), timestamp, headers = record
+        found = self._look_up(key)
+        left = None if found is None else found[0]
+        if hash_of(self._write_value(left)) != asked:
+            self._context.drop()
+            return
+        is_gone = right is None and (left is None or not self._left)
+        self._forward(Record(key, None if is_gone else self._join(key, left, right), timestamp, headers))

@@ -1,0 +1,129 @@
+"""The store of what has found no match yet in a left or outer stream-stream join, shared by the join's two sides.
+
+    row, changelog key    timestamp 8 | 01 left, 00 right | key
+    row, changelog value  01 | count 4 | (length 4 | 01 left, 00 right | value) for each value of that time, side and key
+
+Decides bytes and order (by time, right before left, then by key) and keeps the clock that the two sides share. Leaves to
+``stream_join`` when a record waits, is matched or goes on alone. Behind the rows stands the clock (key 0xff), which has no
+changelog: a restored store's begins where its changelog's timestamps end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, NamedTuple
+
+from tidemill.operators.record import Headers
+from tidemill.operators.rows import Rows
+from tidemill.topology.nodes import Store
+
+UNKNOWN_MIN_TIME = (1 << 63) - 1
+"""Long.MAX_VALUE: nothing is known to wait."""
+_LEFT, _RIGHT = b"\x01", b"\x00"
+_META = b"\xff"
+_LONG = Struct(">q")
+_LENGTH = Struct(">i")
+_LIST_HEAD = Struct(">bi")
+_META_FORMAT = Struct(">qqq")
+
+
+@dataclass(slots=True)
+class SharedClock:
+    """What both sides of a join know of time (TimeTracker).
+
+    ``stream_time``: the highest timestamp of both sides. ``min_time``: the least timestamp that may wait, as last seen.
+    ``next_look``: the wall clock before which nobody looks for what has closed.
+    """
+
+    stream_time: int = -1
+    min_time: int = UNKNOWN_MIN_TIME
+    next_look: int = 0
+
+
+class Waiting(NamedTuple):
+    """Values of one time, side and key that have found no match."""
+
+    row_key: bytes
+    timestamp: int
+    is_left: bool
+    key: Any
+    values: list[Any]
+
+
+class OuterJoinStore:
+    """The waiting records of one join in one task. ``value_serde`` writes left values, ``other_value_serde`` right ones."""
+
+    def __init__(self, store: Store, rows: Rows) -> None:
+        assert store.key_serde is not None
+        assert store.value_serde is not None
+        self._rows = rows
+        self._write_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
+        right_serde = store.other_value_serde or store.value_serde
+        self._write_left, self._read_left = store.value_serde.serialize, store.value_serde.deserialize
+        self._write_right, self._read_right = right_serde.serialize, right_serde.deserialize
+        kept = rows.get(_META)
+        self._kept: tuple[int, int, int] | None = None if kept is None else _META_FORMAT.unpack(kept)
+        self.clock = SharedClock() if self._kept is None else SharedClock(*self._kept)
+
+    def add(self, timestamp: int, is_left: bool, key: Any, value: Any) -> None:
+        """Lets a record wait; its timestamp is also the changelog record's."""
+        row_key = _row_key(timestamp, is_left, self._write_key(key) or b"")
+        item = _LEFT + (self._write_left(value) or b"") if is_left else _RIGHT + (self._write_right(value) or b"")
+        entry = _LENGTH.pack(len(item)) + item
+        before = self._rows.get(row_key)
+        if before is None:
+            row = _LIST_HEAD.pack(1, 1) + entry
+        else:
+            row = _LIST_HEAD.pack(1, _LIST_HEAD.unpack_from(before)[1] + 1) + before[_LIST_HEAD.size :] + entry
+        self._rows.put(row_key, row)
+        self._rows.log(row_key, row, timestamp)
+
+    def discard(self, timestamp: int, is_left: bool, key: bytes, now: int) -> None:
+        """Forgets the values of a time, side and key (bytes), if any wait, for they have found a match. ``now`` as in delete."""
+        row_key = _row_key(timestamp, is_left, key)
+        if self._rows.get(row_key) is not None:
+            self.delete(row_key, now)
+
+    def delete(self, row_key: bytes, now: int) -> None:
+        """Forgets what ``waiting`` gave; ``now`` is the timestamp of the record being processed."""
+        self._rows.put(row_key, None)
+        self._rows.log(row_key, None, now)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """Everything that waits: by time, right before left, then by the key's bytes; values as they came."""
+        read_key = self._read_key
+        for row_key, row in self._rows.scan(None, _META):
+            is_left = row_key[8] == 1
+            values = self._values(row, self._read_left if is_left else self._read_right)
+            yield Waiting(row_key, _LONG.unpack_from(row_key)[0], is_left, read_key(row_key[9:]), values)
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
+        """Applies a record of the changelog."""
+        self._rows.put(key, value)
+        clock = self.clock
+        clock.stream_time = max(clock.stream_time, timestamp)
+        if value is not None:
+            clock.min_time = min(clock.min_time, _LONG.unpack_from(key)[0])
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes the clock if it has moved; to be called at the end of a batch."""
+        now = (self.clock.stream_time, self.clock.min_time, self.clock.next_look)
+        if now != self._kept:
+            self._kept = now
+            self._rows.put(_META, _META_FORMAT.pack(*now))
+
+    @staticmethod
+    def _values(row: bytes, read: Callable[[bytes], Any]) -> list[Any]:
+        values, at = [], _LIST_HEAD.size
+        for _ in range(_LIST_HEAD.unpack_from(row)[1]):
+            end = at + 4 + _LENGTH.unpack_from(row, at)[0]
+            values.append(read(row[at + 5 : end]))
+            at = end
+        return values
+
+
+def _row_key(timestamp: int, is_left: bool, key: bytes) -> bytes:
+    return _LONG.pack(timestamp) + (_LEFT if is_left else _RIGHT) + key

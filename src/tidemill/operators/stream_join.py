@@ -1,0 +1,171 @@
+"""Joins of two streams in windows of time: each side's record joins what the other side's window store holds.
+
+Decides, with Kafka Streams' rules, what matches (a record of the right side from ``before`` earlier to ``after`` later than the
+left one, of those that the store still shows), what waits for a match, and when what found none goes on alone: once the
+window is closed for the highest timestamp of both sides, at the next record that has this timestamp. Leaves how long rows are
+kept to ``window_store``, the order of what waits to ``outer_join_store``.
+
+A record that comes after its window has closed without a match goes on alone at once, whatever the grace period. Null values
+are dropped; so are null keys, except on a side whose records go on without a match: these go on alone at once (KIP-962).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidemill.operators.context import Context
+from tidemill.operators.outer_join_store import UNKNOWN_MIN_TIME, OuterJoinStore
+from tidemill.operators.record import Record
+from tidemill.operators.window_store import WindowStore
+from tidemill.topology import operations as op
+
+Joiner = Callable[[Any, Any, Any], Any]
+"""(key, left, right) -> value."""
+
+
+def with_key(joiner: Callable[..., Any], takes_key: bool) -> Joiner:
+    """A joiner as a function of key and both values."""
+    function = joiner.function if isinstance(joiner, op.PerRecord) else joiner
+    return function if takes_key else lambda _key, left, right: function(left, right)
+
+
+class JoinWindowed:
+    """KSTREAM-WINDOWED: passes the record on, then keeps it for the other side's later records."""
+
+    def __init__(self, operation: op.JoinWindowed, context: Context) -> None:
+        self._context = context
+        self._forward = context.forward
+        self._store: WindowStore = context.store(operation.store)
+
+    def process(self, record: Record) -> None:
+        self._forward(record)
+        key, value, timestamp, _headers = record
+        if key is not None and not self._store.put(key, value, timestamp, timestamp):
+            self._context.drop()
+
+
+class StreamStreamJoin:
+    """KStreamKStreamJoin of one side."""
+
+    def __init__(self, operation: op.StreamStreamJoin, context: Context) -> None:
+        self._context = context
+        self._forward = context.forward
+        self._other: WindowStore = context.store(operation.other_store)
+        self._is_left = operation.is_left
+        self._outer = operation.outer
+        windows = operation.windows
+        self._windows = windows
+        earlier, later = (windows.before, windows.after) if operation.is_left else (windows.after, windows.before)
+        self._earlier, self._later = earlier, later
+        self._waits: OuterJoinStore | None = None if operation.outer_store is None else context.store(operation.outer_store)
+        joiner = with_key(operation.joiner, operation.takes_key)
+        self._joiner = joiner
+        self._join: Joiner = joiner if operation.is_left else lambda key, this, other: joiner(key, other, this)
+
+    def process(self, record: Record) -> None:
+        key, value, timestamp, headers = record
+        waits = self._waits
+        if waits is not None and timestamp > waits.clock.stream_time:
+            waits.clock.stream_time = timestamp
+        if key is None or value is None:
+            if self._outer and value is not None:
+                self._forward(Record(key, self._join(key, value, None), timestamp, headers))
+            else:
+                self._context.drop()
+            return
+        if waits is not None and timestamp == waits.clock.stream_time:
+            self._emit_closed(waits, record)
+        other, join, forward = self._other, self._join, self._forward
+        raw = other.encode_key(key) or b""
+        last = timestamp + self._later
+        matches = other.range_at(raw, max(timestamp - self._earlier, 0), max(last, 0))
+        for other_time, other_value in matches:
+            if waits is not None:
+                waits.discard(other_time, not self._is_left, raw, timestamp)
+            forward(Record(key, join(key, value, other_value), timestamp if timestamp > other_time else other_time, headers))
+        if self._outer and not matches:
+            self._wait_or_go_on(record, max(last, 0))
+
+    def _wait_or_go_on(self, record: Record, last: int) -> None:
+        key, value, timestamp, headers = record
+        waits = self._waits
+        assert waits is not None
+        clock = waits.clock
+        if last < clock.stream_time:
+            self._forward(Record(key, self._join(key, value, None), timestamp, headers))
+            return
+        clock.min_time = min(clock.min_time, timestamp)
+        waits.add(timestamp, self._is_left, key, value)
+
+    def _emit_closed(self, waits: OuterJoinStore, record: Record) -> None:
+        """Lets go on alone what waits and whose window is closed.
+
+        ``min_time`` is what Kafka Streams has: where the look ended, which may be later than the least that waits. It decides
+        whether a look is worth it, by this side's window, so it is part of what is emitted when.
+        """
+        clock, grace, windows = waits.clock, self._windows.grace, self._windows
+        if clock.min_time == UNKNOWN_MIN_TIME:
+            if self._later + grace <= 0:
+                return  # in Java the sum overflows for all others, and they look
+        elif clock.min_time + self._later + grace >= clock.stream_time:
+            return
+        now = self._context.wall_clock
+        if now < clock.next_look:
+            return
+        clock.next_look = now + self._context.emit_interval_ms
+        clock.min_time = UNKNOWN_MIN_TIME
+        left_open = right_open = False
+        gone: list[bytes] = []
+        stream_time, joiner, forward = clock.stream_time, self._joiner, self._forward
+        for row_key, timestamp, is_left, key, values in waits.waiting():
+            clock.min_time = timestamp
+            if left_open and right_open:
+                break
+            if timestamp + (windows.after if is_left else windows.before) + grace >= stream_time:
+                if is_left:
+                    left_open = True
+                else:
+                    right_open = True
+                continue
+            for value in values:
+                joined = joiner(key, value, None) if is_left else joiner(key, None, value)
+                forward(Record(key, joined, timestamp, record.headers))
+            gone.append(row_key)
+        for row_key in gone:
+            waits.delete(row_key, record.timestamp)
+
+
+class StreamSelfJoin:
+    """KStreamKStreamSelfJoin: a stream with itself, over one store; the results and their order are those of two stores."""
+
+    def __init__(self, operation: op.StreamSelfJoin, context: Context) -> None:
+        self._context = context
+        self._forward = context.forward
+        self._store: WindowStore = context.store(operation.store)
+        self._windows = operation.windows
+        self._retention = operation.windows.before + operation.windows.after + operation.windows.grace
+        self._join = with_key(operation.joiner, operation.takes_key)
+        self._clock = self._store.clock(context.node)
+
+    def process(self, record: Record) -> None:
+        key, value, timestamp, headers = record
+        if key is None or value is None:
+            self._context.drop()
+            return
+        clock = self._clock
+        if timestamp > clock.stream_time:
+            clock.stream_time = timestamp
+        joins_itself = timestamp > clock.stream_time - self._retention + 1  # were there two stores, it would be found
+        store, join, forward, windows = self._store, self._join, self._forward, self._windows
+        raw = store.encode_key(key) or b""
+        before, after = windows.before, windows.after
+        for other_time, other in store.range_at(raw, max(timestamp - before, 0), max(timestamp + after, 0)):
+            forward(Record(key, join(key, value, other), max(timestamp, other_time), headers))
+        for other_time, other in store.range_at(raw, max(timestamp - after, 0), max(timestamp + before, 0)):
+            if joins_itself and other_time > timestamp:
+                joins_itself = False
+                forward(Record(key, join(key, value, value), timestamp, headers))
+            forward(Record(key, join(key, other, value), max(timestamp, other_time), headers))
+        if joins_itself:
+            forward(Record(key, join(key, value, value), timestamp, headers))

@@ -1,0 +1,66 @@
+"""A stream's records with the rows of a table, as the table is when each record comes; and with the rows of a global table.
+
+Decides what is dropped and what goes on: null values are dropped; a record without a key to look up is dropped by an inner join
+and goes on without a row in a left join. The result has the stream record's timestamp. A versioned table is looked up as of
+the record's timestamp; with a grace period the record waits first in ``grace_buffer``, until the stream is that far ahead.
+Leaves how rows are found to the table's node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidemill.operators.context import Context, Origin
+from tidemill.operators.grace_buffer import GraceBuffer
+from tidemill.operators.record import Record
+from tidemill.operators.stream_join import with_key
+from tidemill.topology import operations as op
+
+_Row = tuple[Any, int]
+
+
+class StreamTableJoin:
+    """KStreamKTableJoin."""
+
+    def __init__(self, operation: op.StreamTableJoin, context: Context) -> None:
+        self._context, self._forward = context, context.forward
+        self._left = operation.left
+        self._join = with_key(operation.joiner, operation.takes_key)
+        self._look_up = context.table(operation.table)
+        self._look_up_as_of: Callable[[Any, int], _Row | None] | None = context.table_as_of(operation.table)
+        self._grace_ms = operation.grace_ms
+        self._buffer: GraceBuffer | None = None if operation.buffer is None else context.store(operation.buffer)
+
+    def process(self, record: Record) -> None:
+        key, value, timestamp, headers = record
+        if value is None or (key is None and not self._left):
+            self._context.drop()
+            return
+        if self._buffer is not None and key is not None:
+            self._wait(self._buffer, record)
+            return
+        as_of = self._look_up_as_of
+        row: _Row | None = None
+        if key is not None:
+            row = self._look_up(key) if as_of is None else as_of(key, timestamp)
+        if row is not None:
+            self._forward(Record(key, self._join(key, value, row[0]), timestamp, headers))
+        elif self._left:
+            self._forward(Record(key, self._join(key, value, None), timestamp, headers))
+
+    def _wait(self, buffer: GraceBuffer, record: Record) -> None:
+        grace_ms = self._grace_ms or 0
+        if not buffer.put(record, self._context.origin, grace_ms):
+            self._join_as_of(record, self._context.origin)
+            return
+        for held, origin in buffer.take_due(grace_ms):
+            self._join_as_of(held, origin)
+
+    def _join_as_of(self, record: Record, origin: Origin) -> None:
+        assert self._look_up_as_of is not None
+        key, value, timestamp, headers = record
+        row = self._look_up_as_of(key, timestamp)
+        if row is not None or self._left:
+            joined = self._join(key, value, None if row is None else row[0])
+            self._context.forward_as(origin, Record(key, joined, timestamp, headers))
