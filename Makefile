@@ -45,6 +45,14 @@ bench: install
 	$(BIN)/python benchmarks/wordcount.py --peers
 endif
 
+# Experiments on a real broker: each prints its tables, and fails where a count is not exact. docs/experiments has their output.
+.PHONY: experiment-scale-out experiment-rolling-bounce
+experiment-scale-out: install
+	@$(BIN)/python experiments/scale_out.py
+
+experiment-rolling-bounce: install
+	@$(BIN)/python experiments/rolling_bounce.py
+
 ifneq ($(wildcard benchmarks/soak.py),)
 .PHONY: soak
 soak: install
