@@ -1,7 +1,8 @@
 """Aggregations of streams by key, record by record: count, reduce, aggregate (KStreamReduce, KStreamAggregate).
 
 Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's,
-the record's own where nothing was stored; a null result deletes the row and goes on as a tombstone.
+the record's own where nothing was stored; a null result deletes the row and goes on as a tombstone. Where nothing was stored,
+the old value is what the initializer gives (of count: 0), and null for reduce.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from typing import Any
 
 from tidemill.operators.context import Context
 from tidemill.operators.record import Change, Record
+from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
 
 
 class AggregateByKey:
-    """``first(key, value)`` makes an aggregate where there is none, ``following(key, value, aggregate)`` the next one."""
+    """``following(key, value, aggregate)`` makes the next aggregate, from ``initializer()`` where there is none."""
 
     def __init__(
-        self, store: str, context: Context, first: Callable[[Any, Any], Any], following: Callable[[Any, Any, Any], Any]
+        self, store: str, context: Context, initializer: Callable[[], Any], following: Callable[[Any, Any, Any], Any]
     ) -> None:
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         self._put = context.store(store).put
         self.get = context.store(store).get
-        self._first, self._following = first, following
+        self._initializer, self._following = initializer, following
 
     def process(self, record: Record) -> None:
         key, value, timestamp, headers = record
@@ -32,32 +34,33 @@ class AggregateByKey:
             return
         found = self.get(key)
         if found is None:
-            old, new = None, self._first(key, value)
+            old = self._initializer()
         else:
             old, stored = found
-            new = self._following(key, value, old)
             if stored > timestamp:
                 timestamp = stored
-        self._put(key, new, timestamp)
-        self._forward(Record(key, Change(new, old if self._sends_old else None), timestamp, headers))
+        new = self._following(key, value, old)
+        is_latest = self._put(key, new, timestamp, headers)
+        if is_latest is None:
+            self._drop()
+            return
+        self._forward(Record(key, Change(new, old if self._sends_old else None, is_latest), timestamp, headers))
 
 
 def count(operation: op.Count, context: Context) -> AggregateByKey:
     """KStreamAggregate that counts."""
-    return AggregateByKey(operation.store, context, lambda _key, _value: 1, lambda _key, _value, counted: counted + 1)
+    return AggregateByKey(operation.store, context, lambda: 0, lambda _key, _value, counted: counted + 1)
 
 
 def reduce(operation: op.Reduce, context: Context) -> AggregateByKey:
     """KStreamReduce."""
-    reducer = operation.reducer
+    reducer = plain(operation.reducer)
     return AggregateByKey(
-        operation.store, context, lambda _key, value: value, lambda _key, value, aggregate: reducer(aggregate, value)
+        operation.store, context, lambda: None,
+        lambda _key, value, aggregate: value if aggregate is None else reducer(aggregate, value),
     )
 
 
 def aggregate(operation: op.Aggregate, context: Context) -> AggregateByKey:
     """KStreamAggregate."""
-    initializer, aggregator = operation.initializer, operation.aggregator
-    return AggregateByKey(
-        operation.store, context, lambda key, value: aggregator(key, value, initializer()), aggregator
-    )
+    return AggregateByKey(operation.store, context, plain(operation.initializer), plain(operation.aggregator))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tidemill.ids import TaskId
 from tidemill.operators.record import Record
-from tidemill.topology.nodes import Topology
+from tidemill.topology.nodes import Serde, Topology
 
 
 class Origin(NamedTuple):
@@ -23,6 +23,10 @@ class Origin(NamedTuple):
 
 Getter = Callable[[Any], "tuple[Any, int] | None"]
 """Looks a table's row up by key: (value, timestamp) as of now, None where there is none (KTableValueGetter)."""
+
+
+AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
+"""Looks a versioned table's row up by key and timestamp."""
 
 
 class Context(Protocol):
@@ -57,6 +61,13 @@ class Context(Protocol):
         """How much the wall clock must move between two looks for closed windows and unmatched join records: 1000; 0 = always."""
 
     @property
+    def default_key_serde(self) -> Serde:
+        """``default.key.serde``, for bytes that an operation needs itself."""
+
+    @property
+    def default_value_serde(self) -> Serde: ...
+
+    @property
     def sends_old(self) -> bool:
         """Something below needs the old values of this table: changes carry them only then (enableSendingOldValues)."""
 
@@ -78,6 +89,9 @@ class Context(Protocol):
 
     def table(self, node: str) -> Getter:
         """Looks up rows of the table that ``node`` makes."""
+
+    def table_as_of(self, node: str) -> AsOfGetter | None:
+        """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
 
     def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
         """Calls ``call(time)`` by stream time or wall clock (``punctuation``); the result of this call ends that."""

@@ -72,7 +72,7 @@ class KeyValueStore:
     def _key(self, key: Any) -> bytes:
         raw = self._write_key(key)
         if raw is None:
-            raise ValueError("a key-value store has no null keys")
+            raise _no_null_keys()
         return raw
 
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
@@ -88,6 +88,7 @@ class TimestampedKeyValueStore:
         assert store.key_serde is not None
         assert store.value_serde is not None
         self._get, self._put, self._log, self._rows = rows.get, rows.put, rows.log, rows
+        self._with_headers = store.with_headers
         self._write_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
 
@@ -97,11 +98,21 @@ class TimestampedKeyValueStore:
         row = None if raw is None else self._get(raw)
         return None if row is None else (self._read_value(row[8:]), _unpack(row)[0])
 
-    def put(self, key: Any, value: Any, timestamp: int) -> None:
-        """Sets value and timestamp; a value of None deletes."""
-        raw, written = self._key(key), self._write_value(value)
-        self._put(raw, None if written is None else _pack(timestamp) + written)
-        self._log(raw, written, timestamp)
+    def put(self, key: Any, value: Any, timestamp: int, headers: Headers = ()) -> bool | None:
+        """Sets value and timestamp; a value of None deletes. Always True: it is the newest (versioned stores say otherwise).
+
+        ``headers``, of the record being processed, are logged with deletions in a store of the format with headers.
+        """
+        raw, written = self._write_key(key), self._write_value(value)
+        if raw is None:
+            raise _no_null_keys()
+        if written is None:
+            self._put(raw, None)
+            self._log(raw, None, timestamp, headers if self._with_headers else ())
+        else:
+            self._put(raw, _pack(timestamp) + written)
+            self._log(raw, written, timestamp)
+        return True
 
     def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
         """Deletes the key and gives what it had; ``timestamp`` is of the record being processed."""
@@ -136,7 +147,7 @@ class TimestampedKeyValueStore:
     def _key(self, key: Any) -> bytes:
         raw = self._write_key(key)
         if raw is None:
-            raise ValueError("a key-value store has no null keys")
+            raise _no_null_keys()
         return raw
 
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, tuple[Any, int]]]:
@@ -149,3 +160,7 @@ def after_prefix(prefix: bytes) -> bytes | None:
     """The least key after all that begin with ``prefix``; None if there is no such."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _no_null_keys() -> ValueError:
+    return ValueError("a key-value store has no null keys")

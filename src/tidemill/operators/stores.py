@@ -11,11 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from tidemill.operators.default_serdes import completed
+from tidemill.operators.grace_buffer import GraceBuffer
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
+from tidemill.operators.outer_join_store import OuterJoinStore
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.operators.session_store import SessionStore
+from tidemill.operators.subscription_store import SubscriptionStore
 from tidemill.operators.suppress_buffer import SuppressBuffer
+from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import TimestampedWindowStore, WindowStore
 from tidemill.topology.nodes import Serde, Store, StoreKind
 
@@ -30,15 +35,23 @@ class Restorable(Protocol):
 _CLASSES: Mapping[StoreKind, Callable[[Store, Rows], Any]] = {
     StoreKind.KEY_VALUE: KeyValueStore,
     StoreKind.TIMESTAMPED_KEY_VALUE: TimestampedKeyValueStore,
+    StoreKind.VERSIONED: VersionedStore,
     StoreKind.WINDOW: WindowStore,
     StoreKind.TIMESTAMPED_WINDOW: TimestampedWindowStore,
     StoreKind.SESSION: SessionStore,
     StoreKind.SUPPRESS_BUFFER: SuppressBuffer,
+    StoreKind.OUTER_JOIN: OuterJoinStore,
+    StoreKind.GRACE_BUFFER: GraceBuffer,
+    StoreKind.SUBSCRIPTIONS: SubscriptionStore,
 }
 
 
 def store_of(store: Store, rows: Rows, key_serde: Serde, value_serde: Serde) -> Any:
     """The store object over ``rows``; the serdes stand in where the store names none (``default.key.serde`` ...)."""
-    if store.key_serde is None or store.value_serde is None:
-        store = replace(store, key_serde=store.key_serde or key_serde, value_serde=store.value_serde or value_serde)
+    store = replace(
+        store,
+        key_serde=completed(store.key_serde, key_serde, key_serde=key_serde, value_serde=value_serde),
+        value_serde=completed(store.value_serde, value_serde, key_serde=key_serde, value_serde=value_serde),
+        other_value_serde=completed(store.other_value_serde, value_serde, key_serde=key_serde, value_serde=value_serde),
+    )
     return _CLASSES[store.kind](store, rows)

@@ -1,10 +1,127 @@
-"""Operators of tables that are not grouped anew: sources, filters, mappings, and the way back to a stream."""
+"""Operators of tables that are not grouped anew: sources, filters, mappings, and the way back to a stream.
+
+Decides what of a change goes on. Old values are carried where the node is asked for them (``Context.sends_old``): from the
+store if there is one, else computed from the change. A put that a versioned store refuses as too old ends here.
+
+Each table answers ``get(key)`` with its row, from its store or, without one, from the table above; over a versioned store
+``get_as_of(key, timestamp)`` gives the row as of then.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tidemill.operators.context import Context
-from tidemill.operators.record import Record
+from tidemill.operators.record import Change, Record
+from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
+
+_Row = tuple[Any, int]
+
+
+class TableSource:
+    """KTABLE-SOURCE, KSTREAM-TOTABLE: the latest value of each key; null keys are dropped and counted."""
+
+    def __init__(self, operation: op.TableSource, context: Context) -> None:
+        self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
+        self._table = None if operation.store is None else context.store(operation.store)
+        if self._table is not None:
+            self.get = self._table.get
+            self.get_as_of = getattr(self._table, "get_as_of", None)
+
+    def process(self, record: Record) -> None:
+        key, value, timestamp, headers = record
+        if key is None:
+            self._context.drop()
+            return
+        table = self._table
+        if table is None:
+            self._forward(Record(key, Change(value), timestamp, headers))
+            return
+        found = table.get(key) if self._sends_old else None
+        is_latest = table.put(key, value, timestamp, headers)
+        if is_latest is None:
+            self._context.drop()
+            return
+        old = None if found is None else found[0]
+        self._forward(Record(key, Change(value, old, is_latest), timestamp, headers))
+
+
+class DerivedTable:
+    """A table whose rows are ``compute(key, value)`` of another's, kept in a store or not."""
+
+    def __init__(
+        self, store: str | None, context: Context, compute: Callable[[Any, Any], Any], *, drops_nothings: bool
+    ) -> None:
+        self._context, self._forward, self._compute = context, context.forward, compute
+        self._sends_old = context.sends_old
+        self._drops_nothings = drops_nothings and context.sends_old
+        self._table = None if store is None else context.store(store)
+        if self._table is not None:
+            self.get: Callable[[Any], _Row | None] = self._table.get
+            self.get_as_of: Callable[[Any, int], _Row | None] | None = getattr(self._table, "get_as_of", None)
+        else:
+            above = context.table_as_of(context.parents[0])
+            self.get = self._computed
+            self.get_as_of = None if above is None else self._computed_as_of
+
+    def process(self, record: Record) -> None:
+        key, change, timestamp, headers = record
+        value, before, is_latest = change
+        table, sends_old = self._table, self._sends_old
+        new, old = self._compute(key, value), None
+        if sends_old:
+            if table is None:
+                old = self._compute(key, before)
+            else:
+                found = table.get(key)
+                old = None if found is None else found[0]
+        if new is None and old is None and self._drops_nothings:
+            return
+        if table is not None:
+            is_latest = table.put(key, new, timestamp, headers)
+            if is_latest is None:
+                self._context.drop()
+                return
+        self._forward(Record(key, Change(new, old, is_latest), timestamp, headers))
+
+    def _computed(self, key: Any) -> _Row | None:
+        return self._row(key, self._context.table(self._context.parents[0])(key))
+
+    def _computed_as_of(self, key: Any, timestamp: int) -> _Row | None:
+        above = self._context.table_as_of(self._context.parents[0])
+        assert above is not None
+        return self._row(key, above(key, timestamp))
+
+    def _row(self, key: Any, row: _Row | None) -> _Row | None:
+        value = None if row is None else self._compute(key, row[0])
+        return None if value is None or row is None else (value, row[1])
+
+
+def table_filter(operation: op.TableFilter, context: Context) -> DerivedTable:
+    """KTABLE-FILTER: what does not pass is a tombstone.
+
+    Where old values are known, nothing goes on for what was not there and is not, unless the table above is versioned.
+    """
+    predicate, negate = plain(operation.predicate), operation.negate
+
+    def compute(key: Any, value: Any) -> Any:
+        return value if value is not None and bool(predicate(key, value)) is not negate else None
+
+    return DerivedTable(operation.store, context, compute, drops_nothings=not context.is_versioned)
+
+
+def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedTable:
+    """KTABLE-MAPVALUES: null stays null."""
+    function = plain(operation.function)
+
+    def compute(key: Any, value: Any) -> Any:
+        if value is None:
+            return None
+        return function(key, value) if operation.takes_key else function(value)
+
+    return DerivedTable(operation.store, context, compute, drops_nothings=False)
 
 
 class TableToStream:

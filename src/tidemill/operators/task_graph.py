@@ -23,27 +23,63 @@ from typing import Any, NamedTuple
 
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
-from tidemill.operators import aggregates, tables
-from tidemill.operators.context import Context, Getter, Operator, Origin
+from tidemill.operators import aggregates, foreign_key, processors, stateless, stream_join, table_groups, table_join, tables
+from tidemill.operators.context import AsOfGetter, Context, Getter, Operator, Origin
+from tidemill.operators.default_serdes import completed
+from tidemill.operators.global_join import GlobalTableJoin
 from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.operators.session_windows import SessionAggregate
 from tidemill.operators.sliding_windows import window_aggregate
 from tidemill.operators.stores import store_of
+from tidemill.operators.stream_table_join import StreamTableJoin
 from tidemill.operators.suppress import Suppress
 from tidemill.operators.versioned_tables import is_versioned_table
 from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
 
 _OPERATORS: Mapping[type, Callable[[Any, Context], Operator]] = {
+    op.Map: stateless.map_records,
+    op.MapValues: stateless.map_values,
+    op.FlatMap: stateless.flat_map,
+    op.FlatMapValues: stateless.flat_map_values,
+    op.Filter: stateless.filter_records,
+    op.SelectKey: stateless.select_key,
+    op.Peek: stateless.peek,
+    op.Foreach: stateless.foreach,
+    op.Print: stateless.print_records,
+    op.PassThrough: stateless.pass_through,
+    op.NullKeyFilter: stateless.null_key_filter,
+    op.Branch: stateless.branch,
     op.Count: aggregates.count,
     op.Reduce: aggregates.reduce,
     op.Aggregate: aggregates.aggregate,
+    op.TableSource: tables.TableSource,
+    op.TableFilter: tables.table_filter,
+    op.TableMapValues: tables.table_map_values,
     op.TableToStream: tables.TableToStream,
+    op.TableSelect: table_groups.table_select,
+    op.TableAggregate: table_groups.TableAggregate,
+    op.TableReduce: table_groups.TableReduce,
+    op.TableTransformValues: processors.TransformedTable,
+    op.ProcessRecords: processors.ProcessorOperator,
+    op.GlobalUpdate: processors.GlobalUpdate,
     op.WindowAggregate: window_aggregate,
     op.SessionAggregate: SessionAggregate,
     op.Suppress: Suppress,
+    op.JoinWindowed: stream_join.JoinWindowed,
+    op.StreamStreamJoin: stream_join.StreamStreamJoin,
+    op.StreamSelfJoin: stream_join.StreamSelfJoin,
+    op.StreamTableJoin: StreamTableJoin,
+    op.GlobalTableJoin: GlobalTableJoin,
+    op.TableTableJoin: table_join.TableTableJoin,
+    op.TableJoinMerge: table_join.TableJoinMerge,
+    op.ForeignKeySubscribe: foreign_key.ForeignKeySubscribe,
+    op.ForeignKeyReceive: foreign_key.ForeignKeyReceive,
+    op.ForeignKeyLookup: foreign_key.ForeignKeyLookup,
+    op.ForeignKeyChange: foreign_key.ForeignKeyChange,
+    op.ForeignKeyResolve: foreign_key.ForeignKeyResolve,
 }
 """Which class runs which operation: the one table."""
 
@@ -220,6 +256,11 @@ class TaskGraph:
         getter: Getter = self.operator(node).get  # type: ignore[attr-defined]  # only operators of tables are asked
         return getter
 
+    def table_as_of(self, node: str) -> AsOfGetter | None:
+        """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
+        getter: AsOfGetter | None = getattr(self.operator(node), "get_as_of", None)
+        return getter
+
     def failed(self, node: str, problem: Exception) -> RecordError:
         """What to raise for a problem in ``node``: says the node, and the record that was read."""
         what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
@@ -232,17 +273,24 @@ class TaskGraph:
     def _entry(self, name: str) -> Callable[[Record], None]:
         node = self.topology.nodes[name]
         if isinstance(node, SourceNode):
-            key, value = node.key_serde or self.key_serde, node.value_serde or self.value_serde
+            key, value = self._serdes(node)
             self._decoders[name] = key.deserialize, value.deserialize
             return self._contexts[name].forward
         if isinstance(node, SinkNode):
             return self._sink(node)
         return self.operator(name).process
 
+    def _serdes(self, node: SourceNode | SinkNode) -> tuple[Serde, Serde]:
+        key, value = self.key_serde, self.value_serde
+        return (
+            completed(node.key_serde, key, key_serde=key, value_serde=value),
+            completed(node.value_serde, value, key_serde=key, value_serde=value),
+        )
+
     def _sink(self, node: SinkNode) -> Callable[[Record], None]:
         name, topic, extractor = node.name, node.topic, node.topic_extractor
-        write_key = (node.key_serde or self.key_serde).serialize
-        write_value = (node.value_serde or self.value_serde).serialize
+        key_serde, value_serde = self._serdes(node)
+        write_key, write_value = key_serde.serialize, value_serde.serialize
 
         def produce(record: Record) -> None:
             key, value, _timestamp, _headers = record
@@ -309,6 +357,14 @@ class NodeContext:
     def emit_interval_ms(self) -> int:
         return self._graph.emit_interval_ms
 
+    @property
+    def default_key_serde(self) -> Serde:
+        return self._graph.key_serde
+
+    @property
+    def default_value_serde(self) -> Serde:
+        return self._graph.value_serde
+
     def forward(self, record: Record, child: str | None = None) -> None:
         targets = self._targets if child is None else ((child, self._by_name[child]),)
         for name, process in targets:
@@ -333,6 +389,9 @@ class NodeContext:
 
     def table(self, node: str) -> Getter:
         return self._graph.table(node)
+
+    def table_as_of(self, node: str) -> AsOfGetter | None:
+        return self._graph.table_as_of(node)
 
     def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
         graph, node = self._graph, self.node

@@ -1,0 +1,250 @@
+"""The Processor API: processors of the user, record by record, with stores, punctuators, headers and metadata.
+
+A processor is what its supplier makes, once for each task: an object with ``process(record)`` and, if it likes, ``init(context)``
+and ``close()``. A table's transformer has ``transform(key, value)`` instead of ``process``. Decides what they may do and what
+``ProcessorContext`` tells them; when punctuators are due is ``punctuation``'s matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from tidemill.errors import StopError, TidemillError
+from tidemill.ids import TaskId
+from tidemill.operators.context import Context, Origin
+from tidemill.operators.record import Change, Headers, Record
+from tidemill.operators.store_access import ReadOnly, access_to
+from tidemill.topology import operations as op
+from tidemill.topology.durations import Duration, milliseconds
+from tidemill.topology.nodes import ProcessorNode, SourceNode
+
+_ANY_KEY = object()
+
+
+class PunctuationType(Enum):
+    """The clock of a punctuator (org.apache.kafka.streams.processor.PunctuationType)."""
+
+    STREAM_TIME = "stream_time"
+    WALL_CLOCK_TIME = "wall_clock_time"
+
+
+class ProcessorContext:
+    """What a processor may ask and do (org.apache.kafka.streams.processor.api.ProcessorContext)."""
+
+    def __init__(self, context: Context, stores: tuple[str, ...], *, forwards: bool = True) -> None:
+        self._context, self._stores, self._forwards = context, stores, forwards
+        self.timestamp = -1
+        """The timestamp of the record (or the time of the punctuation) that is handled right now."""
+        self.headers: Headers = ()
+        """The headers of the record that is handled right now."""
+        self.fixed_key: Any = _ANY_KEY
+        """The key that what is forwarded must have, where it may not change."""
+
+    @property
+    def task_id(self) -> TaskId:
+        return self._context.task
+
+    @property
+    def node(self) -> str:
+        """The name of the processor's node."""
+        return self._context.node
+
+    @property
+    def record_metadata(self) -> Origin | None:
+        """Topic, partition and offset of the source record that is being handled; None in a punctuator."""
+        origin = self._context.origin
+        return None if origin.offset is None else origin
+
+    @property
+    def current_stream_time_ms(self) -> int:
+        """The highest timestamp that the task has read."""
+        return self._context.stream_time
+
+    @property
+    def current_system_time_ms(self) -> int:
+        """The wall clock."""
+        return self._context.wall_clock
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """Hands a record to the nodes below, or to the one named, and returns when they are through with it."""
+        if not self._forwards:
+            raise TypeError("a transformer of values can't forward: return the new value")
+        fixed = self.fixed_key
+        if fixed is not _ANY_KEY and record[0] is not fixed and record[0] != fixed:
+            raise ValueError(
+                f"the key {fixed!r} became {record[0]!r}: a processor of values can't change keys, use process() for that"
+            )
+        self._context.forward(record, child)
+
+    def drop(self, count: int = 1) -> None:
+        """Counts dropped records."""
+        self._context.drop(count)
+
+    def store(self, name: str) -> Any:
+        """The store of that name, which must be connected to this processor, or a global one, to read (``store_access``)."""
+        if name in self._stores:
+            return access_to(self._context.store(name), self)
+        if self._is_global(name):
+            return ReadOnly(access_to(self._context.store(name), self), name)
+        raise TypeError(
+            f"the store {name!r} is not connected to {self.node} (connected: {', '.join(self._stores) or 'none'}):"
+            " name it where the processor is added"
+        )
+
+    def schedule(
+        self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+    ) -> Callable[[], None]:
+        """Calls ``punctuator(time)`` whenever ``interval`` has passed by one of the clocks; calling the result ends that.
+
+        Stream time moves with records only: the punctuator is called after the record that made it due, once however far time
+        has jumped, the first time after the first record.
+        """
+        every = milliseconds(interval, f"schedule in {self.node}")
+
+        def punctuate(now: int) -> None:
+            self.timestamp, self.headers, self.fixed_key = now, (), _ANY_KEY
+            punctuator(now)
+
+        return self._context.schedule(every, punctuation_type is PunctuationType.WALL_CLOCK_TIME, punctuate)
+
+    def _is_global(self, name: str) -> bool:
+        topology = self._context.topology
+        keepers = (n for n in topology.nodes.values() if isinstance(n, ProcessorNode) and name in n.stores)
+        above = (topology.nodes[parent] for keeper in keepers for parent in topology.parents[keeper.name])
+        return any(isinstance(node, SourceNode) and node.is_global for node in above)
+
+
+def _made(context: Context, supplier: Callable[[], Any], seen: ProcessorContext) -> Any:
+    """A processor or transformer, with ``init`` called."""
+    try:
+        made = supplier()
+        init = getattr(made, "init", None)
+        if init is not None:
+            init(seen)
+    except TidemillError:
+        raise
+    except Exception as problem:
+        raise StopError(
+            f"task {context.task}: the processor of {context.node} could not be made: {type(problem).__name__}: {problem}"
+        ) from problem
+    return made
+
+
+def _close(made: Any) -> None:
+    close = getattr(made, "close", None)
+    if close is not None:
+        close()
+
+
+class ProcessorOperator:
+    """PROCESSOR, KSTREAM-PROCESSOR and KSTREAM-PROCESSVALUES: runs a processor of the user."""
+
+    def __init__(self, operation: op.ProcessRecords, context: Context) -> None:
+        self._seen = ProcessorContext(context, _connected(operation.stores, context))
+        self._fixed_key = operation.fixed_key
+        self._processor = _made(context, operation.supplier, self._seen)
+        self._call = self._processor.process
+
+    def process(self, record: Record) -> None:
+        seen = self._seen
+        seen.timestamp, seen.headers = record[2], record[3]
+        if self._fixed_key:
+            seen.fixed_key = record[0]
+        self._call(record)
+
+    def close(self) -> None:
+        _close(self._processor)
+
+
+class GlobalUpdate:
+    """The processor of a global store: the user's, or one that keeps the latest value of each key and drops null keys."""
+
+    def __init__(self, operation: op.GlobalUpdate, context: Context) -> None:
+        self._context, self._processor = context, None
+        if operation.supplier is None:
+            self._table = context.store(operation.store)
+        else:
+            self._seen = ProcessorContext(context, (operation.store,))
+            self._processor = _made(context, operation.supplier, self._seen)
+
+    def process(self, record: Record) -> None:
+        key, value, timestamp, headers = record
+        if self._processor is not None:
+            self._seen.timestamp, self._seen.headers = timestamp, headers
+            self._processor.process(record)
+        elif key is None or self._table.put(key, value, timestamp) is None:
+            self._context.drop()
+
+    def close(self) -> None:
+        _close(self._processor)
+
+
+class TransformedTable:
+    """KTABLE-TRANSFORMVALUES: the user's transformer makes each new value, of deletions too.
+
+    A transformer of its own answers for rows that are looked up, as it may keep things in mind. Without a store the old value
+    is transformed as well where it is asked for.
+    """
+
+    def __init__(self, operation: op.TableTransformValues, context: Context) -> None:
+        self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
+        connected = _connected(operation.stores, context)
+        self._seen = ProcessorContext(context, connected, forwards=False)
+        self._transformer = _made(context, operation.supplier, self._seen)
+        self._transform = self._transformer.transform
+        self._table = None if operation.store is None else context.store(operation.store)
+        self._looking: Any = None
+        if self._table is not None:
+            self.get, self.get_as_of = self._table.get, getattr(self._table, "get_as_of", None)
+        else:
+            above = context.table_as_of(context.parents[0])
+            self.get = self._looked_up
+            self.get_as_of = None if above is None else self._looked_up_as_of
+            self._looking_at = ProcessorContext(context, connected, forwards=False)
+            self._supplier = operation.supplier
+
+    def process(self, record: Record) -> None:
+        key, (value, before, is_latest), timestamp, headers = record
+        self._seen.timestamp, self._seen.headers = timestamp, headers
+        table = self._table
+        new, old = self._transform(key, value), None
+        if table is None:
+            if self._sends_old:
+                old = self._transform(key, before)
+        else:
+            found = table.get(key) if self._sends_old else None
+            old = None if found is None else found[0]
+            is_latest = table.put(key, new, timestamp, headers)
+            if is_latest is None:
+                self._context.drop()
+                return
+        self._forward(Record(key, Change(new, old, is_latest), timestamp, headers))
+
+    def close(self) -> None:
+        _close(self._transformer)
+        _close(self._looking)
+
+    def _looked_up(self, key: Any) -> tuple[Any, int] | None:
+        return self._transformed(key, self._context.table(self._context.parents[0])(key))
+
+    def _looked_up_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+        above = self._context.table_as_of(self._context.parents[0])
+        assert above is not None
+        return self._transformed(key, above(key, timestamp))
+
+    def _transformed(self, key: Any, row: tuple[Any, int] | None) -> tuple[Any, int] | None:
+        if self._looking is None:
+            self._looking = _made(self._context, self._supplier, self._looking_at)
+        value, timestamp = (None, -1) if row is None else row
+        self._looking_at.timestamp = timestamp
+        transformed = self._looking.transform(key, value)
+        return None if transformed is None else (transformed, timestamp)
+
+
+def _connected(named: tuple[str, ...], context: Context) -> tuple[str, ...]:
+    """The stores that a node may use: those the operation names and those connected to the node."""
+    node = context.topology.nodes[context.node]
+    connected = node.stores if isinstance(node, ProcessorNode) else ()
+    return tuple(dict.fromkeys((*named, *connected)))

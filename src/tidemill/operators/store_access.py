@@ -1,0 +1,167 @@
+"""Stores as processors see them: what a write needs to know of the record being processed is put in here.
+
+Reads are the stores' own. Writes log with the timestamp of the record (or punctuation) that is handled right now, as Kafka
+Streams does wherever the value does not carry a time of its own. A global store can be read by every processor and written by
+its own only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
+from tidemill.operators.record import Headers
+from tidemill.operators.session_store import SessionStore
+from tidemill.operators.versioned_store import VersionedStore
+from tidemill.operators.window_store import WindowStore
+from tidemill.topology.windows import Windowed
+
+
+class Moment(Protocol):
+    """What is handled right now."""
+
+    @property
+    def timestamp(self) -> int: ...
+
+    @property
+    def headers(self) -> Headers: ...
+
+    def drop(self, count: int = 1) -> None: ...
+
+
+class KeyValueAccess:
+    """``get``, ``all``, ``range``, ``prefix_scan`` as of the store; values by key."""
+
+    def __init__(self, store: KeyValueStore, now: Moment) -> None:
+        self._store, self._now = store, now
+        self.get, self.all, self.range, self.prefix_scan = store.get, store.all, store.range, store.prefix_scan
+
+    def put(self, key: Any, value: Any) -> None:
+        """Sets the value; None deletes."""
+        self._store.put(key, value, self._now.timestamp)
+
+    def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """``put`` for each (key, value)."""
+        for key, value in entries:
+            self.put(key, value)
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Sets the value if there is none; gives the one that was there."""
+        return self._store.put_if_absent(key, value, self._now.timestamp)
+
+    def delete(self, key: Any) -> Any:
+        """Deletes the key and gives the value that it had."""
+        return self._store.delete(key, self._now.timestamp)
+
+
+class TimestampedKeyValueAccess:
+    """``get``, ``all``, ``range``, ``prefix_scan`` as of the store; (value, timestamp) by key."""
+
+    def __init__(self, store: TimestampedKeyValueStore, now: Moment) -> None:
+        self._store, self._now = store, now
+        self.get, self.all, self.range, self.prefix_scan = store.get, store.all, store.range, store.prefix_scan
+
+    def put(self, key: Any, value: Any, timestamp: int | None = None) -> None:
+        """Sets value and timestamp (None: the record's); a value of None deletes."""
+        now = self._now
+        at = now.timestamp if timestamp is None or value is None else timestamp
+        self._store.put(key, value, at, now.headers)
+
+    def put_if_absent(self, key: Any, value: Any, timestamp: int | None = None) -> tuple[Any, int] | None:
+        """Sets value and timestamp if there is none; gives what was there."""
+        before = self._store.get(key)
+        if before is None:
+            self.put(key, value, timestamp)
+        return before
+
+    def delete(self, key: Any) -> tuple[Any, int] | None:
+        """Deletes the key and gives what it had."""
+        before = self._store.get(key)
+        self.put(key, None)
+        return before
+
+
+class VersionedAccess:
+    """``get``, ``get_as_of``, ``history`` as of the store."""
+
+    def __init__(self, store: VersionedStore, now: Moment) -> None:
+        self._store, self._now = store, now
+        self.get, self.get_as_of, self.history = store.get, store.get_as_of, store.history
+
+    def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
+        """Adds a version, None for a deletion; what is too old is dropped and counted (see the store)."""
+        is_newest = self._store.put(key, value, timestamp)
+        if is_newest is None:
+            self._now.drop()
+        return is_newest
+
+    def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+        """Ends the version that was valid at ``timestamp`` and gives it."""
+        before = self._store.get_as_of(key, timestamp)
+        return None if self.put(key, None, timestamp) is None else before
+
+
+class WindowAccess:
+    """``fetch``, ``fetch_range``, ``fetch_all``, ``fetch_keys``, ``all`` as of the store."""
+
+    def __init__(self, store: WindowStore, now: Moment) -> None:
+        self._store, self._now = store, now
+        self.fetch, self.fetch_range, self.fetch_all = store.fetch, store.fetch_range, store.fetch_all
+        self.fetch_keys, self.all = store.fetch_keys, store.all
+
+    def put(self, key: Any, value: Any, start: int, timestamp: int | None = None) -> None:
+        """Sets the value of the window that begins at ``start``; None deletes.
+
+        ``timestamp`` is the value's in a timestamped store (None: the record's). What has expired is dropped and counted.
+        """
+        at = self._now.timestamp if timestamp is None or value is None else timestamp
+        if not self._store.put(key, value, start, at):
+            self._now.drop()
+
+
+class SessionAccess:
+    """``fetch_session``, ``find_sessions``, ``all`` as of the store."""
+
+    def __init__(self, store: SessionStore, now: Moment) -> None:
+        self._store, self._now = store, now
+        self.fetch_session, self.find_sessions, self.all = store.fetch_session, store.find_sessions, store.all
+
+    def put(self, session: Windowed, value: Any) -> None:
+        """Sets the session's value; None removes it. What has expired is dropped and counted."""
+        if not self._store.put(session, value, self._now.timestamp):
+            self._now.drop()
+
+    def remove(self, session: Windowed) -> None:
+        """Removes a session."""
+        self._store.remove(session, self._now.timestamp)
+
+
+_ACCESS: dict[type, Any] = {
+    KeyValueStore: KeyValueAccess,
+    TimestampedKeyValueStore: TimestampedKeyValueAccess,
+    VersionedStore: VersionedAccess,
+    WindowStore: WindowAccess,
+    SessionStore: SessionAccess,
+}
+_WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
+
+
+def access_to(store: Any, now: Moment) -> Any:
+    """What a processor gets as its store."""
+    for kind in type(store).__mro__:
+        if kind in _ACCESS:
+            return _ACCESS[kind](store, now)
+    raise TypeError(f"{type(store).__name__} is a store of an operator; a processor can use key-value, window and session stores")
+
+
+class ReadOnly:
+    """A global store in the hands of a processor that does not keep it."""
+
+    def __init__(self, access: Any, name: str) -> None:
+        self._access, self._name = access, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute in _WRITES:
+            raise TypeError(f"the global store {self._name} can't be written here: only its own processor may")
+        return getattr(self._access, attribute)

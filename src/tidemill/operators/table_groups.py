@@ -1,0 +1,106 @@
+"""Tables that are grouped anew: the selection of new keys, and aggregates that subtract old values and add new ones.
+
+A change whose group stays goes on as one record with both values, else the old group's goes first. What a function gives as a
+null key or value leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
+what its subtractor gives. The result's timestamp is the later of the stored one and the record's wherever something was
+subtracted or added to what was there, else the record's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.operators.context import Context
+from tidemill.operators.record import Change, Record
+from tidemill.operators.stateless import Step, plain
+from tidemill.topology import operations as op
+
+
+def table_select(operation: op.TableSelect, context: Context) -> Step:
+    """KTABLE-SELECT (KTableRepartitionMap). A change of a versioned table that is not its newest is dropped and counted."""
+    forward, drop, function = context.forward, context.drop, plain(operation.function)
+    is_versioned = context.is_versioned
+
+    def process(record: Record) -> None:
+        key, (new, old, is_latest), timestamp, headers = record
+        if is_versioned and not is_latest:
+            drop()
+            return
+        new_key, new_value = (None, None) if new is None else function(key, new)
+        old_key, old_value = (None, None) if old is None else function(key, old)
+        has_new, has_old = new_key is not None and new_value is not None, old_key is not None and old_value is not None
+        if has_new and has_old and new_key == old_key:
+            forward(Record(new_key, Change(new_value, old_value, is_latest), timestamp, headers))
+            return
+        if has_old:
+            forward(Record(old_key, Change(None, old_value, is_latest), timestamp, headers))
+        if has_new:
+            forward(Record(new_key, Change(new_value, None, is_latest), timestamp, headers))
+
+    return Step(process)
+
+
+class _GroupedTable:
+    """The rows of an aggregated table, and how a result is kept and goes on."""
+
+    def __init__(self, store: str, context: Context) -> None:
+        self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
+        self._table = context.store(store)
+        self.get = self._table.get
+
+    def keep(self, record: Record, new: Any, old: Any, timestamp: int) -> None:
+        """Stores the aggregate and forwards the change."""
+        key, headers = record[0], record[3]
+        is_latest = self._table.put(key, new, timestamp, headers)
+        if is_latest is None:
+            self._context.drop()
+            return
+        self._forward(Record(key, Change(new, old if self._sends_old else None, is_latest), timestamp, headers))
+
+
+class TableAggregate:
+    """KTABLE-AGGREGATE."""
+
+    def __init__(self, operation: op.TableAggregate, context: Context) -> None:
+        self._rows = _GroupedTable(operation.store, context)
+        self.get = self._rows.get
+        self._initializer = plain(operation.initializer)
+        self._adder, self._subtractor = plain(operation.adder), plain(operation.subtractor)
+
+    def process(self, record: Record) -> None:
+        key, (new, old, _is_latest), timestamp, _headers = record
+        found = self.get(key)
+        before, stored = (None, timestamp) if found is None else found
+        aggregate = before
+        if old is not None and before is not None:
+            aggregate = self._subtractor(key, old, before)
+            timestamp = max(timestamp, stored)
+        if new is not None:
+            aggregate = self._adder(key, new, self._initializer() if aggregate is None else aggregate)
+            timestamp = max(timestamp, stored)
+        self._rows.keep(record, aggregate, before, timestamp)
+
+
+class TableReduce:
+    """KTABLE-REDUCE: the first value of a group is its aggregate."""
+
+    def __init__(self, operation: op.TableReduce, context: Context) -> None:
+        self._rows = _GroupedTable(operation.store, context)
+        self.get = self._rows.get
+        self._adder, self._subtractor = plain(operation.adder), plain(operation.subtractor)
+
+    def process(self, record: Record) -> None:
+        key, (new, old, _is_latest), timestamp, _headers = record
+        found = self.get(key)
+        before, stored = (None, timestamp) if found is None else found
+        aggregate = before
+        if old is not None and before is not None:
+            aggregate = self._subtractor(before, old)
+            timestamp = max(timestamp, stored)
+        if new is not None:
+            if aggregate is None:
+                aggregate = new
+            else:
+                aggregate = self._adder(aggregate, new)
+                timestamp = max(timestamp, stored)
+        self._rows.keep(record, aggregate, before, timestamp)
