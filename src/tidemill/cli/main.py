@@ -25,6 +25,7 @@ COMMANDS = {
     "demo": ("tidemill.cli.demo", "demo"),
     "explain-plan": ("tidemill.cli.explain_plan", "explain_plan"),
     "prepare": ("tidemill.cli.prepare", "prepare"),
+    "reset": ("tidemill.cli.reset", "reset"),
     "run": ("tidemill.cli.run", "run"),
     "state": ("tidemill.cli.state", "app"),
 }

@@ -145,6 +145,16 @@ class Admin:
 
         self._calls.each("deleting topics", topics, submit, self._limit(timeout_s), _none_if_missing)
 
+    def topics(self, *, timeout_s: float | None = None) -> frozenset[str]:
+        """The names of all topics."""
+        limit_s = self._limit(timeout_s)
+        try:
+            return frozenset(self._calls.client.list_topics(timeout=limit_s).topics)
+        except KafkaException as error:
+            raise RetriableError(
+                f"listing the topics: not done after {limit_s:g} s ({error.args[0].str()}); check that the brokers run"
+            ) from error
+
     def topic_configs(self, topic: str, *, timeout_s: float | None = None) -> dict[str, str]:
         """A topic's configs, its own and those it has by default."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -175,6 +185,14 @@ class Admin:
         """The offsets of the first records that are still there."""
         spec, isolation = OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED
         return self._list_offsets("beginning", partitions, spec, isolation, timeout_s)
+
+    def offsets_at(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets of the first records that are as new; a partition without any is left out."""
+        spec, isolation = OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+        found = self._list_offsets("first newer", partitions, spec, isolation, timeout_s)
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     def delete_records(self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None) -> None:
         """Deletes the records before these offsets."""
@@ -207,6 +225,20 @@ class Admin:
         what = f"fetching the committed offsets of group {group}"
         answer = self._calls.one(what, submit, self._limit(timeout_s), _error_of_any_partition)
         return {_ours(found): found.offset for found in answer.topic_partitions if found.offset >= 0}
+
+    def set_committed_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    ) -> None:
+        """Commits in the group's name; StopError while it has members."""
+        if not offsets:
+            return
+        asked = [ClientPartition(tp.topic, tp.partition, at) for tp, at in sorted(offsets.items())]
+        request = ConsumerGroupTopicPartitions(group, asked)
+
+        def submit(left_s: float) -> Future[Any]:
+            return self._calls.client.alter_consumer_group_offsets([request], request_timeout=left_s)[group]
+
+        self._calls.one(f"setting the offsets of group {group}", submit, self._limit(timeout_s), _error_of_any_partition)
 
     def describe_group(self, group: str, *, timeout_s: float | None = None) -> GroupState | None:
         """The group and its members; None if there is no such group."""

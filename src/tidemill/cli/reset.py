@@ -1,0 +1,122 @@
+"""`tidemill reset`: sets a stopped application back, as kafka-streams-application-reset does; without --execute it only says what
+it would do.
+
+Decides the options and how the plan is shown; what belongs to the application and in which order things are done is
+`tidemill.runtime.reset`'s.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.run import ConfigFile, Settings, outside_settings
+from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidemill.runtime.reset import ResetPlan
+
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+
+
+def reset(
+    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    settings: Settings = None,
+    config: ConfigFile = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this it is only said what would be done.")] = False,
+    input_topics: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Set these inputs back only (all internal topics go all the same).")
+    ] = None,
+    local_state: Annotated[bool, typer.Option("--local-state", help="Remove what is below state.dir here, too.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Inputs begin at their beginnings: the default.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Inputs begin at their ends.")] = False,
+    to_offset: Annotated[int | None, typer.Option(min=0, help="Inputs begin at this offset.")] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option(metavar="YYYY-MM-DDTHH:MM:SS[.sss][+HH:MM]", help="... at this time (UTC if not said).")
+    ] = None,
+    by_duration: Annotated[str | None, typer.Option(metavar="PnDTnHnMnS", help="... so long ago, such as PT1H30M.")] = None,
+    shift_by: Annotated[int | None, typer.Option(help="... so many offsets behind (or, negative, before) the committed.")] = None,
+) -> None:
+    """Set a stopped application back: input offsets, internal topics and, if asked for, local state.
+
+    Other instances' local state is removed on their machines: there, with --local-state or `tidemill state clean`.
+    """
+    chosen = {
+        "--to-earliest": to_earliest or None, "--to-latest": to_latest or None, "--to-offset": to_offset,
+        "--to-datetime": to_datetime, "--by-duration": by_duration, "--shift-by": shift_by,
+    }  # fmt: skip
+    given = [name for name, value in chosen.items() if value is not None]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} contradict each other: give one of them")
+    from tidemill.cli.application_file import load_application
+    from tidemill.config import StreamsConfig
+    from tidemill.kafka.admin import Admin
+    from tidemill.kafka.clients import ClientRole, data_client_settings
+    from tidemill.runtime.reset import Target, carry_out, plan_reset
+
+    topology, merged = load_application(app, outside_settings(settings or [], config))
+    known = StreamsConfig.of(merged)
+    admin = Admin(data_client_settings(known, ClientRole.ADMIN))
+    target = Target(
+        to_latest=to_latest,
+        to_offset=to_offset,
+        to_timestamp_ms=_timestamp_ms(to_datetime, by_duration),
+        shift_by=shift_by,
+    )
+    inputs = [name.strip() for name in (input_topics or "").split(",") if name.strip()]
+    plan = plan_reset(topology, known, admin, target, inputs=inputs, with_state=local_state)
+    for line in told(plan):
+        typer.echo(line)
+    if not execute:
+        typer.echo("nothing was done: add --execute to do it")
+        return
+    carry_out(plan, known, admin)
+    typer.echo("done")
+
+
+def told(plan: ResetPlan) -> list[str]:
+    """The plan in words."""
+    lines = [f"application {plan.application_id}:"]
+    for seek in plan.seeks:
+        before = "nothing committed" if seek.before is None else f"offset {seek.before}"
+        bounded = " (the nearest that is there)" if seek.is_bounded else ""
+        lines.append(f"  {seek.partition}: {before} -> {seek.to}{bounded}")
+    lines += [f"  delete topic {topic}" for topic in plan.topics] or ["  no internal topics are there"]
+    if plan.state is not None:
+        tasks = ", ".join(map(str, plan.tasks))
+        lines.append(f"  remove local state in {plan.state}: tasks {tasks}" if tasks else f"  no local state in {plan.state}")
+    if plan.unknown:
+        lines.append(
+            f"  left alone, since this topology has no such topics: {', '.join(plan.unknown)} (of an earlier version, or of "
+            "another application: delete them by hand if nothing needs them)"
+        )
+    return lines
+
+
+def _timestamp_ms(to_datetime: str | None, by_duration: str | None) -> int | None:
+    if to_datetime is not None:
+        return datetime_ms(to_datetime)
+    return None if by_duration is None else int(time.time() * 1000) - duration_ms(by_duration)
+
+
+def datetime_ms(text: str) -> int:
+    """ConfigError unless it is ISO 8601; UTC if no offset is given."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise ConfigError(f"--to-datetime is {text!r}, expected such as 2024-05-31T14:00:00 (+02:00)") from None
+    return int((found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp() * 1000)
+
+
+def duration_ms(text: str) -> int:
+    """ConfigError unless it is ISO 8601's, in days, hours, minutes and seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()) or text.endswith("T"):
+        raise ConfigError(f"--by-duration is {text!r}, expected such as PT30M, PT1H or P7D")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)

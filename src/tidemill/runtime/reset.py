@@ -1,0 +1,172 @@
+"""Setting an application back: what kafka-streams-application-reset does, with the topology at hand.
+
+Decides what belongs to the application: inputs and internal topics are the topology's, none is guessed from names, so that
+no other application's topics are taken for its own. Makes a plan first and carries out that plan; nothing is done while the
+group has members. Where inputs shall begin is the operator's choice (``Target``), kept within what their partitions hold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.config import StreamsConfig
+from tidemill.errors import ConfigError, EnvironmentProblem, StopError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.admin import Admin
+from tidemill.runtime.task_facts import task_facts
+from tidemill.state.directory import StateDirectory
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.topology.nodes import Topology
+
+_LOCK_WAIT_S = 15.0
+_GONE_LIMIT_S = 30.0
+_INTERNAL_ENDS = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where inputs shall begin: exactly one is set, or none for the beginning."""
+
+    to_latest: bool = False
+    to_offset: int | None = None
+    to_timestamp_ms: int | None = None
+    shift_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seek:
+    """``before`` None: nothing is committed. ``is_bounded``: what was asked for lies outside of what is there."""
+
+    partition: TopicPartition
+    before: int | None
+    to: int
+    is_bounded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPlan:
+    """``unknown``: topics that look like internal ones of this application, but are none of this topology; they stay."""
+
+    application_id: str
+    seeks: tuple[Seek, ...]
+    topics: tuple[str, ...]
+    unknown: tuple[str, ...]
+    state: Path | None
+    tasks: tuple[TaskId, ...]
+
+
+def plan_reset(
+    topology: Topology,
+    config: StreamsConfig,
+    admin: Admin,
+    target: Target,
+    *,
+    inputs: Collection[str] = (),
+    with_state: bool,
+) -> ResetPlan:
+    """What would be done. ``inputs``: these of the topology's source topics only.
+
+    Raises StopError while the group has members, ConfigError for a topic that is no input, EnvironmentProblem for one that isn't
+    there.
+    """
+    application = config.application_id
+    require_empty(admin, application)
+    known = task_facts(topology, application)
+    sources = [topic for topic in known.topics if topic not in known.internal_topics]
+    foreign = sorted(set(inputs).difference(sources))
+    if foreign:
+        raise ConfigError(f"{', '.join(foreign)}: no input of this topology; its inputs are {', '.join(sources)}")
+    wanted = [topic for topic in sources if not inputs or topic in inputs]
+    there = admin.topics()
+    missing = [topic for topic in wanted if topic not in there]
+    if missing:
+        raise EnvironmentProblem(f"the input topics {', '.join(missing)} don't exist on {config.bootstrap_servers}")
+    internal = {*known.internal_topics, *(t for stores in known.changelogs.values() for t in stores.values())}
+    internal -= set(sources)
+    directory = StateDirectory(Path(config.state_dir), application)
+    return ResetPlan(
+        application_id=application,
+        seeks=_seeks(admin, application, wanted, target),
+        topics=tuple(sorted(internal & there)),
+        unknown=tuple(sorted(topic for topic in there - internal - set(sources) if _looks_internal(topic, application))),
+        state=directory.path if with_state else None,
+        tasks=tuple(directory.tasks()) if with_state else (),
+    )
+
+
+def carry_out(plan: ResetPlan, config: StreamsConfig, admin: Admin) -> None:
+    """Offsets first, then topics, then local state; it can be done again if it fails half way. Raises as ``plan_reset``, and
+    StateDirectoryInUseError."""
+    require_empty(admin, plan.application_id)
+    admin.set_committed_offsets(plan.application_id, {seek.partition: seek.to for seek in plan.seeks})
+    if plan.topics:
+        admin.delete_topics(plan.topics)
+        _wait_gone(admin, plan.topics)
+    if plan.tasks:
+        directory = StateDirectory(Path(config.state_dir), plan.application_id)
+        with StateDirectoryLock.acquire(directory.path, timeout_s=_LOCK_WAIT_S) as lock:
+            directory.clean(lock)
+
+
+def require_empty(admin: Admin, application: str) -> None:
+    group = admin.describe_group(application)
+    if group is None or not group.members:
+        return
+    names = ", ".join(sorted({member.client_id for member in group.members}))
+    raise StopError(
+        f"the group {application!r} has {len(group.members)} active members ({names}): stop all instances of the application, or "
+        "wait until the session of one that was killed has ended (session.timeout.ms)"
+    )
+
+
+def _seeks(admin: Admin, application: str, topics: Collection[str], target: Target) -> tuple[Seek, ...]:
+    counts = admin.partitions(topics)
+    partitions = sorted(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count or 0))
+    before = admin.committed_offsets(application, partitions)
+    begins, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
+    wanted = _wanted(admin, partitions, target, before, begins, ends)
+    found = []
+    for tp in partitions:
+        to = min(max(wanted[tp], begins[tp]), ends[tp])
+        found.append(Seek(partition=tp, before=before.get(tp), to=to, is_bounded=to != wanted[tp]))
+    return tuple(found)
+
+
+def _wanted(
+    admin: Admin,
+    partitions: Collection[TopicPartition],
+    target: Target,
+    before: Mapping[TopicPartition, int],
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    if target.to_latest:
+        return dict(ends)
+    if target.to_offset is not None:
+        return dict.fromkeys(partitions, target.to_offset)
+    if target.to_timestamp_ms is not None:
+        return {**ends, **admin.offsets_at(partitions, target.to_timestamp_ms)}
+    if target.shift_by is not None:
+        missing = [tp for tp in partitions if tp not in before]
+        if missing:
+            raise ConfigError(f"{missing[0]} has no committed offset to shift: give another target, such as --to-earliest")
+        return {tp: before[tp] + target.shift_by for tp in partitions}
+    return dict(begins)
+
+
+def _looks_internal(topic: str, application: str) -> bool:
+    return topic.startswith(f"{application}-") and topic.endswith(_INTERNAL_ENDS)
+
+
+def _wait_gone(admin: Admin, topics: Collection[str]) -> None:
+    """Deleting goes on in the brokers after they have answered; an instance that starts before finds half a topic."""
+    deadline = time.monotonic() + _GONE_LIMIT_S
+    while left := admin.topics() & set(topics):
+        if time.monotonic() > deadline:
+            raise StopError(
+                f"{', '.join(sorted(left))}: still there {_GONE_LIMIT_S:.0f} s after they were deleted; see the brokers' logs"
+            )
+        time.sleep(0.2)

@@ -1,0 +1,108 @@
+"""Standbys of stores in memory, of source topics that serve as changelogs, and of instances with several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from local_application import Place, until
+from pyspark.sql import SparkSession
+from restore_notes import RestoreNotes, StandbyNotes
+
+from tidemill import KafkaStreams, Materialized, Serdes, StreamsBuilder
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.runtime.application import State
+from tidemill.task.lifecycle import Phase
+from tidemill.task.progress import SuspendReason
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+PARTITIONS = 4
+KEYS = 500
+"""Of each partition."""
+
+
+@pytest.fixture
+def place(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, unique_name: Callable[[str], str]) -> Place:
+    made = Place(broker.bootstrap_servers, spark, tmp_path, unique_name("standby-kinds"))
+    made.create("in", "out", partitions=PARTITIONS)
+    return made
+
+
+def counts(place: Place, *, persistent: bool) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    records = builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.long())
+    stored = Materialized(name="kept", persistent=persistent)
+    records.group_by_key().count(store=stored).to_stream().to(place.topic("out"))
+    return builder
+
+
+def table(place: Place) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    rows = builder.table(place.topic("in"), key=Serdes.string(), value=Serdes.long(), store="kept")
+    rows.to_stream().to(place.topic("out"))
+    return builder
+
+
+def send(place: Place, value: int) -> None:
+    for partition in range(PARTITIONS):
+        rows = [(f"{partition}-{number}".encode(), value.to_bytes(8, "big")) for number in range(KEYS)]
+        place.send("in", rows, partition=partition)
+
+
+@contextmanager
+def pair(place: Place, build: Callable[[], StreamsBuilder], threads: int, **settings: object) -> Iterator[list[KafkaStreams]]:
+    """The first with so many threads, the second with one."""
+    with ExitStack() as ends:
+        made = []
+        for name, count in (("one", threads), ("two", 1)):
+            own = {"state.dir": str(place.folder / name), "num.stream.threads": count, "num.standby.replicas": 1, **settings}
+            made.append(place.application(build(), **own))
+        yield [ends.enter_context(streams) for streams in made]
+
+
+def is_mirrored(one: KafkaStreams, two: KafkaStreams) -> bool:
+    """Each runs what the other follows, and nothing is behind."""
+    active = [{name for thread in s.threads for name, t in thread.tasks.items() if t.phase is Phase.RUNNING} for s in (one, two)]
+    copies = [{name: c.lag for thread in s.threads for name, c in thread.standbys.items()} for s in (one, two)]
+    return (
+        all(active)
+        and len(active[0] | active[1]) == PARTITIONS
+        and active == [set(copies[1]), set(copies[0])]
+        and not any(lag != 0 for each in copies for lag in each.values())
+    )
+
+
+def rows(streams: KafkaStreams) -> dict[str, int]:
+    return dict(streams.store("kept").all())
+
+
+KINDS = {
+    "in-memory": (lambda place: counts(place, persistent=False), 1, {}, 2),
+    "two threads": (lambda place: counts(place, persistent=True), 2, {}, 2),
+    "source topic": (table, 1, {"topology.optimization": "all"}, 9),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: str) -> None:
+    build, threads, settings, last = KINDS[kind]
+    send(place, 7)
+    with pair(place, lambda: build(place), threads, **settings) as (one, two):
+        standbys, restored = StandbyNotes(), RestoreNotes()
+        assert until(lambda: one.state is two.state is State.RUNNING, 120), (one.error, two.error)
+        assert until(lambda: is_mirrored(one, two), 120)
+        two._listeners.standby, two._listeners.restore = standbys, restored
+        send(place, last)
+        assert until(lambda: is_mirrored(one, two) and len({**rows(one), **rows(two)}) == PARTITIONS * KEYS, 60)
+        assert until(lambda: set({**rows(one), **rows(two)}.values()) == {last}, 60)
+        moving = {name.partition for name in two.threads[0].standbys}
+        assert moving
+        one.close()
+        assert until(lambda: two.state is State.RUNNING and len(two.threads[0].tasks) == PARTITIONS, 120), two.error
+        assert rows(two) == {f"{partition}-{number}": last for partition in range(PARTITIONS) for number in range(KEYS)}
+    assert {partition: standbys.suspended[partition] for partition in moving} == dict.fromkeys(moving, SuspendReason.PROMOTED)
+    assert {partition: standbys.loaded[partition] for partition in moving} == dict.fromkeys(moving, KEYS)
+    assert {partition: restored.ended[partition] for partition in moving} == dict.fromkeys(moving, 0)
