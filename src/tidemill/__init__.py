@@ -8,14 +8,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidemill.dsl.builder import StreamsBuilder
+from tidemill.dsl.functions import per_record
+from tidemill.dsl.joined import Joined, StreamJoined, TableJoined
 from tidemill.dsl.materialized import Materialized
 from tidemill.dsl.serdes import Serdes
+from tidemill.dsl.stores import Stores
+from tidemill.dsl.suppressed import Suppressed
+from tidemill.dsl.windowed import EmitStrategy
 from tidemill.topology.nodes import Topology
+from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 if TYPE_CHECKING:
     from tidemill.runtime.application import KafkaStreams
 
-__all__ = ["KafkaStreams", "Materialized", "Serdes", "StreamsBuilder", "Topology"]
+__all__ = [
+    "EmitStrategy",
+    "JoinWindows",
+    "Joined",
+    "KafkaStreams",
+    "Materialized",
+    "Serdes",
+    "SessionWindows",
+    "SlidingWindows",
+    "Stores",
+    "StreamJoined",
+    "StreamsBuilder",
+    "Suppressed",
+    "TableJoined",
+    "TimeWindows",
+    "Topology",
+    "UnlimitedWindows",
+    "Windowed",
+    "per_record",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from tidemill.errors import TopologyError
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.operations import PerRecord, UserFunction
 
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
@@ -31,6 +31,8 @@ def python_function(function: UserFunction, expected: tuple[str, ...], operator:
 
     A pandas or Arrow UDF, which works on whole batches, is refused.
     """
+    if isinstance(function, PerRecord):
+        function = function.function
     kind = getattr(function, "evalType", None)
     if kind is not None:
         if kind not in _ROW_BY_ROW_UDFS:
@@ -40,6 +42,26 @@ def python_function(function: UserFunction, expected: tuple[str, ...], operator:
             )
         function = function.func  # type: ignore[attr-defined]
     return function_of(function, expected, operator)
+
+
+def python_joiner(joiner: UserFunction, operator: str) -> tuple[UserFunction, bool]:
+    """A joiner of ``(left, right)`` or ``(key, left, right)``, called with Python values; and whether it takes the key."""
+    inner = joiner.function if isinstance(joiner, PerRecord) else getattr(joiner, "func", joiner)
+    takes_three = not _accepts(_signature(inner, ("left", "right"), operator), 2)
+    expected = ("key", "left", "right") if takes_three else ("left", "right")
+    return python_function(joiner, expected, operator), takes_three
+
+
+def python_value_function(function: UserFunction, operator: str) -> tuple[UserFunction, bool]:
+    """A function of ``(value)`` or ``(key, value)``, called with Python values; and whether it takes the key."""
+    inner = function.function if isinstance(function, PerRecord) else getattr(function, "func", function)
+    with_key = takes_key(inner, operator)
+    return python_function(function, ("key", "value") if with_key else ("value",), operator), with_key
+
+
+def supplier_of(supplier: UserFunction, operator: str) -> UserFunction:
+    """``supplier`` if it can be called without arguments (a class is one), else TopologyError."""
+    return function_of(supplier, (), f"{operator}: supplier")
 
 
 def takes_key(function: UserFunction, operator: str) -> bool:
@@ -76,6 +98,8 @@ def pattern_text(pattern: re.Pattern[str]) -> str:
 
 
 def _signature(function: Any, expected: tuple[str, ...], operator: str) -> inspect.Signature | None:
+    if isinstance(function, PerRecord):
+        function = function.function
     if not callable(function):
         raise TopologyError(
             f"{operator}: expected a function of ({', '.join(expected)}), got {function!r} of type"
@@ -98,6 +122,8 @@ def _accepts(signature: inspect.Signature | None, count: int) -> bool:
 
 
 def _wrong_arguments(function: UserFunction, expected: str, operator: str) -> TopologyError:
+    if isinstance(function, PerRecord):
+        function = function.function
     name = getattr(function, "__name__", repr(function))
     return TopologyError(
         f"{operator}: the function {name}{inspect.signature(function)} can't be called with {expected}; give it these"

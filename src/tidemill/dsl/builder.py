@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tidemill.dsl.arguments import pattern_text, serde_or_none, topic_names
-from tidemill.dsl.materialized import Materialized, materialized, store_of
+from tidemill.dsl.arguments import pattern_text, python_function, serde_or_none, supplier_of, topic_names
+from tidemill.dsl.global_table import GlobalKTable
+from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder
+from tidemill.dsl.stores import checked_store
 from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
-from tidemill.topology.logical import KTableSource, LogicalNode, StreamSource
+from tidemill.topology.logical import GlobalSource, KTableSource, LogicalNode, StateStore, StreamSource
 from tidemill.topology.lowering import lower
-from tidemill.topology.nodes import Serde, Topology
+from tidemill.topology.nodes import Serde, Store, StoreKind, Topology
+from tidemill.topology.operations import UserFunction
 from tidemill.topology.optimization import optimizations, optimized
 
 _OFFSET_RESETS = ("earliest", "latest", "none")
@@ -37,20 +40,26 @@ class StreamsBuilder:
         value: Serde | None = None,
         name: str | None = None,
         offset_reset: str | None = None,
+        timestamp_extractor: UserFunction | None = None,
     ) -> KStream:
         """A stream of one topic, of several, or of all that match a pattern.
 
         ``offset_reset`` (earliest, latest, none): where to begin without a committed offset, if not as configured.
+        ``timestamp_extractor(record, partition_time)`` gives the time of each record in ms, with Python values; below 0 the
+        record is dropped.
         """
         key, value = serde_or_none(key, "stream: key"), serde_or_none(value, "stream: value")
         pattern = pattern_text(topics) if isinstance(topics, re.Pattern) else None
         source = StreamSource(
             topics=() if isinstance(topics, re.Pattern) else topic_names(topics, "stream"), pattern=pattern,
             key_serde=key, value_serde=value, offset_reset=_offset_reset(offset_reset),
+            timestamp_extractor=_extractor(timestamp_extractor, "stream"),
         )
         made = self._recorder.node_name("KSTREAM-SOURCE-", name)
         node = self._recorder.add(LogicalNode(name=made, effect=source))
-        return KStream(recorder=self._recorder, node=node, name=made, key_serde=key, value_serde=value)
+        return KStream(
+            recorder=self._recorder, node=node, name=made, key_serde=key, value_serde=value, sources=frozenset({made})
+        )
 
     def table(
         self,
@@ -61,6 +70,7 @@ class StreamsBuilder:
         store: str | Materialized | None = None,
         name: str | None = None,
         offset_reset: str | None = None,
+        timestamp_extractor: UserFunction | None = None,
     ) -> KTable:
         """A table of the latest value of each key of a topic; a null value deletes, null keys are dropped.
 
@@ -69,17 +79,87 @@ class StreamsBuilder:
         (source_topic,) = topic_names(topic, "table")
         asked = materialized(store, "table", key=key, value=value)
         kept = store_of(self._recorder, asked, f"{source_topic}-")
-        queryable = asked is not None and asked.name is not None
+        queryable = queryable_name(asked)
         source_name = self._recorder.node_name("KSTREAM-SOURCE-", name, suffix="-source")
         made = self._recorder.node_name("KTABLE-SOURCE-", name)
         node = self._recorder.add(LogicalNode(name=made, effect=KTableSource(
-            topic=source_topic, source_name=source_name, store=kept, materialized=queryable,
-            offset_reset=_offset_reset(offset_reset),
+            topic=source_topic, source_name=source_name, store=kept, materialized=queryable is not None,
+            offset_reset=_offset_reset(offset_reset), timestamp_extractor=_extractor(timestamp_extractor, "table"),
         )))
         return KTable(
             recorder=self._recorder, node=node, name=made, key_serde=kept.key_serde, value_serde=kept.value_serde,
-            store_name=kept.name if queryable else None,
+            sources=frozenset({source_name}), store_name=queryable,
         )
+
+    def global_table(
+        self,
+        topic: str,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        store: str | Materialized | None = None,
+        name: str | None = None,
+        timestamp_extractor: UserFunction | None = None,
+    ) -> GlobalKTable:
+        """A table that every instance has all of: streams are joined with it by any key, with no repartition."""
+        (source_topic,) = topic_names(topic, "global_table")
+        asked = materialized(store, "global_table", key=key, value=value)
+        kept = store_of(self._recorder, asked, f"{source_topic}-")
+        if kept.kind is StoreKind.VERSIONED:
+            raise TopologyError("global_table: a global table has no history; leave history_retention out")
+        self._add_global(kept, source_topic, None, name, timestamp_extractor)
+        return GlobalKTable(
+            recorder=self._recorder, store=kept.name, key_serde=kept.key_serde, value_serde=kept.value_serde,
+            store_name=queryable_name(asked),
+        )
+
+    def add_state_store(self, store: Store) -> StreamsBuilder:
+        """Adds a store for processors, which name it: ``Stores.key_value_store(name, key=..., value=...)`` and others."""
+        kept = checked_store(store, "add_state_store")
+        self._recorder.add(LogicalNode(name=kept.name, effect=StateStore(store=kept)))
+        return self
+
+    def add_global_store(
+        self,
+        store: Store,
+        topic: str,
+        supplier: UserFunction,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+        timestamp_extractor: UserFunction | None = None,
+    ) -> StreamsBuilder:
+        """Adds a store that every instance fills from all of ``topic``, with the processor that ``supplier()`` makes.
+
+        All processors can read it without naming it.
+        """
+        kept = checked_store(store, "add_global_store")
+        (source_topic,) = topic_names(topic, "add_global_store")
+        supplier_of(supplier, "add_global_store")
+        self._add_global(
+            kept, source_topic, supplier, name, timestamp_extractor,
+            key=serde_or_none(key, "add_global_store: key"), value=serde_or_none(value, "add_global_store: value"),
+        )
+        return self
+
+    def _add_global(
+        self,
+        store: Store,
+        topic: str,
+        supplier: UserFunction | None,
+        name: str | None,
+        timestamp_extractor: UserFunction | None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+    ) -> None:
+        source_name = self._recorder.node_name("KSTREAM-SOURCE-", name, suffix="-source")
+        made = self._recorder.node_name("KTABLE-SOURCE-", name)
+        self._recorder.add(LogicalNode(name=made, effect=GlobalSource(
+            topic=topic, source_name=source_name, store=store, supplier=supplier, key_serde=key or store.key_serde,
+            value_serde=value or store.value_serde, timestamp_extractor=_extractor(timestamp_extractor, "a global store"),
+        )))
 
     def build(self, *, optimization: str | Iterable[str] = "none") -> Topology:
         """The topology, optimised as ``topology.optimization`` says: none, all, or the names of optimisations.
@@ -87,6 +167,12 @@ class StreamsBuilder:
         TopologyError if the program can't run as written.
         """
         return lower(optimized(self._recorder.graph, optimizations(optimization)))
+
+
+def _extractor(function: UserFunction | None, operator: str) -> UserFunction | None:
+    if function is None:
+        return None
+    return python_function(function, ("record", "partition_time"), f"{operator}: timestamp_extractor")
 
 
 def _offset_reset(text: str | None) -> str | None:

@@ -1,21 +1,28 @@
 """KGroupedStream: a stream whose records are grouped by key, to be counted, reduced or aggregated into a table.
 
-Decides the order in which names are taken (store, then operator, then repartition) and when a repartition is shared.
+Decides the order in which names are taken (store, then operator, then repartition) and when a repartition is shared. Windows
+are ``windowed``'s matter, several streams into one table ``cogroup``'s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import overload
 
 from tidemill.dsl.arguments import python_function, serde_or_none
-from tidemill.dsl.materialized import Materialized, materialized, store_of
+from tidemill.dsl.cogroup import CogroupedKStream
+from tidemill.dsl.functions import value_serde_of
+from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder
 from tidemill.dsl.repartition import repartition_node
 from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.table import KTable
+from tidemill.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
+from tidemill.errors import TopologyError
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.nodes import Serde, Store
 from tidemill.topology.operations import Aggregate, Count, Operation, Reduce, UserFunction
+from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +32,7 @@ class KGroupedStream:
     recorder: Recorder
     node: int
     group_name: str | None
+    sources: frozenset[str]
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     repartition_required: bool = False
@@ -65,27 +73,57 @@ class KGroupedStream:
 
         ``value`` is the serde of the aggregate. Called with Python values; UDFs and nulls as in ``reduce``.
         """
+        given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
         asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
-        kept = store_of(self.recorder, asked, "KSTREAM-AGGREGATE-", key=self.key_serde)
+        kept = store_of(self.recorder, asked, "KSTREAM-AGGREGATE-", key=self.key_serde, value=given)
         operation = Aggregate(kept.name, initializer, aggregator)
         return self._aggregated("KSTREAM-AGGREGATE-", operation, kept, asked, name)
+
+    @overload
+    def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedKStream: ...
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream: ...
+
+    def windowed_by(
+        self, windows: TimeWindows | SlidingWindows | SessionWindows
+    ) -> TimeWindowedKStream | SessionWindowedKStream:
+        """The group cut into windows: TimeWindows (tumbling, hopping), UnlimitedWindows, SlidingWindows or SessionWindows."""
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedKStream(grouped=self, windows=windows)
+        if isinstance(windows, (TimeWindows, SlidingWindows)):
+            return TimeWindowedKStream(grouped=self, windows=windows)
+        raise TopologyError(
+            f"windowed_by: expected TimeWindows, UnlimitedWindows, SlidingWindows or SessionWindows, got {windows!r}"
+        )
+
+    def cogroup(self, aggregator: UserFunction) -> CogroupedKStream:
+        """Begins an aggregate of several grouped streams: this one goes in with ``aggregator(key, value, aggregate)``."""
+        return CogroupedKStream(recorder=self.recorder).cogroup(self, aggregator)
 
     def _aggregated(
         self, prefix: str, operation: Operation, kept: Store, asked: Materialized | None, name: str | None
     ) -> KTable:
-        made = self.recorder.node_name(prefix, name)
-        parent = self._repartitioned(kept) if self.repartition_required else self.node
         effect = Process(operation=operation, store=kept, key_serde=kept.key_serde, value_serde=kept.value_serde)
-        node = self.recorder.add(LogicalNode(name=made, effect=effect), parent)
-        return KTable(
-            recorder=self.recorder, node=node, name=made, key_serde=kept.key_serde, value_serde=kept.value_serde,
-            store_name=kept.name if asked is not None and asked.name is not None else None,
+        return self.into_table(
+            self.recorder.node_name(prefix, name), effect, kept, queryable=queryable_name(asked),
         )
 
-    def _repartitioned(self, kept: Store) -> int:
-        prefix = kept.name if self.group_name is None else self.group_name
+    def into_table(self, made: str, effect: Process, kept: Store, *, queryable: str | None) -> KTable:
+        """The table that an aggregation of this group makes, below its repartition if one is needed."""
+        parent, sources = self.node, self.sources
+        if self.repartition_required:
+            parent = self._repartitioned(kept.name)
+            sources = frozenset({self.recorder.graph.nodes[parent].name})
+        node = self.recorder.add(LogicalNode(name=made, effect=effect), parent)
+        return KTable(
+            recorder=self.recorder, node=node, name=made, sources=sources, key_serde=effect.key_serde,
+            value_serde=effect.value_serde, store_name=queryable,
+        )
+
+    def _repartitioned(self, store: str) -> int:
+        prefix = store if self.group_name is None else self.group_name
         through = repartition_node(
             self.recorder, prefix, key=self.key_serde, value=self.value_serde, mergeable=True
         )

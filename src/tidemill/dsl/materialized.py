@@ -7,13 +7,17 @@ operator's ``store=`` may be. Leaves where stores live to ``tidemill.state``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidemill.dsl.arguments import serde_or_none
 from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
+from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows
+
+Windows = TimeWindows | SlidingWindows | SessionWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,12 @@ class Materialized:
     logged: bool = True
     caching: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
+    retention: Duration | None = None
+    """Of windows and sessions: how long they are kept, if longer than their size and grace need."""
+    history_retention: Duration | None = None
+    """Makes the store a versioned one: lookups as of earlier times, for so long."""
+    headers: bool = False
+    """Rows carry the headers of the record that made them."""
 
 
 def materialized(
@@ -43,15 +53,17 @@ def materialized(
         raise TopologyError(f"{operator}: store must be a name or a Materialized, got {store!r}")
     if store.name is not None:
         legal_name(store.name, "a store")
-    return Materialized(
-        name=store.name,
+    return replace(
+        store,
         key=serde_or_none(key or store.key, f"{operator}: key"),
         value=serde_or_none(value or store.value, f"{operator}: value"),
-        persistent=store.persistent,
-        logged=store.logged,
-        caching=store.caching,
         changelog_config=dict(store.changelog_config),
     )
+
+
+def queryable_name(asked: Materialized | None) -> str | None:
+    """The name under which a table can be queried: one that the program gave."""
+    return None if asked is None else asked.name
 
 
 def store_of(
@@ -62,18 +74,76 @@ def store_of(
     key: Serde | None = None,
     value: Serde | None = None,
 ) -> Store:
-    """The store that was asked for; ``key`` and ``value`` are the serdes where it names none of its own.
+    """The key-value store that was asked for; ``key`` and ``value`` are the serdes where it names none of its own.
 
     A store without a name gets a generated one, which uses up an index of the counter.
     """
     asked = asked or Materialized()
+    if asked.retention is not None:
+        raise TopologyError(
+            f"the store {asked.name!r}: retention is for windows and sessions; for the history of a table give"
+            " history_retention"
+        )
+    versioned = asked.history_retention is not None
     return Store(
-        name=asked.name if asked.name is not None else recorder.store_name(prefix),
-        kind=StoreKind.TIMESTAMPED_KEY_VALUE,
+        name=_name(recorder, asked, prefix),
+        kind=StoreKind.VERSIONED if versioned else StoreKind.TIMESTAMPED_KEY_VALUE,
+        key_serde=asked.key or key,
+        value_serde=asked.value or value,
+        logged=asked.logged,
+        persistent=asked.persistent,
+        caching=asked.caching and not versioned,
+        changelog_config=asked.changelog_config,
+        retention_ms=None if asked.history_retention is None else milliseconds(asked.history_retention, "history_retention"),
+        with_headers=asked.headers,
+    )
+
+
+def window_store_of(
+    recorder: Recorder,
+    asked: Materialized | None,
+    prefix: str,
+    windows: Windows,
+    *,
+    key: Serde | None = None,
+    value: Serde | None = None,
+) -> Store:
+    """The store of a windowed aggregation, kept as long as ``windows`` need or as was asked for."""
+    asked = asked or Materialized()
+    if asked.history_retention is not None:
+        raise TopologyError(f"the store {asked.name!r}: windows can't be kept in a versioned store; leave history_retention out")
+    needed = windows.retention
+    kept = needed if asked.retention is None else milliseconds(asked.retention, "retention")
+    name = _name(recorder, asked, prefix)
+    if kept < needed:
+        raise TopologyError(
+            f"the store {name!r}: the retention of {kept} ms is shorter than its windows and their grace, {needed} ms; give"
+            " at least that"
+        )
+    return Store(
+        name=name,
+        kind=StoreKind.SESSION if isinstance(windows, SessionWindows) else StoreKind.TIMESTAMPED_WINDOW,
         key_serde=asked.key or key,
         value_serde=asked.value or value,
         logged=asked.logged,
         persistent=asked.persistent,
         caching=asked.caching,
         changelog_config=asked.changelog_config,
+        retention_ms=kept,
+        window_size_ms=_size(windows),
+        with_headers=asked.headers,
     )
+
+
+def _name(recorder: Recorder, asked: Materialized, prefix: str) -> str:
+    return asked.name if asked.name is not None else recorder.store_name(prefix)
+
+
+def _size(windows: Windows) -> int | None:
+    match windows:
+        case TimeWindows(size=size):
+            return MAX_TIME if size is None else size
+        case SlidingWindows(difference=difference):
+            return difference
+        case SessionWindows():
+            return None

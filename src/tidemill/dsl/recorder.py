@@ -7,9 +7,22 @@ so far. Calls no function of the user. Leaves what the graph becomes to ``tidemi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tidemill.topology.logical import LogicalGraph, LogicalNode, added, changed, moved_last
+from tidemill.topology.logical import (
+    KTableJoin,
+    KTableSource,
+    LogicalGraph,
+    LogicalNode,
+    Process,
+    StateStore,
+    added,
+    changed,
+    linked,
+    moved_last,
+)
 from tidemill.topology.naming import legal_name, numbered
+from tidemill.topology.nodes import Store
 
 
 class Recorder:
@@ -48,9 +61,30 @@ class Recorder:
         self._graph, made = added(self._graph, node, parents)
         return made
 
+    def link(self, parent: int, node: int) -> None:
+        """Lets ``parent`` feed an operator too, which is written later."""
+        self._graph = moved_last(linked(self._graph, parent, node), node)
+
     def add_again(self, node: int) -> None:
         """Records that an operator was linked once more: it is written later."""
         self._graph = moved_last(self._graph, node)
+
+    def stores(self) -> tuple[Store, ...]:
+        """The stores so far, those included that tables have only if somebody needs them."""
+        found: list[Store | None] = []
+        for node in self._graph.nodes.values():
+            match node.effect:
+                case Process() as process:
+                    found += [process.store, process.spare_store, *process.more_stores]
+                case KTableSource(store=store) | KTableJoin(store=store) | StateStore(store=store):
+                    found.append(store)
+                case _:
+                    pass
+        return tuple(store for store in found if store is not None)
+
+    def copartition(self, sources: frozenset[str]) -> None:
+        """Records that the topics of these source nodes need equally many partitions."""
+        self._graph = replace(self._graph, copartitioned=(*self._graph.copartitioned, sources))
 
     def change(self, node: int, change: Callable[[LogicalNode], LogicalNode]) -> None:
         """Replaces an operator by what ``change`` makes of it."""

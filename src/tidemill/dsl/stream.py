@@ -1,63 +1,76 @@
 """KStream: a stream of records, each an event of its own.
 
 Decides the name, the serdes and the need to repartition of each operator's result, as Kafka Streams does. Functions
-get and return PySpark Columns unless an operator says otherwise; nothing here calls them.
+get and return PySpark Columns unless they are wrapped in ``per_record`` or an operator says otherwise; nothing here calls
+them. Joins are made in ``stream_joins``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tidemill.dsl.arguments import function_of, python_function, serde_or_none, takes_key, topic_names
+from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, takes_key, topic_names
 from tidemill.dsl.branches import BranchedKStream
+from tidemill.dsl.functions import key_serde_of, pair_serdes_of, value_serde_of
+from tidemill.dsl.global_table import GlobalKTable
 from tidemill.dsl.grouped import KGroupedStream
-from tidemill.dsl.materialized import Materialized, materialized, store_of
+from tidemill.dsl.joined import Joined, StreamJoined, joined_as
+from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder
 from tidemill.dsl.repartition import repartition_node
+from tidemill.dsl.stores import checked_store
+from tidemill.dsl.stream_joins import INNER, LEFT, OUTER, JoinKind, join_global_table, join_streams, join_table
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process, Sink
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde
+from tidemill.topology.nodes import Serde, Store
 from tidemill.topology.operations import UserFunction
+from tidemill.topology.windows import JoinWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KStream:
     """A stream: a place in the graph, and what is known of the records that pass there.
 
-    ``repartition_required``: the key was changed and records are not yet where their new keys belong.
+    ``repartition_required``: the key was changed and records are not yet where their new keys belong. ``sources``: the source
+    nodes whose topics must be copartitioned with what the stream is joined with.
     """
 
     recorder: Recorder
     node: int
     name: str
+    sources: frozenset[str]
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     repartition_required: bool = False
+    join_repartition: list[int] = field(default_factory=list)
+    """The repartition of a join that gave it no name, once it is made: later ones of this very stream share it."""
 
     # --- one record in, any number out ---
 
     def map(self, function: UserFunction, *, name: str | None = None) -> KStream:
         """Each record becomes ``function(key, value) -> (key, value)``."""
         function_of(function, ("key", "value"), "map")
-        return self._rekeyed("KSTREAM-MAP-", op.Map(function), name)
+        key, value = pair_serdes_of(function)
+        return self._rekeyed("KSTREAM-MAP-", op.Map(function), name, key=key, value=value)
 
     def map_values(self, function: UserFunction, *, name: str | None = None) -> KStream:
         """Each value becomes ``function(value)`` or ``function(key, value)``; keys stay."""
         operation = op.MapValues(function, takes_key(function, "map_values"))
-        return self._revalued("KSTREAM-MAPVALUES-", operation, name)
+        return self._revalued("KSTREAM-MAPVALUES-", operation, name, value_serde_of(function))
 
     def flat_map(self, function: UserFunction, *, name: str | None = None) -> KStream:
         """Each record becomes the records of ``function(key, value) -> array of struct(key, value)``."""
         function_of(function, ("key", "value"), "flat_map")
-        return self._rekeyed("KSTREAM-FLATMAP-", op.FlatMap(function), name)
+        key, value = pair_serdes_of(function)
+        return self._rekeyed("KSTREAM-FLATMAP-", op.FlatMap(function), name, key=key, value=value)
 
     def flat_map_values(self, function: UserFunction, *, name: str | None = None) -> KStream:
         """Each value becomes the values of ``function(value)`` or ``function(key, value) -> array``; keys stay."""
         operation = op.FlatMapValues(function, takes_key(function, "flat_map_values"))
-        return self._revalued("KSTREAM-FLATMAPVALUES-", operation, name)
+        return self._revalued("KSTREAM-FLATMAPVALUES-", operation, name, value_serde_of(function))
 
     def filter(self, predicate: UserFunction, *, name: str | None = None) -> KStream:
         """Keeps the records for which ``predicate(key, value)`` is true."""
@@ -72,7 +85,9 @@ class KStream:
     def select_key(self, function: UserFunction, *, name: str | None = None) -> KStream:
         """Each key becomes ``function(key, value)``; values stay."""
         function_of(function, ("key", "value"), "select_key")
-        return self._rekeyed("KSTREAM-KEY-SELECT-", op.SelectKey(function), name, value=self.value_serde)
+        return self._rekeyed(
+            "KSTREAM-KEY-SELECT-", op.SelectKey(function), name, key=key_serde_of(function), value=self.value_serde
+        )
 
     def peek(self, function: UserFunction, *, name: str | None = None) -> KStream:
         """Calls ``function(key, value)`` with each record's Python values and passes the record on."""
@@ -91,15 +106,140 @@ class KStream:
         self._same("KSTREAM-PRINTER-", op.Print(self.name if label is None else label), name)
 
     def to(
-        self, topic: str, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+        self,
+        topic: str | UserFunction,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: UserFunction | None = None,
+        name: str | None = None,
     ) -> None:
-        """Writes a topic, with these serdes or else with what is known of the stream's."""
-        (target,) = topic_names(topic, "to") if isinstance(topic, str) else (legal_name(topic, "a topic"),)
+        """Writes a topic, with these serdes or else with what is known of the stream's.
+
+        Instead of a topic a function ``(key, value, record)`` may name that of each record (it must exist), and
+        ``partitioner(topic, key, value, partitions)`` its partition (None: as without). Both get Python values.
+        """
+        target, extractor = "", None
+        if callable(topic):
+            extractor = python_function(topic, ("key", "value", "record"), "to: topic")
+        else:
+            (target,) = topic_names(topic, "to") if isinstance(topic, str) else (legal_name(topic, "a topic"),)
+        if partitioner is not None:
+            partitioner = python_function(partitioner, ("topic", "key", "value", "partitions"), "to: partitioner")
         key, value = serde_or_none(key, "to: key"), serde_or_none(value, "to: value")
         made = self.recorder.node_name("KSTREAM-SINK-", name)
         self.recorder.add(LogicalNode(name=made, effect=Sink(
-            topic=target, key_serde=key or self.key_serde, value_serde=value or self.value_serde
+            topic=target, key_serde=key or self.key_serde, value_serde=value or self.value_serde,
+            topic_extractor=extractor, partitioner=partitioner,
         )), self.node)
+
+    # --- processors ---
+
+    def process(
+        self,
+        supplier: UserFunction,
+        *stores: str | Store,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """Each record goes to ``process(record)`` of the object that ``supplier()`` makes, which forwards what it likes.
+
+        It may have ``init(context)`` and ``close()``, and use ``stores``: names of stores that were added, or new ones of
+        ``Stores``. ``key`` and ``value`` are the serdes of what it forwards; keys may have changed.
+        """
+        processed = self._processed("KSTREAM-PROCESSOR-", supplier, stores, name, fixed_key=False)
+        return KStream(
+            recorder=self.recorder, node=processed[0], name=processed[1], sources=self.sources,
+            key_serde=serde_or_none(key, "process: key"), value_serde=serde_or_none(value, "process: value"),
+            repartition_required=True,
+        )
+
+    def process_values(
+        self, supplier: UserFunction, *stores: str | Store, value: Serde | None = None, name: str | None = None
+    ) -> KStream:
+        """As ``process``, for processors that forward records with the key that they got: no repartition follows."""
+        processed = self._processed("KSTREAM-PROCESSVALUES-", supplier, stores, name, fixed_key=True)
+        return self._at(*processed, key=self.key_serde, value=serde_or_none(value, "process_values: value"))
+
+    def _processed(
+        self, prefix: str, supplier: UserFunction, stores: tuple[str | Store, ...], name: str | None, *, fixed_key: bool
+    ) -> tuple[int, str]:
+        operator = "process_values" if fixed_key else "process"
+        supplier_of(supplier, operator)
+        made = self.recorder.node_name(prefix, None) if name is None else legal_name(name, "an operator")
+        brought = tuple(checked_store(store, operator) for store in stores if not isinstance(store, str))
+        names = tuple(store if isinstance(store, str) else store.name for store in stores)
+        effect = Process(
+            operation=op.ProcessRecords(supplier, names, fixed_key), more_stores=brought, uses=names,
+            key_serde=self.key_serde if fixed_key else None,
+        )
+        return self.recorder.add(LogicalNode(name=made, effect=effect), self.node), made
+
+    # --- joins: joiners get Python values ---
+
+    def join(
+        self,
+        other: KStream | KTable | GlobalKTable,
+        joiner: UserFunction,
+        windows: JoinWindows | None = None,
+        *,
+        selector: UserFunction | None = None,
+        joined: StreamJoined | Joined | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """``joiner(left, right)`` or ``joiner(key, left, right)`` of each record and what it finds on the other side.
+
+        Of a stream: the records of the same key in ``windows``. Of a table: the row of the record's key. Of a global table: the
+        row of the key ``selector(key, value)``. ``joined``: serdes and more, ``StreamJoined`` for streams, ``Joined`` for tables.
+        """
+        return self._joined(INNER, other, joiner, windows, selector, joined, name)
+
+    def left_join(
+        self,
+        other: KStream | KTable | GlobalKTable,
+        joiner: UserFunction,
+        windows: JoinWindows | None = None,
+        *,
+        selector: UserFunction | None = None,
+        joined: StreamJoined | Joined | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """As ``join``, and records that find nothing: ``joiner(left, None)``; of streams once their window is over."""
+        return self._joined(LEFT, other, joiner, windows, selector, joined, name)
+
+    def outer_join(
+        self,
+        other: KStream,
+        joiner: UserFunction,
+        windows: JoinWindows | None = None,
+        *,
+        joined: StreamJoined | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """As ``left_join``, and records of the other stream that find nothing: ``joiner(None, right)``."""
+        return self._joined(OUTER, other, joiner, windows, None, joined, name)
+
+    def _joined(
+        self, kind: JoinKind, other: object, joiner: UserFunction, windows: JoinWindows | None,
+        selector: UserFunction | None, joined: StreamJoined | Joined | None, name: str | None,
+    ) -> KStream:
+        if isinstance(other, KStream):
+            if selector is not None:
+                raise TopologyError(f"{kind.operator}: selector is for global tables; streams are joined by their keys")
+            return join_streams(self, other, joiner, windows, joined_as(StreamJoined, joined, name, kind.operator), kind)
+        if windows is not None:
+            raise TopologyError(f"{kind.operator}: windows are for joins of two streams; leave them out")
+        if isinstance(other, KTable) and kind is not OUTER:
+            if selector is not None:
+                raise TopologyError(f"{kind.operator}: selector is for global tables; rows of tables are joined by their keys")
+            return join_table(self, other, joiner, joined_as(Joined, joined, name, kind.operator), kind)
+        if isinstance(other, GlobalKTable) and kind is not OUTER:
+            if joined is not None:
+                raise TopologyError(f"{kind.operator}: joined= is not for global tables; give name= only")
+            return join_global_table(self, other, selector, joiner, name, kind)
+        expected = "a stream" if kind is OUTER else "a stream, a table or a global table"
+        raise TopologyError(f"{kind.operator}: a stream can be joined with {expected} only, got {other!r}")
 
     # --- several streams ---
 
@@ -116,6 +256,7 @@ class KStream:
         node = self.recorder.add(LogicalNode(name=made, effect=effect, merges=True), self.node, other.node)
         return KStream(
             recorder=self.recorder, node=node, name=made, key_serde=key, value_serde=value,
+            sources=self.sources | other.sources,
             repartition_required=self.repartition_required or other.repartition_required,
         )
 
@@ -135,22 +276,28 @@ class KStream:
         partitions: int | None = None,
         key: Serde | None = None,
         value: Serde | None = None,
+        partitioner: UserFunction | None = None,
     ) -> KStream:
         """Sends the stream through an internal topic, of ``partitions`` partitions or as many as its sources have.
 
-        Records with a null key are dropped.
+        Records with a null key are dropped, unless a left or outer join stands below. ``partitioner`` as in ``to``.
         """
         if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
             raise TopologyError(f"repartition: partitions must be a whole number from 1 on, got {partitions!r}")
         key = serde_or_none(key, "repartition: key") or self.key_serde
         value = serde_or_none(value, "repartition: value") or self.value_serde
+        if partitioner is not None:
+            partitioner = python_function(partitioner, ("topic", "key", "value", "partitions"), "repartition: partitioner")
         given = None if name is None else legal_name(name, "a repartition")
         prefix = given or self.recorder.node_name("KSTREAM-REPARTITION-", None)
         made = repartition_node(
-            self.recorder, prefix, key=key, value=value, partitions=partitions, mergeable=False
+            self.recorder, prefix, key=key, value=value, partitions=partitions, partitioner=partitioner, mergeable=False
         )
         node = self.recorder.add(made, self.node)
-        return KStream(recorder=self.recorder, node=node, name=made.name, key_serde=key, value_serde=value)
+        return KStream(
+            recorder=self.recorder, node=node, name=made.name, key_serde=key, value_serde=value,
+            sources=frozenset({made.name}),
+        )
 
     def group_by(
         self,
@@ -164,7 +311,7 @@ class KStream:
         function_of(function, ("key", "value"), "group_by")
         rekeyed = self._rekeyed(
             "KSTREAM-KEY-SELECT-", op.SelectKey(function), name,
-            key=serde_or_none(key, "group_by: key"),
+            key=serde_or_none(key, "group_by: key") or key_serde_of(function),
             value=serde_or_none(value, "group_by: value") or self.value_serde,
         )
         return rekeyed._grouped(name)
@@ -192,21 +339,21 @@ class KStream:
         asked = materialized(store, "to_table", key=key, value=value)
         made = self.recorder.node_name("KSTREAM-TOTABLE-", name)
         kept = store_of(self.recorder, asked, "KSTREAM-TOTABLE-", key=self.key_serde, value=self.value_serde)
-        parent = self.node
+        parent, sources = self.node, self.sources
         if self.repartition_required:
             through = repartition_node(
                 self.recorder, made, key=kept.key_serde, value=kept.value_serde, mergeable=True
             )
-            parent = self.recorder.add(through, self.node)
-        queryable = asked is not None and asked.name is not None
+            parent, sources = self.recorder.add(through, self.node), frozenset({through.name})
+        queryable = queryable_name(asked)
         effect = Process(
-            operation=op.TableSource(kept.name if queryable else None), store=kept if queryable else None,
+            operation=op.TableSource(queryable), store=None if queryable is None else kept, spare_store=kept,
             key_serde=kept.key_serde, value_serde=kept.value_serde,
         )
         node = self.recorder.add(LogicalNode(name=made, effect=effect), parent)
         return KTable(
-            recorder=self.recorder, node=node, name=made, key_serde=kept.key_serde, value_serde=kept.value_serde,
-            store_name=kept.name if queryable else None,
+            recorder=self.recorder, node=node, name=made, sources=sources, key_serde=kept.key_serde,
+            value_serde=kept.value_serde, store_name=queryable,
         )
 
     # --- how results are made ---
@@ -216,7 +363,7 @@ class KStream:
     ) -> KStream:
         """A stream at another place, that has to be repartitioned if this one has."""
         return KStream(
-            recorder=self.recorder, node=node, name=name, key_serde=key, value_serde=value,
+            recorder=self.recorder, node=node, name=name, key_serde=key, value_serde=value, sources=self.sources,
             repartition_required=self.repartition_required,
         )
 
@@ -226,11 +373,11 @@ class KStream:
         node = self.recorder.add(LogicalNode(name=made, effect=effect), self.node)
         return self._at(node, made, key=self.key_serde, value=self.value_serde)
 
-    def _revalued(self, prefix: str, operation: op.Operation, name: str | None) -> KStream:
+    def _revalued(self, prefix: str, operation: op.Operation, name: str | None, value: Serde | None) -> KStream:
         made = self.recorder.node_name(prefix, name)
-        effect = Process(operation=operation, key_serde=self.key_serde)
+        effect = Process(operation=operation, key_serde=self.key_serde, value_serde=value)
         node = self.recorder.add(LogicalNode(name=made, effect=effect, changes_value=True), self.node)
-        return self._at(node, made, key=self.key_serde)
+        return self._at(node, made, key=self.key_serde, value=value)
 
     def _rekeyed(
         self,
@@ -245,13 +392,14 @@ class KStream:
         effect = Process(operation=operation, key_serde=key, value_serde=value)
         node = self.recorder.add(LogicalNode(name=made, effect=effect, changes_key=True), self.node)
         return KStream(
-            recorder=self.recorder, node=node, name=made, key_serde=key, value_serde=value, repartition_required=True
+            recorder=self.recorder, node=node, name=made, key_serde=key, value_serde=value, sources=self.sources,
+            repartition_required=True,
         )
 
     def _grouped(self, name: str | None) -> KGroupedStream:
         return KGroupedStream(
             recorder=self.recorder, node=self.node, group_name=name, key_serde=self.key_serde,
-            value_serde=self.value_serde, repartition_required=self.repartition_required,
+            value_serde=self.value_serde, sources=self.sources, repartition_required=self.repartition_required,
         )
 
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from tidemill.topology.graph import node_groups
 from tidemill.topology.java_order import TreeSet, copied_capacity, hash_order
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.operations import PerRecord
+
+_GLOBAL = " for global store (will not generate tasks)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class DescribedNode:
                 # twice a set: the source's own, and the copy that is described
                 return hash_order(hash_order(self.node.topics, copied_capacity), copied_capacity)
             case SinkNode():
-                return (self.node.topic,)
+                return (self.node.topic,) if self.node.topic_extractor is None else ()
             case ProcessorNode():
                 return ()
 
@@ -53,9 +56,11 @@ def describe(topology: Topology) -> str:
     """The text of Kafka's ``Topology.describe()``."""
     text = ["Topologies:\n "]
     for number, nodes in enumerate(described(topology)):
-        text.append(f"  Sub-topology: {number}\n")
+        is_global = any(isinstance(node.node, SourceNode) and node.node.is_global for node in nodes)
+        text.append(f"  Sub-topology: {number}{_GLOBAL if is_global else ''}\n")
         text.extend(f"    {_node_text(node)}\n" for node in nodes)
-        text.append("\n")
+        if not is_global:
+            text.append("\n")
     return "".join(text)
 
 
@@ -158,8 +163,17 @@ def _node_text(described: DescribedNode) -> str:
             return f"Source: {name} (topics: {topics}){below}"
         case ProcessorNode():
             return f"Processor: {name} (stores: [{', '.join(described.stores)}]){below}{above}"
-        case SinkNode(topic=topic):
+        case SinkNode(topic=topic, topic_extractor=None):
             return f"Sink: {name} (topic: {topic}){above}"
+        case SinkNode(topic_extractor=extractor):
+            return f"Sink: {name} (extractor class: {_function_name(extractor)}){above}"
+
+
+def _function_name(function: object) -> str:
+    """What Java prints by toString(): the name of a function, the class of a callable object."""
+    if isinstance(function, PerRecord):
+        function = function.function
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _names(names: Iterable[str]) -> str:
@@ -174,8 +188,10 @@ def _node_json(described: DescribedNode) -> dict[str, object]:
             found["pattern"] = pattern
         case SourceNode():
             found["topics"] = list(described.topics)
-        case SinkNode():
+        case SinkNode(topic_extractor=None):
             found["topic"] = node.topic
+        case SinkNode():
+            found["topic_extractor"] = _function_name(node.topic_extractor)
         case ProcessorNode():
             found |= {"operation": type(node.operation).__name__, "stores": list(described.stores)}
     return found | {"predecessors": list(described.predecessors), "successors": list(described.successors)}

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tidemill.topology import naming
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
+from tidemill.topology.windows import MAX_TIME
 
 
 class InternalTopicKind(Enum):
@@ -21,6 +22,8 @@ class InternalTopicKind(Enum):
 
     REPARTITION = "RepartitionTopicConfig"
     CHANGELOG = "UnwindowedUnversionedChangelogTopicConfig"
+    WINDOWED_CHANGELOG = "WindowedChangelogTopicConfig"
+    VERSIONED_CHANGELOG = "VersionedChangelogTopicConfig"
 
 
 _DEFAULTS: Mapping[InternalTopicKind, Mapping[str, str]] = {
@@ -31,7 +34,21 @@ _DEFAULTS: Mapping[InternalTopicKind, Mapping[str, str]] = {
         "segment.bytes": "52428800",
     },
     InternalTopicKind.CHANGELOG: {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
+    InternalTopicKind.WINDOWED_CHANGELOG: {"cleanup.policy": "compact,delete", "message.timestamp.type": "CreateTime"},
+    InternalTopicKind.VERSIONED_CHANGELOG: {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
 }
+_CHANGELOG_OF: Mapping[StoreKind, InternalTopicKind] = {
+    StoreKind.WINDOW: InternalTopicKind.WINDOWED_CHANGELOG,
+    StoreKind.TIMESTAMPED_WINDOW: InternalTopicKind.WINDOWED_CHANGELOG,
+    StoreKind.SESSION: InternalTopicKind.WINDOWED_CHANGELOG,
+    StoreKind.VERSIONED: InternalTopicKind.VERSIONED_CHANGELOG,
+}
+_KEPT_LONGER: Mapping[InternalTopicKind, str] = {
+    InternalTopicKind.WINDOWED_CHANGELOG: "retention.ms",
+    InternalTopicKind.VERSIONED_CHANGELOG: "min.compaction.lag.ms",
+}
+ADDITIONAL_RETENTION_MS = 86_400_000
+"""The default of ``windowstore.changelog.additional.retention.ms``, and what versioned changelogs always add: a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +60,29 @@ class InternalTopic:
     partitions: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     """What the program sets for this topic."""
+    retention_ms: int | None = None
+    """Of the changelog of a windowed or versioned store: how long the store keeps rows."""
 
     @property
     def has_enforced_partitions(self) -> bool:
         """The program set the number of partitions: nothing may change it."""
         return self.partitions is not None
 
-    def properties(self, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The topic's settings: the library's, over which stand ``defaults`` (``topic.*``), then the program's."""
-        return {**_DEFAULTS[self.kind], **(defaults or {}), **self.configs}
+    def properties(
+        self, defaults: Mapping[str, str] | None = None, *, additional_retention_ms: int = ADDITIONAL_RETENTION_MS
+    ) -> dict[str, str]:
+        """The topic's settings: the library's, over which stand ``defaults`` (``topic.*``), then the program's.
+
+        Changelogs keep rows as long as the store and ``additional_retention_ms`` more (versioned ones: a day more), for clocks
+        that differ; only the program's own setting for this topic replaces that.
+        """
+        found = {**_DEFAULTS[self.kind], **(defaults or {}), **self.configs}
+        setting = _KEPT_LONGER.get(self.kind)
+        if setting is not None and setting not in self.configs and self.retention_ms is not None:
+            versioned = self.kind is InternalTopicKind.VERSIONED_CHANGELOG
+            more = ADDITIONAL_RETENTION_MS if versioned else additional_retention_ms
+            found[setting] = str(min(self.retention_ms + more, MAX_TIME))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +99,8 @@ class Subtopology:
     state_stores: tuple[str, ...]
     changelog_topics: tuple[str, ...]
     """Of all stores, source topics that serve as changelogs included."""
+    is_global: bool = False
+    """It keeps a global store: no tasks, every instance reads all of the topic; the topic is not among ``source_topics``."""
 
     @property
     def source_topic_changelogs(self) -> tuple[str, ...]:
@@ -124,7 +157,8 @@ def subtopologies(topology: Topology, application_id: str) -> tuple[Subtopology,
 
 def _subtopology(topology: Topology, application_id: str, number: int, names: tuple[str, ...]) -> Subtopology:
     nodes = [topology.nodes[name] for name in names]
-    sources = [node for node in nodes if isinstance(node, SourceNode)]
+    is_global = any(isinstance(node, SourceNode) and node.is_global for node in nodes)
+    sources = [node for node in nodes if isinstance(node, SourceNode) and not node.is_global]
     read = {topic for node in sources for topic in node.topics}
     stores = {store for node in nodes if isinstance(node, ProcessorNode) for store in node.stores}
     changelogs = (changelog_of(topology, application_id, store) for store in stores)
@@ -137,10 +171,11 @@ def _subtopology(topology: Topology, application_id: str, number: int, names: tu
         nodes=names,
         source_topics=on_broker(read),
         source_patterns=tuple(sorted(node.topic_pattern for node in sources if node.topic_pattern is not None)),
-        sink_topics=on_broker(node.topic for node in nodes if isinstance(node, SinkNode)),
+        sink_topics=on_broker(node.topic for node in nodes if isinstance(node, SinkNode) and node.topic_extractor is None),
         repartition_source_topics=on_broker(read & topology.repartition_topics.keys()),
         state_stores=tuple(sorted(stores)),
-        changelog_topics=tuple(sorted(topic for topic in changelogs if topic is not None)),
+        changelog_topics=() if is_global else tuple(sorted(topic for topic in changelogs if topic is not None)),
+        is_global=is_global,
     )
 
 
@@ -157,13 +192,20 @@ def internal_topics(topology: Topology, application_id: str) -> dict[str, Intern
     made += [
         InternalTopic(
             name=naming.changelog_topic(application_id, store.name),
-            kind=InternalTopicKind.CHANGELOG,
-            configs=dict(store.changelog_config),
+            kind=_CHANGELOG_OF.get(store.kind, InternalTopicKind.CHANGELOG),
+            configs=_changelog_config(store),
+            retention_ms=store.retention_ms,
         )
         for store in topology.stores.values()
         if store.logged and store.source_topic is None
     ]
     return {topic.name: topic for topic in sorted(made, key=lambda topic: topic.name)}
+
+
+def _changelog_config(store: Store) -> dict[str, str]:
+    """Rows of a store with several of one key and time can't be compacted: its changelog only deletes."""
+    first = {"cleanup.policy": "delete"} if store.retain_duplicates else {}
+    return {**first, **store.changelog_config}
 
 
 def copartition_groups(topology: Topology, application_id: str) -> tuple[tuple[str, ...], ...]:

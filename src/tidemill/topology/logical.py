@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tidemill.topology.nodes import Serde, Store
-from tidemill.topology.operations import Operation
+from tidemill.errors import TopologyError
+from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.operations import Operation, StreamSelfJoin, TableTableJoin, UserFunction
+from tidemill.topology.operations import StreamStreamJoin as StreamSideJoin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSource:
-    """Reads topics, or all topics that match a pattern, as a stream."""
+    """Reads topics, or all topics that match a pattern, as a stream. Below a sink to an internal topic it reads that one."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     offset_reset: str | None = None
+    timestamp_extractor: UserFunction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,44 +39,120 @@ class KTableSource:
     reuses_topic: bool = False
     """The topic itself serves as the store's changelog."""
     offset_reset: str | None = None
+    timestamp_extractor: UserFunction | None = None
+    sends_old: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalSource:
+    """A global table or store: a source node and the processor that keeps ``store``, in every instance."""
+
+    topic: str
+    source_name: str
+    store: Store
+    supplier: UserFunction | None = None
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    timestamp_extractor: UserFunction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStore:
+    """A store that the program adds by itself; processors name it among those that they use."""
+
+    store: Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One processor node, with the store that it brings, if any; serdes are those of what leaves it."""
+    """One processor node, with the stores that it brings and those of others that it uses.
+
+    Serdes are those of what leaves it. ``spare_store``: the store of a table without one, for the case that somebody needs it.
+    """
 
     operation: Operation
     store: Store | None = None
+    more_stores: tuple[Store, ...] = ()
+    uses: tuple[str, ...] = ()
+    spare_store: Store | None = None
     key_serde: Serde | None = None
     value_serde: Serde | None = None
+    sends_old: bool = False
+    window_close_ms: int | None = None
+    """Of a windowed aggregation: how long after its end a window is closed (the grace; of sessions the gap, too)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStreamJoin:
+    """Two processor nodes below the windowed nodes of both sides, and their merge, whose name the logical node has."""
+
+    this_name: str
+    other_name: str
+    this_windowed: str
+    other_windowed: str
+    this_operation: StreamSideJoin
+    other_operation: StreamSideJoin
+    self_join: StreamSelfJoin
+    outer_store: Store | None = None
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    is_self_join: bool = False
+    """Both sides are the same stream: one node and one store are enough (``single.store.self.join``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KTableJoin:
+    """Two processor nodes below two tables, and their merge, whose name the logical node has.
+
+    ``this_uses`` and ``other_uses``: the stores in which each looks up the other side's rows.
+    """
+
+    this_name: str
+    other_name: str
+    this_table: str
+    other_table: str
+    this_operation: TableTableJoin
+    other_operation: TableTableJoin
+    this_uses: tuple[str, ...]
+    other_uses: tuple[str, ...]
+    store: Store | None = None
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    sends_old: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartition:
     """A filter, a sink, an internal topic and a source; ``mergeable`` as far as the optimiser is concerned.
 
-    The logical node has the name of its source node.
+    The logical node has the name of its source node. ``filter_name`` None: there is no filter (changes of grouped tables).
     """
 
     topic: str
-    filter_name: str
+    filter_name: str | None
     sink_name: str
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     partitions: int | None = None
+    partitioner: UserFunction | None = None
     mergeable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Writes a topic."""
+    """Writes a topic, an internal one where ``is_internal``; ``topic`` is empty where an extractor names it."""
 
     topic: str
     key_serde: Serde | None = None
     value_serde: Serde | None = None
+    topic_extractor: UserFunction | None = None
+    partitioner: UserFunction | None = None
+    is_internal: bool = False
 
 
-Effect = StreamSource | KTableSource | Process | Repartition | Sink
+Effect = (
+    StreamSource | KTableSource | GlobalSource | StateStore | Process | StreamStreamJoin | KTableJoin | Repartition | Sink
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +173,8 @@ class LogicalGraph:
     nodes: Mapping[int, LogicalNode] = field(default_factory=dict)
     parents: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     priorities: Mapping[int, int] = field(default_factory=dict)
+    copartitioned: tuple[frozenset[str], ...] = ()
+    """Names of source nodes whose topics need equally many partitions."""
 
     def children(self, node: int) -> tuple[int, ...]:
         """The operators that ``node`` feeds, by id."""
@@ -141,8 +222,47 @@ def unlinked(graph: LogicalGraph, parent: int, child: int) -> LogicalGraph:
 
 def removed(graph: LogicalGraph, node: int) -> LogicalGraph:
     """The graph without an operator and its links."""
-    return LogicalGraph(
+    return replace(
+        graph,
         nodes={n: made for n, made in graph.nodes.items() if n != node},
         parents={n: tuple(p for p in above if p != node) for n, above in graph.parents.items() if n != node},
         priorities={n: priority for n, priority in graph.priorities.items() if n != node},
     )
+
+
+# --- what is known of a table from what stands above it --------------------------------------------------------------
+
+
+def window_close_of(graph: LogicalGraph, node: int) -> int:
+    """How long after its end a window is closed, the longest of what stands above a table; TopologyError without windows."""
+    found = _window_close(graph, node)
+    if found is None:
+        raise TopologyError(
+            f"suppress: {graph.nodes[node].name!r} has no windows, so nothing ever closes: use windowed_by(...) before the"
+            " aggregation, or Suppressed.until_time_limit"
+        )
+    return found
+
+
+def _window_close(graph: LogicalGraph, node: int) -> int | None:
+    effect = graph.nodes[node].effect
+    if isinstance(effect, Process) and effect.window_close_ms is not None:
+        return effect.window_close_ms
+    above = [_window_close(graph, parent) for parent in graph.parents[node]]
+    known = [close for close in above if close is not None]
+    return max(known) if known and len(known) == len(above) else None
+
+
+def is_versioned(graph: LogicalGraph, node: int) -> bool:
+    """Whether a table's changes come from versioned stores only: its own, or, where it has none, those of all above it."""
+    effect = graph.nodes[node].effect
+    match effect:
+        case KTableSource(store=store):
+            return store.kind is StoreKind.VERSIONED
+        case KTableJoin(store=store) | Process(store=Store() as store):
+            return store is not None and store.kind is StoreKind.VERSIONED
+        case Process(spare_store=Store() as store):
+            return store.kind is StoreKind.VERSIONED
+        case _:
+            parents = graph.parents[node]
+            return bool(parents) and all(is_versioned(graph, parent) for parent in parents)

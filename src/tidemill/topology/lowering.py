@@ -1,32 +1,36 @@
 """From the logical graph to the topology: operators become nodes, stores and repartition topics.
 
 Decides the insertion order of the nodes, on which the numbers of sub-topologies rest: of all operators whose parents
-are written, the one of the least priority is written next. Refuses what Kafka Streams refuses: a name, a store or a
-source topic used twice. Leaves optimisation to ``optimization``.
+are written, the one of the least priority is written next; and which nodes a composite operator becomes. What can't stand
+together is refused by ``draft``; optimisation is left to ``optimization``.
 """
 
 from __future__ import annotations
 
 import heapq
-import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from tidemill.errors import TopologyError
+from tidemill.topology import operations as op
+from tidemill.topology.draft import Draft
 from tidemill.topology.logical import (
+    Effect,
+    GlobalSource,
+    KTableJoin,
     KTableSource,
     LogicalGraph,
     LogicalNode,
     Process,
     Repartition,
     Sink,
+    StateStore,
     StreamSource,
+    StreamStreamJoin,
 )
-from tidemill.topology.nodes import Node, ProcessorNode, RepartitionTopic, SinkNode, SourceNode, Store, Topology
-from tidemill.topology.operations import NullKeyFilter, TableSource
+from tidemill.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode, Topology
 
 
 def lower(graph: LogicalGraph) -> Topology:
-    """The topology of a graph; TopologyError if names, stores or topics are used twice."""
+    """The topology of a graph; TopologyError if it can't be."""
     children: dict[int, list[int]] = {node: [] for node in graph.nodes}
     waits_for = {node: len(above) for node, above in graph.parents.items()}
     for node, above in graph.parents.items():
@@ -34,130 +38,160 @@ def lower(graph: LogicalGraph) -> Topology:
             children[parent].append(node)
     ready = [(graph.priorities[node], node) for node, count in waits_for.items() if count == 0]
     heapq.heapify(ready)
-    draft = _Draft()
+    draft = Draft()
+    keep_null_keys = _above_relaxed_joins(graph)
     while ready:
         _, node = heapq.heappop(ready)
         parents = tuple(graph.nodes[parent].name for parent in graph.parents[node])
-        _write(draft, graph.nodes[node], parents)
+        _write(draft, graph.nodes[node], parents, keeps_null_keys=node in keep_null_keys)
         for child in children[node]:
             waits_for[child] -= 1
             if waits_for[child] == 0:
                 heapq.heappush(ready, (graph.priorities[child], child))
-    return Topology(
-        nodes=draft.nodes, parents=draft.parents, stores=draft.stores, repartition_topics=draft.repartition_topics
-    )
+    return draft.topology(graph.copartitioned)
 
 
-@dataclass(slots=True)
-class _Draft:
-    """The topology while it is being written; it never leaves ``lower``."""
-
-    nodes: dict[str, Node] = field(default_factory=dict)
-    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    stores: dict[str, Store] = field(default_factory=dict)
-    repartition_topics: dict[str, RepartitionTopic] = field(default_factory=dict)
-    readers: dict[str, str] = field(default_factory=dict)
-    """Source topic -> the node that reads it."""
-
-    def add(self, node: Node, parents: tuple[str, ...] = ()) -> None:
-        if node.name in self.nodes:
-            raise TopologyError(
-                f"two nodes have the name {node.name!r} ({_what(self.nodes[node.name])} and {_what(node)}): names of"
-                " operators, groups, repartitions and sinks must differ; give one of them another name"
-            )
-        self.nodes[node.name] = node
-        self.parents[node.name] = parents
-
-    def add_source(self, node: SourceNode) -> None:
-        for topic in node.topics:
-            self._claim(topic, node)
-        if node.topic_pattern is not None:
-            self._claim_pattern(node.topic_pattern, node)
-        self.add(node)
-
-    def _claim(self, topic: str, node: SourceNode) -> None:
-        patterns = ((made.name, made.topic_pattern) for made in self.nodes.values() if isinstance(made, SourceNode))
-        other = self.readers.get(topic) or next((n for n, p in patterns if p and re.fullmatch(p, topic)), None)
-        if other is not None:
-            raise TopologyError(
-                f"the topic {topic!r} is read by two nodes, {other!r} and {node.name!r}: a topic can be read as a"
-                " stream or as a table, and by one list of topics only; read it once and use what you get twice"
-                " (table.to_stream(), stream.to_table())"
-            )
-        self.readers[topic] = node.name
-
-    def _claim_pattern(self, pattern: str, node: SourceNode) -> None:
-        for topic, other in self.readers.items():
-            if re.fullmatch(pattern, topic):
-                raise TopologyError(
-                    f"the pattern {pattern!r} of node {node.name!r} matches the topic {topic!r}, which node"
-                    f" {other!r} reads already: make the pattern narrower or drop the other source"
-                )
-
-    def add_store(self, store: Store, node: str) -> None:
-        if store.name in self.stores:
-            user = next(n.name for n in self.nodes.values() if isinstance(n, ProcessorNode) and store.name in n.stores)
-            raise TopologyError(
-                f"two stores have the name {store.name!r} (of the nodes {user!r} and {node!r}): give one of them"
-                " another name"
-            )
-        self.stores[store.name] = store
+def _above_relaxed_joins(graph: LogicalGraph) -> set[int]:
+    """What stands above a left or outer join of a stream, where records without a key go on (KIP-962)."""
+    found: set[int] = set()
+    todo = [node for node, made in graph.nodes.items() if _lets_null_keys_through(made.effect)]
+    while todo:
+        for above in graph.parents[todo.pop()]:
+            if above not in found:
+                found.add(above)
+                todo.append(above)
+    return found
 
 
-def _write(draft: _Draft, node: LogicalNode, parents: tuple[str, ...]) -> None:
+def _lets_null_keys_through(effect: Effect) -> bool:
+    match effect:
+        case StreamStreamJoin():
+            return effect.this_operation.outer or effect.other_operation.outer
+        case Process(operation=op.StreamTableJoin() | op.GlobalTableJoin() as join):
+            return join.left
+        case _:
+            return False
+
+
+def _write(draft: Draft, node: LogicalNode, parents: tuple[str, ...], *, keeps_null_keys: bool) -> None:
     match node.effect:
         case StreamSource() as source:
             draft.add_source(SourceNode(
                 name=node.name, topics=source.topics, topic_pattern=source.pattern, key_serde=source.key_serde,
                 value_serde=source.value_serde, offset_reset=source.offset_reset,
+                timestamp_extractor=source.timestamp_extractor,
             ))
         case KTableSource() as table:
             _write_table(draft, node.name, table)
+        case GlobalSource() as table:
+            _write_global(draft, node.name, table)
+        case StateStore(store=store):
+            draft.add_store(store)
         case Process() as process:
-            if process.store is not None:
-                draft.add_store(process.store, node.name)
-            draft.add(ProcessorNode(
-                name=node.name, operation=process.operation, key_serde=process.key_serde,
-                value_serde=process.value_serde, stores=() if process.store is None else (process.store.name,),
-            ), parents)
+            _write_process(draft, node.name, process, parents)
+        case StreamStreamJoin() as join:
+            _write_stream_join(draft, node.name, join)
+        case KTableJoin() as join:
+            _write_table_join(draft, node.name, join)
         case Repartition() as through:
-            _write_repartition(draft, node.name, through, parents)
+            _write_repartition(draft, node.name, through, parents, keeps_null_keys=keeps_null_keys)
         case Sink() as sink:
+            if sink.is_internal:
+                draft.repartition_topics[sink.topic] = RepartitionTopic(name=sink.topic)
             draft.add(SinkNode(
-                name=node.name, topic=sink.topic, key_serde=sink.key_serde, value_serde=sink.value_serde
+                name=node.name, topic=sink.topic, key_serde=sink.key_serde, value_serde=sink.value_serde,
+                topic_extractor=sink.topic_extractor, partitioner=sink.partitioner,
             ), parents)
 
 
-def _write_table(draft: _Draft, name: str, table: KTableSource) -> None:
+def _write_process(draft: Draft, name: str, process: Process, parents: tuple[str, ...]) -> None:
+    draft.add(ProcessorNode(
+        name=name, operation=process.operation, key_serde=process.key_serde, value_serde=process.value_serde,
+        sends_old=process.sends_old,
+    ), parents)
+    for store in (process.store, *process.more_stores):
+        if store is not None:
+            draft.add_store(store, name)
+    draft.connect(name, process.uses)
+
+
+def _write_table(draft: Draft, name: str, table: KTableSource) -> None:
     store, key, value = table.store, table.store.key_serde, table.store.value_serde
     draft.add_source(SourceNode(
         name=table.source_name, topics=(table.topic,), key_serde=key, value_serde=value,
-        offset_reset=table.offset_reset,
+        offset_reset=table.offset_reset, timestamp_extractor=table.timestamp_extractor,
     ))
+    draft.add(ProcessorNode(
+        name=name, operation=op.TableSource(store.name if table.materialized else None), key_serde=key, value_serde=value,
+        sends_old=table.sends_old,
+    ), (table.source_name,))
     if table.materialized:
         reusing = replace(store, logged=False, source_topic=table.topic)
         draft.add_store(reusing if table.reuses_topic else store, name)
-    draft.add(ProcessorNode(
-        name=name, operation=TableSource(store.name if table.materialized else None),
-        stores=(store.name,) if table.materialized else (), key_serde=key, value_serde=value,
-    ), (table.source_name,))
 
 
-def _write_repartition(draft: _Draft, name: str, through: Repartition, parents: tuple[str, ...]) -> None:
+def _write_global(draft: Draft, name: str, table: GlobalSource) -> None:
+    store = replace(table.store, logged=False, source_topic=table.topic)
+    draft.add_global(
+        SourceNode(
+            name=table.source_name, topics=(table.topic,), key_serde=table.key_serde, value_serde=table.value_serde,
+            timestamp_extractor=table.timestamp_extractor, is_global=True,
+        ),
+        ProcessorNode(
+            name=name, operation=op.GlobalUpdate(store.name, table.supplier), stores=(store.name,),
+            key_serde=table.key_serde, value_serde=table.value_serde,
+        ),
+        store,
+    )
+
+
+def _write_stream_join(draft: Draft, name: str, join: StreamStreamJoin) -> None:
+    def node(name: str, operation: op.Operation) -> ProcessorNode:
+        return ProcessorNode(name=name, operation=operation, key_serde=join.key_serde, value_serde=join.value_serde)
+
+    if join.is_self_join:
+        draft.add(node(name, join.self_join), (join.this_windowed,))
+        draft.connect(name, (join.self_join.store,))
+        return
+    draft.add(node(join.this_name, join.this_operation), (join.this_windowed,))
+    draft.connect(join.this_name, (join.this_operation.other_store,))
+    if join.outer_store is not None:
+        draft.add_store(join.outer_store, join.this_name)
+    draft.add(node(join.other_name, join.other_operation), (join.other_windowed,))
+    draft.connect(join.other_name, (join.other_operation.other_store,))
+    if join.outer_store is not None:
+        draft.add_store(join.outer_store, join.other_name)
+    draft.add(node(name, op.PassThrough()), (join.this_name, join.other_name))
+
+
+def _write_table_join(draft: Draft, name: str, join: KTableJoin) -> None:
+    def node(name: str, operation: op.Operation) -> ProcessorNode:
+        return ProcessorNode(
+            name=name, operation=operation, key_serde=join.key_serde, value_serde=join.value_serde, sends_old=join.sends_old
+        )
+
+    draft.add(node(join.this_name, join.this_operation), (join.this_table,))
+    draft.connect(join.this_name, join.this_uses)
+    draft.add(node(join.other_name, join.other_operation), (join.other_table,))
+    draft.connect(join.other_name, join.other_uses)
+    draft.add(node(name, op.TableJoinMerge(None if join.store is None else join.store.name)), (join.this_name, join.other_name))
+    if join.store is not None:
+        draft.add_store(join.store, name)
+
+
+def _write_repartition(
+    draft: Draft, name: str, through: Repartition, parents: tuple[str, ...], *, keeps_null_keys: bool
+) -> None:
     topic, key, value = through.topic, through.key_serde, through.value_serde
     draft.repartition_topics[topic] = RepartitionTopic(name=topic, partitions=through.partitions)
-    draft.add(ProcessorNode(
-        name=through.filter_name, operation=NullKeyFilter(), key_serde=key, value_serde=value
-    ), parents)
-    draft.add(SinkNode(name=through.sink_name, topic=topic, key_serde=key, value_serde=value), (through.filter_name,))
+    above = parents
+    if through.filter_name is not None:
+        draft.add(ProcessorNode(
+            name=through.filter_name, operation=op.PassThrough() if keeps_null_keys else op.NullKeyFilter(), key_serde=key,
+            value_serde=value,
+        ), parents)
+        above = (through.filter_name,)
+    draft.add(SinkNode(
+        name=through.sink_name, topic=topic, key_serde=key, value_serde=value, partitioner=through.partitioner
+    ), above)
     draft.add_source(SourceNode(name=name, topics=(topic,), key_serde=key, value_serde=value))
-
-
-def _what(node: Node) -> str:
-    match node:
-        case SourceNode():
-            return f"the source of {node.topic_pattern or ', '.join(node.topics)}"
-        case SinkNode():
-            return f"the sink to {node.topic}"
-        case ProcessorNode():
-            return type(node.operation).__name__

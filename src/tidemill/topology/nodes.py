@@ -76,6 +76,8 @@ class Store:
     """Of a window store: several rows with one key and time (join stores)."""
     with_headers: bool = False
     """``dsl.store.format=HEADERS``: rows carry their record's headers."""
+    other_value_serde: Serde | None = None
+    """Of an outer join's store: the serde of the right side's values; ``value_serde`` is the left side's."""
     time_ordered: bool = False
     """Of a window or session store: its rows are emitted when their windows close (EmitStrategy.onWindowClose)."""
 
@@ -107,14 +109,16 @@ class ProcessorNode:
     key_serde: Serde | None = None
     """What the keys that leave this node are written with, where it is known (None: the default)."""
     value_serde: Serde | None = None
+    sends_old: bool = False
+    """Of a table: something below needs the old values, so that changes carry them (KTable's enableSendOldValues)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode:
     """Writes a topic; ``topic`` stands without the application id where it is internal.
 
-    ``topic_extractor(key, value, record)`` names the topic of each record instead; ``partitioner(topic, key, value, partitions)``
-    its partition. Both get Python values.
+    ``topic_extractor(key, value, record)`` names the topic of each record instead, and ``topic`` is empty;
+    ``partitioner(topic, key, value, partitions)`` names its partition. Both get Python values.
     """
 
     name: str

@@ -4,8 +4,8 @@ Decides what an operation needs to know (functions, stores, windows); nothing he
 (key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or it is said that
 they get Python values: then they run in a Python worker, one record at a time.
 
-A table's records carry a change, old and new value, between nodes that run in Python. ``sends_old``: somebody below needs
-the old values (KTable's enableSendOldValues), so that what stays null is not forwarded.
+A table's records carry a change, old and new value, between nodes that run in Python; ``ProcessorNode.sends_old`` says
+whether the old ones are needed.
 """
 
 from __future__ import annotations
@@ -244,6 +244,13 @@ class Suppress:
     shut_down_when_full: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CogroupMerge:
+    """COGROUPKSTREAM-MERGE: forwards the changes of the aggregates above it, which share ``store``: the table's rows."""
+
+    store: str
+
+
 # --- joins: functions get Python values -----------------------------------------------------------------------------
 
 
@@ -258,8 +265,9 @@ class JoinWindowed:
 class StreamStreamJoin:
     """KStreamKStreamJoin of one side. ``joiner(left, right)`` or, where ``takes_key``, ``joiner(key, left, right)``.
 
-    ``other_store`` is the other side's window store; ``outer_store``, set for left and outer joins, holds what has found no
-    match yet. ``outer``: records of this side go on without a match.
+    ``other_store`` is the other side's window store; ``outer_store``, set on both sides of left and outer joins, holds what has
+    found no match yet (its value serde: ``operators.outer_join_store.EitherSerde``). ``outer``: records of this side go on
+    without a match. ``windows`` are the left side's on both sides.
     """
 
     is_left: bool
@@ -327,7 +335,6 @@ class TableTableJoin:
     takes_key: bool = False
     keeps_this: bool = False
     keeps_other: bool = False
-    sends_old: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,16 +342,20 @@ class TableJoinMerge:
     """KTABLE-MERGE: both sides' results as one table, kept in ``store`` if it has one."""
 
     store: str | None = None
-    sends_old: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeySubscribe:
-    """KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION: a change of the left table becomes subscriptions under its foreign keys."""
+    """KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION: a change of the left table becomes subscriptions under its foreign keys.
+
+    ``extractor(value)`` or, where ``takes_key``, ``extractor(key, value)``. ``value_serde`` writes the left value that is hashed.
+    """
 
     extractor: UserFunction
     takes_key: bool = False
     left: bool = False
+    foreign_key_serde: Any = None
+    value_serde: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,12 +381,16 @@ class ForeignKeyChange:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyResolve:
-    """KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-RESOLVER: joins an answer with the left row (of node ``table``) it was asked for."""
+    """KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-RESOLVER: joins an answer with the left row (of node ``table``) it was asked for.
+
+    ``joiner(left, right)`` or, where ``takes_key``, ``joiner(key, left, right)``. ``value_serde`` as in ForeignKeySubscribe.
+    """
 
     table: str
     joiner: UserFunction
     takes_key: bool = False
     left: bool = False
+    value_serde: Any = None
 
 
 # --- tables that are grouped anew ---------------------------------------------------------------------------------
@@ -414,7 +429,6 @@ class TableTransformValues:
     supplier: UserFunction
     store: str | None = None
     stores: tuple[str, ...] = ()
-    sends_old: bool = False
 
 
 # --- the Processor API --------------------------------------------------------------------------------------------
@@ -443,9 +457,9 @@ class GlobalUpdate:
 Operation = (
     Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | Foreach | Print | PassThrough
     | NullKeyFilter | Branch | Count | Reduce | Aggregate | TableSource | TableFilter | TableMapValues | TableToStream
-    | WindowAggregate | SessionAggregate | Suppress | JoinWindowed | StreamStreamJoin | StreamSelfJoin | StreamTableJoin
-    | GlobalTableJoin | TableTableJoin | TableJoinMerge | ForeignKeySubscribe | ForeignKeyReceive | ForeignKeyLookup
-    | ForeignKeyChange | ForeignKeyResolve | TableSelect | TableAggregate | TableReduce | TableTransformValues
+    | WindowAggregate | SessionAggregate | CogroupMerge | Suppress | JoinWindowed | StreamStreamJoin | StreamSelfJoin
+    | StreamTableJoin | GlobalTableJoin | TableTableJoin | TableJoinMerge | ForeignKeySubscribe | ForeignKeyReceive
+    | ForeignKeyLookup | ForeignKeyChange | ForeignKeyResolve | TableSelect | TableAggregate | TableReduce | TableTransformValues
     | ProcessRecords | GlobalUpdate
 )
 STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)

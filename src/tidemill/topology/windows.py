@@ -9,6 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.errors import TopologyError
+from tidemill.topology.durations import Duration, milliseconds, signed_milliseconds
+
+MAX_TIME = 2**63 - 1
+"""The end of time, as Java has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
@@ -28,6 +34,33 @@ class TimeWindows:
     grace: int = 0
     start: int = 0
 
+    @classmethod
+    def of_size(cls, size: Duration, *, advance: Duration | None = None, grace: Duration = 0) -> TimeWindows:
+        """Tumbling windows, or hopping ones where ``advance`` is shorter; late records count until ``grace`` after the end."""
+        size_ms = milliseconds(size, "TimeWindows: size")
+        advance_ms = size_ms if advance is None else milliseconds(advance, "TimeWindows: advance")
+        if size_ms == 0:
+            raise TopologyError("TimeWindows: the size is 0; give a size of at least 1 ms")
+        if not 0 < advance_ms <= size_ms:
+            raise TopologyError(
+                f"TimeWindows: advance is {advance_ms} ms, expected 1 .. {size_ms} ms (the size), so that no record is left out"
+            )
+        return cls(size=size_ms, advance=advance_ms, grace=milliseconds(grace, "TimeWindows: grace"))
+
+    @property
+    def retention(self) -> int:
+        """How long a store must keep windows: until the last of their records may have come."""
+        return MAX_TIME if self.size is None else self.size + self.grace
+
+
+class UnlimitedWindows:
+    """One window without an end, as ``UnlimitedWindows`` of Kafka Streams."""
+
+    @staticmethod
+    def of(*, start: Duration = 0) -> TimeWindows:
+        """The window from ``start`` (ms since the epoch) on; earlier records are left out."""
+        return TimeWindows(size=None, advance=MAX_TIME, start=milliseconds(start, "UnlimitedWindows: start"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlidingWindows:
@@ -35,6 +68,19 @@ class SlidingWindows:
 
     difference: int
     grace: int = 0
+
+    @classmethod
+    def of_time_difference(cls, difference: Duration, *, grace: Duration = 0) -> SlidingWindows:
+        """A window for each set of records at most ``difference`` apart."""
+        return cls(
+            difference=milliseconds(difference, "SlidingWindows: difference"),
+            grace=milliseconds(grace, "SlidingWindows: grace"),
+        )
+
+    @property
+    def retention(self) -> int:
+        """How long a store must keep windows: a record looks back twice the difference."""
+        return 2 * self.difference + self.grace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +90,19 @@ class SessionWindows:
     gap: int
     grace: int = 0
 
+    @classmethod
+    def of_inactivity_gap(cls, gap: Duration, *, grace: Duration = 0) -> SessionWindows:
+        """Records of a key that are at most ``gap`` apart make one session."""
+        gap_ms = milliseconds(gap, "SessionWindows: gap")
+        if gap_ms == 0:
+            raise TopologyError("SessionWindows: the gap is 0; give a gap of at least 1 ms")
+        return cls(gap=gap_ms, grace=milliseconds(grace, "SessionWindows: grace"))
+
+    @property
+    def retention(self) -> int:
+        """How long a store must keep sessions."""
+        return self.gap + self.grace
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinWindows:
@@ -52,3 +111,31 @@ class JoinWindows:
     before: int
     after: int
     grace: int = 0
+
+    @classmethod
+    def of_time_difference(
+        cls,
+        difference: Duration,
+        *,
+        before: Duration | None = None,
+        after: Duration | None = None,
+        grace: Duration = 0,
+    ) -> JoinWindows:
+        """Records at most ``difference`` apart; ``before`` and ``after`` replace it on one side and may be negative."""
+        difference_ms = milliseconds(difference, "JoinWindows: difference")
+        before_ms = difference_ms if before is None else signed_milliseconds(before, "JoinWindows: before")
+        after_ms = difference_ms if after is None else signed_milliseconds(after, "JoinWindows: after")
+        if before_ms + after_ms < 0:
+            raise TopologyError(
+                f"JoinWindows: before ({before_ms} ms) and after ({after_ms} ms) make no window; their sum must be 0 or more"
+            )
+        return cls(before=before_ms, after=after_ms, grace=milliseconds(grace, "JoinWindows: grace"))
+
+    @property
+    def size(self) -> int:
+        return self.before + self.after
+
+    @property
+    def retention(self) -> int:
+        """How long a store must keep records of one side."""
+        return self.before + self.after + self.grace

@@ -1,0 +1,42 @@
+"""per_record: plain Python functions where the DSL takes functions of PySpark Columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidemill.errors import TopologyError
+from tidemill.topology.nodes import Serde
+from tidemill.topology.operations import PerRecord
+
+
+def per_record(
+    function: Callable[..., Any], serde: Serde | tuple[Serde | None, Serde | None] | None = None
+) -> PerRecord:
+    """``function``, to be called in a Python worker with the decoded values of each record.
+
+    It takes what the operator's function takes and returns Python values: ``map`` a pair of key and value, ``flat_map``
+    pairs, ``flat_map_values`` values. ``serde`` says how its result is written, where the operators below do not say it: the
+    serde of the value, of the key (``select_key``, ``group_by``), or a pair of both (``map``, ``flat_map``). Slower than a
+    function of Columns, which runs in the JVM for whole batches.
+    """
+    if not callable(function):
+        raise TopologyError(f"per_record: expected a function, got {function!r} of type {type(function).__name__}")
+    return PerRecord(function, serde)
+
+
+def value_serde_of(function: object) -> Serde | None:
+    """The serde of the values that a function says to return."""
+    return pair_serdes_of(function)[1]
+
+
+def key_serde_of(function: object) -> Serde | None:
+    """The serde of the keys that a function of keys, or of keys and values, says to return."""
+    given: Serde | tuple[Serde | None, Serde | None] | None = function.serde if isinstance(function, PerRecord) else None
+    return given[0] if isinstance(given, tuple) else given
+
+
+def pair_serdes_of(function: object) -> tuple[Serde | None, Serde | None]:
+    """The serdes of keys and values that a function says to return; a single one is that of the values."""
+    given: Any = function.serde if isinstance(function, PerRecord) else None
+    return given if isinstance(given, tuple) else (None, given)

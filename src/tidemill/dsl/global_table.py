@@ -1,0 +1,19 @@
+"""GlobalKTable: a table that every instance has all of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemill.dsl.recorder import Recorder
+from tidemill.topology.nodes import Serde
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalKTable:
+    """What streams can be joined with by any key. ``store_name`` is None where the store can't be queried."""
+
+    recorder: Recorder
+    store: str
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    store_name: str | None = None

@@ -1,0 +1,71 @@
+"""What the ``joined=`` of joins takes where a name is not enough: names, serdes, stores, grace.
+
+``StreamJoined`` is for two streams, ``Joined`` for a stream and a table, ``TableJoined`` for tables by foreign key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from tidemill.dsl.arguments import serde_or_none
+from tidemill.errors import TopologyError
+from tidemill.topology.durations import Duration
+from tidemill.topology.naming import legal_name
+from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.operations import UserFunction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJoined:
+    """``name`` begins the names of the join's operators and repartitions, ``store_name`` those of its stores."""
+
+    name: str | None = None
+    store_name: str | None = None
+    key: Serde | None = None
+    value: Serde | None = None
+    other_value: Serde | None = None
+    this_store: Store | None = None
+    other_store: Store | None = None
+    persistent: bool = True
+    logged: bool = True
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """``name`` names the join and its repartition; ``grace``: records wait so long to see a versioned table as of their time."""
+
+    name: str | None = None
+    key: Serde | None = None
+    value: Serde | None = None
+    other_value: Serde | None = None
+    grace: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoined:
+    """``name`` begins the names of all that a foreign-key join makes.
+
+    ``partitioner(topic, key, value, partitions)`` says where the left table's keys are, ``other_partitioner`` the right one's.
+    """
+
+    name: str | None = None
+    partitioner: UserFunction | None = None
+    other_partitioner: UserFunction | None = None
+
+
+AnyJoined = TypeVar("AnyJoined", StreamJoined, Joined, TableJoined)
+
+
+def joined_as(kind: type[AnyJoined], joined: object, name: str | None, operator: str) -> AnyJoined:
+    """``joined`` with ``name`` where it gives none; TopologyError if it is of another kind."""
+    given = kind() if joined is None else joined
+    if not isinstance(given, kind):
+        raise TopologyError(f"{operator}: joined must be a {kind.__name__} here, got {joined!r}")
+    for what in ("key", "value", "other_value"):
+        if hasattr(given, what):
+            serde_or_none(getattr(given, what), f"{operator}: {what}")
+    name = given.name if name is None else name
+    return replace(given, name=None if name is None else legal_name(name, "a join"))

@@ -1,0 +1,114 @@
+"""What operators below a table ask of it: that its changes carry old values, or that its rows can be looked up.
+
+Decides, as Kafka Streams does, which tables get a store only for that (``enableSendingOldValues``, ``valueGetterSupplier``).
+The answers depend on what the program said so far, so they are asked for while it is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidemill.dsl.recorder import Recorder
+from tidemill.topology import operations as op
+from tidemill.topology.logical import Effect, KTableJoin, KTableSource, Process
+
+_AGGREGATES = (
+    op.Count, op.Reduce, op.Aggregate, op.WindowAggregate, op.SessionAggregate, op.TableAggregate, op.TableReduce,
+)
+_DERIVED = (op.TableFilter, op.TableMapValues, op.TableTransformValues)
+
+
+def send_old_values(recorder: Recorder, table: int) -> None:
+    """The changes of a table carry old values from now on; where that takes a store, it gets one."""
+    _send(recorder, table, force=True)
+
+
+def send_old_values_if_kept(recorder: Recorder, table: int) -> bool:
+    """As ``send_old_values``, but only if no source table has to get a store for it; whether it could be done."""
+    return _send(recorder, table, force=False)
+
+
+def looked_up(recorder: Recorder, table: int) -> tuple[str, ...]:
+    """The stores in which rows of a table are looked up. A source table without a store gets one."""
+    effect = recorder.graph.nodes[table].effect
+    match effect:
+        case KTableSource(store=store):
+            _change(recorder, table, replace(effect, materialized=True))
+            return (store.name,)
+        case KTableJoin(store=None):
+            stores = (*effect.this_uses, *effect.other_uses)
+            return tuple(dict.fromkeys(stores))
+        case KTableJoin(store=store):
+            assert store is not None
+            return (store.name,)
+        case Process(operation=op.CogroupMerge(store=store_name)):
+            return (store_name,)
+        case Process(operation=op.Suppress(store=buffer)):
+            return (buffer, *looked_up(recorder, _above(recorder, table)))
+        case Process(store=None, operation=op.TableSource()):
+            return (_materialized(recorder, table, effect),)
+        case Process(store=None):
+            return looked_up(recorder, _above(recorder, table))
+        case Process(store=kept):
+            assert kept is not None
+            return (kept.name,)
+        case _:
+            raise AssertionError(f"{effect!r} makes no table")
+
+
+def _send(recorder: Recorder, table: int, *, force: bool) -> bool:
+    effect = recorder.graph.nodes[table].effect
+    match effect:
+        case KTableSource(materialized=materialized):
+            if not force and not materialized:
+                return False
+            _change(recorder, table, replace(effect, materialized=True, sends_old=True))
+        case KTableJoin():
+            for above in recorder.graph.parents[table]:
+                _send(recorder, above, force=True)
+            _change(recorder, table, replace(effect, sends_old=True))
+        case Process(operation=op.TableSource(), store=store):
+            if not force and store is None:
+                return False
+            _materialized(recorder, table, effect)
+            _mark(recorder, table)
+        case Process(operation=op.CogroupMerge()):
+            for above in recorder.graph.parents[table]:
+                _mark(recorder, above)
+            _mark(recorder, table)
+        case Process(operation=op.Suppress()):
+            if not _send(recorder, _above(recorder, table), force=force):
+                return False
+            _mark(recorder, table)
+        case Process(operation=operation, store=None) if isinstance(operation, _DERIVED):
+            if not _send(recorder, _above(recorder, table), force=force) and not effect.sends_old:
+                return False
+            _mark(recorder, table)
+        case Process(operation=operation) if isinstance(operation, (*_DERIVED, *_AGGREGATES)):
+            _mark(recorder, table)
+        case _:
+            raise AssertionError(f"{effect!r} makes no table")
+    return True
+
+
+def _materialized(recorder: Recorder, table: int, effect: Process) -> str:
+    """Gives a table that was made from a stream its store; the store's name."""
+    store = effect.store or effect.spare_store
+    assert store is not None
+    _change(recorder, table, replace(effect, operation=op.TableSource(store.name), store=store))
+    return store.name
+
+
+def _mark(recorder: Recorder, table: int) -> None:
+    effect = recorder.graph.nodes[table].effect
+    assert isinstance(effect, Process)
+    _change(recorder, table, replace(effect, sends_old=True))
+
+
+def _above(recorder: Recorder, table: int) -> int:
+    """The table that another is made of."""
+    return recorder.graph.parents[table][0]
+
+
+def _change(recorder: Recorder, table: int, effect: Effect) -> None:
+    recorder.change(table, lambda node: replace(node, effect=effect))

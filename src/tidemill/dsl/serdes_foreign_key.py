@@ -1,0 +1,96 @@
+"""Serdes of what travels in the internal topics of a foreign-key join, as Kafka Streams writes it."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tidemill.errors import SerdeError
+from tidemill.topology.foreign_keys import Instruction, Subscription, SubscriptionResponse
+from tidemill.topology.nodes import Serde
+
+_VERSION, _NO_HASH, _HASH_SIZE = 1, 0x80, 16
+_PARTITION = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSerde:
+    """``Subscription``: version 1 (with bit 7: no hash) | instruction | hash 16 | primary key | partition 4.
+
+    ``inner`` is the primary keys' serde; None: the default one, to be filled in with ``with_inner``.
+    """
+
+    inner: Serde | None
+    inner_is_key: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "foreign-key subscription"
+
+    @property
+    def sql_type(self) -> str:
+        return "binary"
+
+    def with_inner(self, inner: Serde | None) -> SubscriptionSerde:
+        """This serde with its own inner one, or else with ``inner``."""
+        return self if self.inner is not None else SubscriptionSerde(inner)
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        key = _known(self.inner).serialize(value.primary_key) or b""
+        head = bytes((_VERSION | (_NO_HASH if value.hash is None else 0), value.instruction))
+        return head + (value.hash or b"") + key + _PARTITION.pack(value.partition or 0)
+
+    def deserialize(self, data: bytes | None) -> Subscription | None:
+        if not data:
+            return None
+        data = bytes(data)
+        if data[0] & ~_NO_HASH != _VERSION:
+            raise SerdeError(f"{self.name}: found version {data[0] & ~_NO_HASH}, expected 1; the topic is of another version")
+        at = 2 if data[0] & _NO_HASH else 2 + _HASH_SIZE
+        (partition,) = _PARTITION.unpack_from(data, len(data) - _PARTITION.size)
+        return Subscription(
+            None if at == 2 else data[2:at], Instruction(data[1]),
+            _known(self.inner).deserialize(data[at : -_PARTITION.size]), partition,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionResponseSerde:
+    """``SubscriptionResponse``: version 0 (with bit 7: no hash) | hash 16 | value. ``inner`` is the right values' serde."""
+
+    inner: Serde | None
+
+    @property
+    def name(self) -> str:
+        return "foreign-key response"
+
+    @property
+    def sql_type(self) -> str:
+        return "binary"
+
+    def with_inner(self, inner: Serde | None) -> SubscriptionResponseSerde:
+        """This serde with its own inner one, or else with ``inner``."""
+        return self if self.inner is not None else SubscriptionResponseSerde(inner)
+
+    def serialize(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        content = _known(self.inner).serialize(value.value) or b""
+        return (bytes((_NO_HASH,)) if value.hash is None else b"\x00" + value.hash) + content
+
+    def deserialize(self, data: bytes | None) -> SubscriptionResponse | None:
+        if not data:
+            return None
+        data = bytes(data)
+        at = 1 if data[0] & _NO_HASH else 1 + _HASH_SIZE
+        content = data[at:] or None
+        return SubscriptionResponse(None if at == 1 else data[1:at], _known(self.inner).deserialize(content))
+
+
+def _known(inner: Serde | None) -> Serde:
+    if inner is None:
+        raise SerdeError("a serde of a foreign-key join is not known: give both tables key= and value=, or set the defaults")
+    return inner

@@ -1,0 +1,267 @@
+"""Joins of a stream: with a stream in windows, with a table, with a global table.
+
+Decides names and the order in which they are taken, stores, repartitions, and which topics must be copartitioned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidemill.dsl.arguments import function_of, python_function, python_joiner
+from tidemill.dsl.functions import value_serde_of
+from tidemill.dsl.global_table import GlobalKTable
+from tidemill.dsl.joined import Joined, StreamJoined
+from tidemill.dsl.old_values import looked_up
+from tidemill.dsl.repartition import repartition_node
+from tidemill.dsl.stores import checked_store
+from tidemill.dsl.table import KTable
+from tidemill.errors import TopologyError
+from tidemill.topology import operations as op
+from tidemill.topology.durations import milliseconds
+from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoin
+from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.windows import JoinWindows
+
+if TYPE_CHECKING:
+    from tidemill.dsl.stream import KStream
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKind:
+    """Inner, left or outer: whether records of the left side and of the right side go on without a match."""
+
+    operator: str
+    left: bool = False
+    right: bool = False
+
+
+INNER, LEFT, OUTER = JoinKind("join"), JoinKind("left_join", left=True), JoinKind("outer_join", left=True, right=True)
+
+
+def join_streams(
+    left: KStream, right: KStream, joiner: op.UserFunction, windows: JoinWindows | None, joined: StreamJoined, kind: JoinKind
+) -> KStream:
+    """The stream of ``joiner(left, right)`` over all pairs of one key that ``windows`` bring together."""
+    if not isinstance(windows, JoinWindows):
+        raise TopologyError(
+            f"{kind.operator}: two streams are joined in windows, got {windows!r}; give JoinWindows.of_time_difference(...)"
+        )
+    if right.recorder is not left.recorder:
+        raise TopologyError(f"{kind.operator}: the other stream belongs to another StreamsBuilder; build both with one")
+    serde = value_serde_of(joiner)
+    function, takes_key = python_joiner(joiner, kind.operator)
+    name = joined.name
+    left = _ready(left, None if name is None else f"{name}-left", joined.key, joined.value)
+    right = _ready(right, None if name is None else f"{name}-right", joined.key, joined.other_value)
+    left.recorder.copartition(left.sources | right.sources)
+    names = _StreamJoinNames.taken(left, joined, kind)
+    this_store = _window_store(names.this_store, joined.this_store, joined, windows, left, joined.value)
+    other_store = _window_store(names.other_store, joined.other_store, joined, windows, right, joined.other_value)
+    if this_store.name == other_store.name:
+        raise TopologyError(f"{kind.operator}: both sides have the store {this_store.name!r}; give them different names")
+    key = joined.key or (left.key_serde if left.key_serde == right.key_serde else None)
+    _add_windowed(left, names.this_windowed, this_store)
+    _add_windowed(right, names.other_windowed, other_store)
+    effect = _joined_effect(names, this_store, other_store, windows, kind, function, takes_key)
+    effect = replace(
+        effect, key_serde=key, value_serde=serde,
+        outer_store=_outer_store(names, joined, windows, this_store, other_store) if kind.left else None,
+    )
+    node = left.recorder.add(LogicalNode(name=names.merge, effect=effect), left.node, right.node)
+    return replace(
+        left, node=node, name=names.merge, key_serde=key, value_serde=serde, sources=left.sources | right.sources,
+        join_repartition=[],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StreamJoinNames:
+    """The names of a join of streams; all indexes are used up whether names are given or not."""
+
+    this_windowed: str
+    other_windowed: str
+    this: str
+    other: str
+    merge: str
+    this_store: str
+    other_store: str
+    outer_store: str
+
+    @staticmethod
+    def taken(stream: KStream, joined: StreamJoined, kind: JoinKind) -> _StreamJoinNames:
+        recorder, name = stream.recorder, joined.name
+        this_suffix = "-outer-this-join" if kind.right else "-this-join"
+        other_suffix = "-outer-other-join" if kind.left else "-other-join"
+        this_windowed = recorder.node_name("KSTREAM-WINDOWED-", name, suffix="-this-windowed")
+        other_windowed = recorder.node_name("KSTREAM-WINDOWED-", name, suffix="-other-windowed")
+        this_prefix = "KSTREAM-OUTERTHIS-" if kind.right else "KSTREAM-JOINTHIS-"
+        this = recorder.node_name(this_prefix, None)
+        other = recorder.node_name("KSTREAM-OUTEROTHER-" if kind.left else "KSTREAM-JOINOTHER-", None)
+        merge = recorder.node_name("KSTREAM-MERGE-", name, suffix="-merge")
+        outer_suffix = "-outer-shared-join" if kind.right else "-left-shared-join"
+        base = joined.this_store.name if joined.this_store is not None else joined.store_name
+        store = joined.store_name
+        return _StreamJoinNames(
+            this_windowed=this_windowed,
+            other_windowed=other_windowed,
+            this=this if name is None else name + this_suffix,
+            other=other if name is None else name + other_suffix,
+            merge=merge,
+            this_store=(this if store is None else store + this_suffix) + "-store",
+            other_store=(other if store is None else store + other_suffix) + "-store",
+            outer_store=(
+                f"KSTREAM-OUTERSHARED-{this.removeprefix(this_prefix)}" if base is None else base + outer_suffix
+            ) + "-store",
+        )
+
+
+def _ready(stream: KStream, name: str | None, key: Serde | None, value: Serde | None) -> KStream:
+    """The stream, through a repartition topic if its keys were changed; named after the join, else after the stream.
+
+    A stream that is joined several times without a name goes through one topic only.
+    """
+    if not stream.repartition_required:
+        return stream
+    prefix = stream.name if name is None else name
+    key, value = key or stream.key_serde, value or stream.value_serde
+    through = repartition_node(stream.recorder, prefix, key=key, value=value, mergeable=True)
+    if not stream.join_repartition or prefix != stream.name:
+        stream.join_repartition[:] = [stream.recorder.add(through, stream.node)]
+    return replace(
+        stream, node=stream.join_repartition[0], name=through.name, key_serde=key, value_serde=value,
+        sources=frozenset({through.name}), repartition_required=False, join_repartition=[],
+    )
+
+
+def _window_store(
+    name: str, given: Store | None, joined: StreamJoined, windows: JoinWindows, stream: KStream, value: Serde | None
+) -> Store:
+    key, value = joined.key or stream.key_serde, value or stream.value_serde
+    if given is None:
+        return Store(
+            name=name, kind=StoreKind.WINDOW, key_serde=key, value_serde=value, logged=joined.logged,
+            persistent=joined.persistent, caching=False, changelog_config=dict(joined.changelog_config),
+            retention_ms=windows.retention, window_size_ms=windows.size, retain_duplicates=True,
+        )
+    given = checked_store(given, "StreamJoined")
+    wanted = (StoreKind.WINDOW, windows.retention, windows.size, True)
+    if (given.kind, given.retention_ms, given.window_size_ms, given.retain_duplicates) != wanted:
+        raise TopologyError(
+            f"the store {given.name!r} of a join: expected Stores.window_store(..., retention={windows.retention} (before, after"
+            f" and grace), window_size={windows.size}, retain_duplicates=True), got {given!r}"
+        )
+    return replace(given, key_serde=given.key_serde or key, value_serde=given.value_serde or value)
+
+
+def _outer_store(
+    names: _StreamJoinNames, joined: StreamJoined, windows: JoinWindows, this_store: Store, other_store: Store
+) -> Store:
+    """What has found no match yet, of both sides; its serde is that of the left values, ``other_value_serde`` the right's."""
+    return Store(
+        name=names.outer_store, kind=StoreKind.OUTER_JOIN, key_serde=this_store.key_serde,
+        value_serde=this_store.value_serde, other_value_serde=other_store.value_serde, logged=joined.logged,
+        persistent=this_store.persistent, caching=False, changelog_config=dict(joined.changelog_config),
+        retention_ms=windows.retention,
+    )
+
+
+def _add_windowed(stream: KStream, name: str, store: Store) -> None:
+    effect = Process(
+        operation=op.JoinWindowed(store.name), store=store, key_serde=store.key_serde, value_serde=store.value_serde
+    )
+    stream.recorder.add(LogicalNode(name=name, effect=effect), stream.node)
+
+
+def _joined_effect(
+    names: _StreamJoinNames, this_store: Store, other_store: Store, windows: JoinWindows, kind: JoinKind,
+    joiner: op.UserFunction, takes_key: bool,
+) -> StreamStreamJoin:
+    outer = names.outer_store if kind.left else None
+
+    def side(*, is_left: bool, own: Store, other: Store, goes_on: bool) -> op.StreamStreamJoin:
+        return op.StreamStreamJoin(
+            is_left=is_left, own_store=own.name, other_store=other.name, windows=windows, joiner=joiner, takes_key=takes_key,
+            outer=goes_on, outer_store=outer, pair=names.merge,
+        )
+
+    return StreamStreamJoin(
+        this_name=names.this, other_name=names.other, this_windowed=names.this_windowed,
+        other_windowed=names.other_windowed,
+        this_operation=side(is_left=True, own=this_store, other=other_store, goes_on=kind.left),
+        other_operation=side(is_left=False, own=other_store, other=this_store, goes_on=kind.right),
+        self_join=op.StreamSelfJoin(this_store.name, windows, joiner, takes_key),
+    )
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def join_table(stream: KStream, table: KTable, joiner: op.UserFunction, joined: Joined, kind: JoinKind) -> KStream:
+    """The stream of ``joiner(value, row)``, with the table's row of the record's key."""
+    if table.recorder is not stream.recorder:
+        raise TopologyError(f"{kind.operator}: the table belongs to another StreamsBuilder; build both with one")
+    serde = value_serde_of(joiner)
+    function, takes_key = python_joiner(joiner, kind.operator)
+    stream = _ready(stream, joined.name, joined.key, joined.value)
+    recorder = stream.recorder
+    sources = stream.sources | table.sources
+    recorder.copartition(sources)
+    name = recorder.node_name("KSTREAM-LEFTJOIN-" if kind.left else "KSTREAM-JOIN-", joined.name)
+    key = joined.key or stream.key_serde
+    stores = looked_up(recorder, table.node)
+    grace, buffer = None, None
+    if joined.grace is not None:
+        grace = milliseconds(joined.grace, f"{kind.operator}: grace")
+        _check_history(table, grace, stores, kind)
+        buffer = Store(
+            name=f"{name}-Buffer", kind=StoreKind.GRACE_BUFFER, key_serde=key, value_serde=joined.value or stream.value_serde,
+            caching=False, retention_ms=grace,
+        )
+    operation = op.StreamTableJoin(
+        table=table.name, joiner=function, takes_key=takes_key, left=kind.left, grace_ms=grace,
+        buffer=None if buffer is None else buffer.name,
+    )
+    effect = Process(operation=operation, store=buffer, uses=stores, key_serde=key, value_serde=serde)
+    node = recorder.add(LogicalNode(name=name, effect=effect), stream.node)
+    return replace(
+        stream, node=node, name=name, key_serde=key, value_serde=serde, sources=sources, join_repartition=[]
+    )
+
+
+def _check_history(table: KTable, grace_ms: int, stores: tuple[str, ...], kind: JoinKind) -> None:
+    """A join with grace looks into the past: its table must be a versioned one that remembers long enough."""
+    kept = {store.name: store for store in table.recorder.stores()}
+    for store in (kept[name] for name in stores):
+        if store.kind is not StoreKind.VERSIONED or store.retention_ms is None:
+            raise TopologyError(
+                f"{kind.operator}: with a grace the table must be versioned, but {store.name!r} of {table.name!r} is"
+                " not: give the table store=Materialized(name=..., history_retention=...)"
+            )
+        if store.retention_ms < grace_ms:
+            raise TopologyError(
+                f"{kind.operator}: the grace of {grace_ms} ms is longer than the history retention of {store.name!r},"
+                f" {store.retention_ms} ms: make one of them fit the other"
+            )
+
+
+def join_global_table(
+    stream: KStream, table: GlobalKTable, selector: op.UserFunction | None, joiner: op.UserFunction, name: str | None,
+    kind: JoinKind,
+) -> KStream:
+    """The stream of ``joiner(value, row)``, with the row of the key ``selector(key, value)``."""
+    if table.recorder is not stream.recorder:
+        raise TopologyError(f"{kind.operator}: the global table belongs to another StreamsBuilder; build both with one")
+    if selector is None:
+        raise TopologyError(f"{kind.operator}: give selector=, a function (key, value) -> key of the global table")
+    function_of(selector, ("key", "value"), f"{kind.operator}: selector")
+    serde = value_serde_of(joiner)
+    function, takes_key = python_joiner(joiner, kind.operator)
+    operation = op.GlobalTableJoin(
+        store=table.store, selector=python_function(selector, ("key", "value"), f"{kind.operator}: selector"),
+        joiner=function, takes_key=takes_key, left=kind.left,
+    )
+    made = stream.recorder.node_name("KSTREAM-LEFTJOIN-", name)
+    effect = Process(operation=operation, key_serde=stream.key_serde, value_serde=serde)
+    node = stream.recorder.add(LogicalNode(name=made, effect=effect), stream.node)
+    return replace(stream, node=node, name=made, value_serde=serde, join_repartition=[])

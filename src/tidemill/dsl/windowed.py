@@ -1,0 +1,192 @@
+"""TimeWindowedKStream and SessionWindowedKStream: a grouped stream cut into windows, aggregated into a table of windowed keys.
+
+Decides names, stores and serdes of the three aggregations; when results are sent (EmitStrategy). What a window is stands in
+``tidemill.topology.windows``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.functions import value_serde_of
+from tidemill.dsl.materialized import Materialized, Windows, materialized, queryable_name, window_store_of
+from tidemill.dsl.serdes import Serdes
+from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
+from tidemill.dsl.table import KTable
+from tidemill.errors import TopologyError
+from tidemill.topology import operations as op
+from tidemill.topology.logical import Process
+from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows
+
+if TYPE_CHECKING:
+    from tidemill.dsl.grouped import KGroupedStream
+
+_COUNT, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
+
+
+class EmitStrategy(Enum):
+    """When the result of a window is sent on."""
+
+    ON_WINDOW_UPDATE = "on_window_update"
+    """Each time it changes."""
+    ON_WINDOW_CLOSE = "on_window_close"
+    """Once, when the window and its grace are over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindowedKStream:
+    """A grouped stream in time windows or sliding windows. The keys of its tables are ``Windowed``."""
+
+    grouped: KGroupedStream
+    windows: TimeWindows | SlidingWindows
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    def emit_strategy(self, emit: EmitStrategy) -> TimeWindowedKStream:
+        """The same windows, whose results are sent as ``emit`` says."""
+        emit = _checked_strategy(emit)
+        if emit is EmitStrategy.ON_WINDOW_CLOSE and isinstance(self.windows, TimeWindows) and self.windows.size is None:
+            raise TopologyError("emit_strategy: unlimited windows never close; use ON_WINDOW_UPDATE")
+        return replace(self, emit=emit)
+
+    def count(self, *, store: str | Materialized | None = None, name: str | None = None) -> KTable:
+        """The number of records of each key in each window, as a long."""
+        asked = materialized(store, "count")
+        sliding = isinstance(self.windows, SlidingWindows)
+        kept = _counting_store(self.grouped, self.windows, asked, takes_two=not sliding)
+        return self._aggregated(_COUNT, op.Counting(), kept, asked, name)
+
+    def reduce(
+        self, reducer: op.UserFunction, *, store: str | Materialized | None = None, name: str | None = None
+    ) -> KTable:
+        """``reducer(aggregate, value)`` over the values of each key in each window, called with Python values."""
+        reducer = python_function(reducer, ("aggregate", "value"), "reduce")
+        asked = materialized(store, "reduce")
+        kept = window_store_of(
+            self.grouped.recorder, asked, _REDUCE, self.windows, key=self.grouped.key_serde, value=self.grouped.value_serde
+        )
+        return self._aggregated(_REDUCE, op.Reducing(reducer), kept, asked, name)
+
+    def aggregate(
+        self,
+        initializer: op.UserFunction,
+        aggregator: op.UserFunction,
+        *,
+        store: str | Materialized | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """``aggregator(key, value, aggregate)`` from ``initializer()``, called with Python values; ``value``: its serde."""
+        given = value_serde_of(aggregator)
+        initializer = python_function(initializer, (), "aggregate: initializer")
+        aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
+        asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
+        kept = window_store_of(
+            self.grouped.recorder, asked, _COUNT, self.windows, key=self.grouped.key_serde, value=given
+        )
+        return self._aggregated(_COUNT, op.Aggregating(initializer, aggregator), kept, asked, name)
+
+    def _aggregated(
+        self, prefix: str, aggregation: op.Aggregation, kept: Store, asked: Materialized | None, name: str | None
+    ) -> KTable:
+        final = self.emit is EmitStrategy.ON_WINDOW_CLOSE
+        effect = windowed_process(op.WindowAggregate(kept.name, self.windows, aggregation, final), self.windows, kept)
+        made = self.grouped.recorder.node_name(prefix, name)
+        return self.grouped.into_table(made, effect, kept, queryable=queryable_name(asked))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionWindowedKStream:
+    """A grouped stream in sessions. The keys of its tables are ``Windowed``; a session that grows is deleted and made anew."""
+
+    grouped: KGroupedStream
+    windows: SessionWindows
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    def emit_strategy(self, emit: EmitStrategy) -> SessionWindowedKStream:
+        """The same sessions, whose results are sent as ``emit`` says."""
+        return replace(self, emit=_checked_strategy(emit))
+
+    def count(self, *, store: str | Materialized | None = None, name: str | None = None) -> KTable:
+        """The number of records of each session, as a long."""
+        asked = materialized(store, "count")
+        kept = _counting_store(self.grouped, self.windows, asked, takes_two=True)
+        return self._aggregated(_COUNT, op.Counting(), kept, asked, name)
+
+    def reduce(
+        self, reducer: op.UserFunction, *, store: str | Materialized | None = None, name: str | None = None
+    ) -> KTable:
+        """``reducer(aggregate, value)`` over the values of each session, also of two sessions that become one."""
+        reducer = python_function(reducer, ("aggregate", "value"), "reduce")
+        asked = materialized(store, "reduce")
+        kept = window_store_of(
+            self.grouped.recorder, asked, _REDUCE, self.windows, key=self.grouped.key_serde, value=self.grouped.value_serde
+        )
+        return self._aggregated(_REDUCE, op.Reducing(reducer), kept, asked, name)
+
+    def aggregate(
+        self,
+        initializer: op.UserFunction,
+        aggregator: op.UserFunction,
+        merger: op.UserFunction,
+        *,
+        store: str | Materialized | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """``aggregator(key, value, aggregate)`` from ``initializer()``; ``merger(key, first, second)`` makes two sessions one."""
+        given = value_serde_of(aggregator)
+        initializer = python_function(initializer, (), "aggregate: initializer")
+        aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
+        merger = python_function(merger, ("key", "first", "second"), "aggregate: merger")
+        asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
+        kept = window_store_of(
+            self.grouped.recorder, asked, _COUNT, self.windows, key=self.grouped.key_serde, value=given
+        )
+        return self._aggregated(_COUNT, op.Aggregating(initializer, aggregator, merger), kept, asked, name)
+
+    def _aggregated(
+        self, prefix: str, aggregation: op.Aggregation, kept: Store, asked: Materialized | None, name: str | None
+    ) -> KTable:
+        final = self.emit is EmitStrategy.ON_WINDOW_CLOSE
+        effect = windowed_process(op.SessionAggregate(kept.name, self.windows, aggregation, final), self.windows, kept)
+        made = self.grouped.recorder.node_name(prefix, name)
+        return self.grouped.into_table(made, effect, kept, queryable=queryable_name(asked))
+
+
+def windowed_process(operation: op.WindowAggregate | op.SessionAggregate, windows: Windows, kept: Store) -> Process:
+    """The processor of a windowed aggregation, with the serde of its windowed keys where that of the keys is known."""
+    if operation.emit_final:
+        kept = replace(kept, caching=False, time_ordered=True)
+    return Process(
+        operation=operation, store=kept, key_serde=windowed_serde(kept.key_serde, windows), value_serde=kept.value_serde,
+        window_close_ms=windows.grace + (windows.gap if isinstance(windows, SessionWindows) else 0),
+    )
+
+
+def windowed_serde(key: Serde | None, windows: Windows) -> Serde | None:
+    """The serde of keys in windows; None where that of the keys is not known."""
+    if key is None:
+        return None
+    match windows:
+        case TimeWindows(size=size):
+            return TimeWindowedSerde(key, MAX_TIME if size is None else size)
+        case SlidingWindows(difference=difference):
+            return TimeWindowedSerde(key, difference)
+        case SessionWindows():
+            return SessionWindowedSerde(key)
+
+
+def _counting_store(grouped: KGroupedStream, windows: Windows, asked: Materialized | None, *, takes_two: bool) -> Store:
+    if takes_two and asked is not None and asked.name is None:
+        grouped.recorder.take_index()  # as in KGroupedStream.count; but not for sliding windows
+    return window_store_of(grouped.recorder, asked, _COUNT, windows, key=grouped.key_serde, value=Serdes.long())
+
+
+def _checked_strategy(emit: EmitStrategy) -> EmitStrategy:
+    if not isinstance(emit, EmitStrategy):
+        raise TopologyError(f"emit_strategy: expected one of EmitStrategy, got {emit!r}")
+    return emit

@@ -1,0 +1,42 @@
+"""What travels in the two internal topics of a foreign-key join: subscriptions of left rows, and the answers to them.
+
+Values only; what is done with them is the operators' matter, and their bytes are ``dsl.serdes_foreign_key``'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+
+class Instruction(IntEnum):
+    """What the right side does with a subscription; the numbers are those of Kafka Streams."""
+
+    DELETE_NO_PROPAGATE = 0
+    """Forget it, answer nothing."""
+    DELETE_AND_PROPAGATE = 1
+    """Forget it, and answer with null."""
+    PROPAGATE_NULL_IF_NO_MATCH = 2
+    """Keep it, and answer even if there is no row."""
+    PROPAGATE_ONLY_IF_MATCH = 3
+    """Keep it, and answer if there is a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A left row (``primary_key``, in ``partition``) and the foreign key that it is sent to. ``hash``: of the row's value."""
+
+    hash: bytes | None
+    instruction: Instruction
+    primary_key: Any
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionResponse:
+    """The right row for a subscription; ``hash`` is that of the subscription. ``partition`` is where it goes, and not written."""
+
+    hash: bytes | None
+    value: Any
+    partition: int | None = None
