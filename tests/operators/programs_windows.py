@@ -180,3 +180,18 @@ def cogroup_session(b: StreamsBuilder) -> None:
         .aggregate(lambda: "", lambda _key, first, second: first + second, key=STRING, value=STRING)
     )
     _to_out(aggregated, WindowedSerdes.session_windowed_serde_from(STRING), STRING)
+
+
+def pipeline_enrich_window(b: StreamsBuilder) -> None:
+    users = b.table("users")
+    (
+        b.stream("orders")
+        .filter(per_record(lambda _key, value: value is not None and not value.startswith("-")))
+        .select_key(per_record(lambda _key, value: value[: value.index("|")]))
+        .left_join(users, lambda _order, user: "unknown" if user is None else user)
+        .group_by(per_record(lambda _key, color: color))
+        .windowed_by(TimeWindows.of_size(10 * SECOND, grace=5 * SECOND))
+        .count(store="w")
+        .to_stream()
+        .to("by-color", key=_time_windowed(10 * SECOND), value=LONG)
+    )

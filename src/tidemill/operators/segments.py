@@ -35,11 +35,14 @@ class Clock:
 
 
 class Segments:
-    """The segments of one store of one task. ``time_ordered``: keeps an index by time, one ms more of it is shown."""
+    """The segments of one store of one task, from ``min_live`` on; ``floor`` is its first time, in bytes.
+
+    ``time_ordered``: keeps an index by time. ``shows_one_more``: what is one ms older is shown, too.
+    """
 
     __slots__ = (
-        "_clocks", "_exact", "_kept", "_kept_clocks", "_lag", "_min_live", "_retention", "interval", "latest", "observed", "rows",
-        "sequence", "time_ordered",
+        "_clocks", "_exact", "_kept", "_kept_clocks", "_lag", "_retention", "floor", "interval", "latest", "min_live", "observed",
+        "rows", "sequence", "time_ordered",
     )
 
     def __init__(self, rows: Rows, retention: int, *, persistent: bool, time_ordered: bool, shows_one_more: bool = False) -> None:
@@ -52,7 +55,8 @@ class Segments:
         kept = rows.get(_META)
         self._kept: tuple[int, int, int] = (-1, -1, 0) if kept is None else _META_FORMAT.unpack(kept)
         self.observed, self.latest, self.sequence = self._kept
-        self._min_live = self._oldest_segment()
+        self.min_live = self._oldest_segment()
+        self.floor = pack_time(self.min_live * self.interval)
         self._clocks: dict[str, Clock] = {}
         self._kept_clocks: dict[str, tuple[int, int]] = {}
 
@@ -71,23 +75,23 @@ class Segments:
         if time > self.observed:
             self.observed = time
             oldest = self._oldest_segment()
-            if oldest > self._min_live:
+            if oldest > self.min_live:
                 self._delete_before(oldest)
         if self._exact:
             return time > self.observed - self._retention
-        return time // self.interval >= self._min_live
+        return time // self.interval >= self.min_live
 
     def _oldest_segment(self) -> int:
         return max(self.observed - self._retention, 0) // self.interval
 
     def _delete_before(self, oldest: int) -> None:
         rows = self.rows
-        expired = [key for key, _ in rows.scan(pack_time(self._min_live), pack_time(oldest))]
+        expired = [key for key, _ in rows.scan(pack_time(self.min_live), pack_time(oldest))]
         if self.time_ordered:
             expired += [key for key, _ in rows.scan(_INDEX, _INDEX + pack_time(oldest * self.interval))]
         for key in expired:
             rows.put(key, None)
-        self._min_live = oldest
+        self.min_live, self.floor = oldest, pack_time(oldest * self.interval)
 
     # --- the index by time ----------------------------------------------------------------------------------------
 

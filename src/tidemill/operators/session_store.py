@@ -8,9 +8,12 @@ The segment is that of the end. What expires and what is shown is ``segments``' 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from struct import Struct
 from typing import Any
 
+from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
@@ -19,6 +22,7 @@ from tidemill.topology.windows import Windowed
 
 _SUFFIX = 16
 _DAY_MS = 86_400_000
+unpack_both = Struct(">qq").unpack
 
 
 class SessionStore:
@@ -35,6 +39,7 @@ class SessionStore:
         self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
         self._segments = Segments(rows, retention, persistent=store.persistent, time_ordered=store.time_ordered)
         self._interval = self._segments.interval
+        self._recent = RecentRows(self._segments, _SUFFIX)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -68,6 +73,7 @@ class SessionStore:
 
     def _keep(self, key: bytes, suffix: bytes, data: bytes | None, end: int) -> None:
         self._rows.put(pack_time(end // self._interval) + key + suffix, data)
+        self._recent.put(key, suffix, data)
         if self._segments.time_ordered:
             if data is None:
                 self._segments.forget(suffix + key)
@@ -94,17 +100,14 @@ class SessionStore:
 
     def find_at(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
         """(start, end, aggregate) of ``find_sessions``, for the bytes of a key."""
-        segments = self._segments
-        low = max(earliest_end, segments.oldest_shown, 0)
-        found: list[tuple[int, int, Any]] = []
-        length, at, decode = 8 + len(key) + _SUFFIX, 8 + len(key), self._decode
-        for segment in range(low // self._interval, segments.observed // self._interval + 1):
-            prefix = pack_time(segment) + key
-            for row_key, row in self._rows.scan(prefix + pack_time(low), prefix + b"\x80"):
-                if len(row_key) == length:
-                    start = unpack_time(row_key, at + 8)[0]
-                    if start <= latest_start:
-                        found.append((start, unpack_time(row_key, at)[0], decode(row)))
+        entries = self._recent.of(key)
+        if not entries:
+            return []
+        low, found = max(earliest_end, self._segments.oldest_shown, 0), []
+        for suffix, row in entries[bisect_left(entries, (pack_time(low),)) :]:
+            end, start = unpack_both(suffix)
+            if start <= latest_start:
+                found.append((start, end, self._decode(row)))
         return found
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:

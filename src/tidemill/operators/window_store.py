@@ -8,9 +8,11 @@ The sequence is 0, or counts from 1 where duplicates are kept. What expires and 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
+from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
@@ -42,6 +44,7 @@ class WindowStore:
             rows, retention, persistent=store.persistent, time_ordered=store.time_ordered, shows_one_more=store.time_ordered
         )
         self._interval = self._segments.interval
+        self._recent = RecentRows(self._segments, _SUFFIX)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -72,6 +75,7 @@ class WindowStore:
         if data is not None and self.timestamped:
             data = pack_time(timestamp) + data
         self._rows.put(pack_time(start // self._interval) + key + suffix, data)
+        self._recent.put(key, suffix, data)
         if self._segments.time_ordered:
             entry = suffix[:8] + key + suffix[8:]
             if data is None:
@@ -102,21 +106,14 @@ class WindowStore:
 
     def range_at(self, key: bytes, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Any]]:
         """``fetch_range`` for the bytes of a key, at once."""
-        segments = self._segments
-        low = max(first, segments.oldest_shown, 0)
-        if last < low:
+        entries = self._recent.of(key)
+        low = max(first, self._segments.oldest_shown, 0)
+        if not entries or last < low:
             return []
-        found: list[tuple[int, Any]] = []
-        length, at, value = 8 + len(key) + _SUFFIX, 8 + len(key), self._value
-        after = pack_time(last + 1) if last < LONG_MAX else b"\xff" * 9
-        for segment in range(low // self._interval, min(last, max(segments.observed, 0)) // self._interval + 1):
-            prefix = pack_time(segment) + key
-            for row_key, row in self._rows.scan(prefix + pack_time(low), prefix + after):
-                if len(row_key) == length:
-                    found.append((unpack_time(row_key, at)[0], value(row)))
-        if reverse:
-            found.reverse()
-        return found
+        after = pack_time(last + 1) if last < LONG_MAX else b"\xff"
+        found = entries[bisect_left(entries, (pack_time(low),)) : bisect_left(entries, (after,))]
+        value = self._value
+        return [(unpack_time(suffix)[0], value(row)) for suffix, row in (reversed(found) if reverse else found)]
 
     def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
         """The windows of all keys that begin at ``first .. last``: segment by segment, each by key."""

@@ -1,0 +1,14 @@
+"""The table that several aggregations make together (COGROUPKSTREAM-MERGE)."""
+
+from __future__ import annotations
+
+from tidemill.operators.context import Context, Getter
+from tidemill.topology import operations as op
+
+
+class CogroupMerge:
+    """Forwards every change; its rows are those of the store that the aggregations share."""
+
+    def __init__(self, _operation: op.CogroupMerge, context: Context) -> None:
+        self.process = context.forward
+        self.get: Getter = context.table(context.parents[0])

@@ -1,0 +1,72 @@
+"""The rows of the keys that were used last, kept at hand by key: they spare window and session stores most of their scans.
+
+Holds bytes only, so that whoever changes a value that was read changes nothing here. The store tells of all that it writes;
+when there are too many rows, all are let go and read again as they are needed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+from tidemill.operators.segments import Segments, pack_time
+
+LIMIT = 200_000
+
+
+class RecentRows:
+    """Rows by key; of each key all that live, as (suffix, row), where the suffix begins with the time and sorts."""
+
+    __slots__ = ("_by_key", "_count", "_limit", "_segments", "_suffix")
+
+    def __init__(self, segments: Segments, suffix: int, limit: int = LIMIT) -> None:
+        self._segments, self._suffix, self._limit = segments, suffix, limit
+        self._by_key: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        self._count = 0
+
+    def of(self, key: bytes) -> Sequence[tuple[bytes, bytes]]:
+        """The rows of ``key`` that live, in their order; to be read before anything is written."""
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._read(key)
+        elif found and found[0][0] < self._segments.floor:
+            expired = bisect_left(found, (self._segments.floor,))
+            del found[:expired]
+            self._count -= expired
+        return found
+
+    def put(self, key: bytes, suffix: bytes, row: bytes | None) -> None:
+        """Says that a row was written, None = deleted."""
+        found = self._by_key.get(key)
+        if found is None:
+            return
+        at = bisect_left(found, (suffix,))
+        exists = at < len(found) and found[at][0] == suffix
+        if row is None:
+            if exists:
+                del found[at]
+                self._count -= 1
+        elif exists:
+            found[at] = suffix, row
+        else:
+            insort(found, (suffix, row))
+            self._count += 1
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._by_key.clear()
+        self._count = 0
+
+    def _read(self, key: bytes) -> list[tuple[bytes, bytes]]:
+        if self._count > self._limit:
+            self.clear()
+        segments = self._segments
+        length, at = 8 + len(key) + self._suffix, 8 + len(key)
+        found: list[tuple[bytes, bytes]] = []
+        for segment in range(segments.min_live, segments.observed // segments.interval + 1):
+            prefix = pack_time(segment) + key
+            rows = segments.rows.scan(prefix, prefix + b"\x80")
+            found += [(row_key[at:], row) for row_key, row in rows if len(row_key) == length]
+        self._by_key[key] = found
+        self._count += len(found) + 1
+        return found
