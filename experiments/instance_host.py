@@ -74,7 +74,9 @@ class Instances:
         }
 
     def close(self, name: str, timeout_s: float) -> dict[str, Any]:
-        return {"closed": self._running[name].close(timeout_s), **self.look(name)}
+        """Nothing to be done for one that was never started."""
+        streams = self._running.get(name)
+        return {"closed": streams is None or streams.close(timeout_s), **self.look(name)}
 
     def _session(self) -> Any:
         with self._lock:
@@ -106,6 +108,7 @@ def main() -> int:
         try:
             answer = orders[order["do"]](**order["with"])
         except TidemillError as error:
+            logging.error("order %s failed: %s", order, error)
             answer = {"problem": f"{type(error).__name__}: {error}"}
         except Exception as error:
             logging.exception("order %s failed", order)

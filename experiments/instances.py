@@ -122,7 +122,9 @@ class Instance:
         return seen
 
     def close(self, limit_s: float = 60.0) -> dict[str, Any]:
-        """In good order; the host goes on."""
+        """In good order; the host goes on. Nothing if it does not run."""
+        if not self.host.is_running:
+            return {"closed": True, **self.look()}
         answer = self.host.ask("close", limit_s + 30, name=self.name, timeout_s=limit_s)
         if not answer["closed"]:
             raise ExperimentError(f"instance {self.name} did not close within {limit_s:.0f} s; log: {self.host.log_end()}")
