@@ -204,9 +204,22 @@ def compare(run: Run, case: Case) -> list[str]:
         expected = sorted(case["stores"][name]["rows"], key=json.dumps)
         if rows != expected:
             problems.append(f"store {name}: rows are {rows[:6]}, expected {expected[:6]}")
+    problems += _history_problems(run, case)
     dropped = case["dropped_records"]
     if run.dropped_at != dropped["at"]:
         problems.append(f"dropped at {run.dropped_at[:20]}, expected {dropped['at'][:20]}")
+    return problems
+
+
+def _history_problems(run: Run, case: Case) -> list[str]:
+    """Versioned stores' answers as of times."""
+    problems = []
+    for name, kept in case["stores"].items():
+        for asked in kept.get("history", ()):
+            found = run.graph.store(name).get_as_of(asked["key"], asked["as_of"])
+            expected = None if asked["value"] is None else (asked["value"], asked["timestamp"])
+            if found != expected:
+                problems.append(f"store {name}: {asked['key']!r} as of {asked['as_of']} is {found}, expected {expected}")
     return problems
 
 
@@ -234,6 +247,7 @@ def _timestamped_windowed_rows(store: Any) -> Iterator[dict[str, Any]]:
 ROW_FORMS: dict[StoreKind, Callable[[Any], Iterator[dict[str, Any]]]] = {
     StoreKind.KEY_VALUE: _key_value_rows,
     StoreKind.TIMESTAMPED_KEY_VALUE: _timestamped_rows,
+    StoreKind.VERSIONED: _timestamped_rows,
     StoreKind.WINDOW: _windowed_rows,
     StoreKind.TIMESTAMPED_WINDOW: _timestamped_windowed_rows,
     StoreKind.SESSION: _windowed_rows,

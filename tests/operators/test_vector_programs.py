@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import programs_aggregates
+from pathlib import Path
+
 import pytest
 from harness import Program, problems_of, programs_in
 
-PROGRAMS = {**programs_in(programs_aggregates)}
+MODULES = sorted(path.stem for path in Path(__file__).parent.glob("programs_*.py"))
+PROGRAMS = {name: program for module in MODULES for name, program in programs_in(__import__(module)).items()}
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())

@@ -17,14 +17,13 @@ from tidemill.topology import operations as op
 
 
 def table_select(operation: op.TableSelect, context: Context) -> Step:
-    """KTABLE-SELECT (KTableRepartitionMap). A change of a versioned table that is not its newest is dropped and counted."""
-    forward, drop, function = context.forward, context.drop, plain(operation.function)
+    """KTABLE-SELECT (KTableRepartitionMap). A change of a versioned table that is not its newest ends here, uncounted."""
+    forward, function = context.forward, plain(operation.function)
     is_versioned = context.is_versioned
 
     def process(record: Record) -> None:
         key, (new, old, is_latest), timestamp, headers = record
         if is_versioned and not is_latest:
-            drop()
             return
         new_key, new_value = (None, None) if new is None else function(key, new)
         old_key, old_value = (None, None) if old is None else function(key, old)
