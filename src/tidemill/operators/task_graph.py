@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.operators import aggregates, foreign_key, processors, stateless, stream_join, table_groups, table_join, tables
+from tidemill.operators.cogroup import CogroupMerge
 from tidemill.operators.context import AsOfGetter, Context, Getter, Operator, Origin
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.global_join import GlobalTableJoin
@@ -67,6 +68,7 @@ _OPERATORS: Mapping[type, Callable[[Any, Context], Operator]] = {
     op.GlobalUpdate: processors.GlobalUpdate,
     op.WindowAggregate: window_aggregate,
     op.SessionAggregate: SessionAggregate,
+    op.CogroupMerge: CogroupMerge,
     op.Suppress: Suppress,
     op.JoinWindowed: stream_join.JoinWindowed,
     op.StreamStreamJoin: stream_join.StreamStreamJoin,
