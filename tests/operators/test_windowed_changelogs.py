@@ -1,0 +1,97 @@
+"""Changelogs of windows, sessions and suppress: their bytes are Kafka Streams', and what they restore goes on as if unbroken."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import programs_formats_windows
+import programs_suppress
+import programs_windows
+import pytest
+from harness import TASK, Case, MemoryRows, Program, Run, cases, formats, outputs_of, programs_in, run_case, start
+from vector_values import writer
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.operators.stores import store_of
+from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.nodes import StoreKind
+
+FORMATS = {
+    name: getattr(programs_formats_windows, name) for name in formats() if hasattr(programs_formats_windows, name)
+}
+PROGRAMS = {**programs_in(programs_windows), **programs_in(programs_suppress)}
+THROTTLED = {"emit_final_default_interval"}
+"""The time of the next round lives with the process, as in Kafka Streams."""
+OWN_ROWS = (StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION, StoreKind.SUPPRESS_BUFFER)
+
+
+def _record(key: bytes | None, value: bytes | None, timestamp: int | None, headers: Any, at: int) -> dict[str, Any]:
+    return {
+        "key_hex": None if key is None else key.hex(), "value_hex": None if value is None else value.hex(),
+        "timestamp": timestamp, "headers": [[name, data.hex()] for name, data in headers], "at": at,
+    }
+
+
+def _in_one_commit(record: dict[str, Any]) -> tuple[int, str]:
+    """A buffer's keys are logged in no order within a commit."""
+    return record["at"], record["key_hex"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_changelogs_and_results_have_kafka_streams_bytes(name: str) -> None:
+    case = formats()[name]
+    run = run_case(FORMATS[name], case)
+    for topic, expected in case["topics"].items():
+        if topic == "out":
+            found = [_record(*written[1:]) for written in run.written if written[0] == topic]
+            assert found == expected
+            continue
+        store = topic.removeprefix("app-").removesuffix("-changelog")
+        found = [_record(*logged[1:]) for logged in run.logged if logged[0] == store]
+        assert sorted(found, key=_in_one_commit) == sorted(expected, key=_in_one_commit)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_changelog_restores_what_the_store_shows(name: str) -> None:
+    for case in cases()[name][:2]:
+        run = run_case(PROGRAMS[name], case)
+        for store_name, store in run.topology.stores.items():
+            if store.kind not in OWN_ROWS:
+                continue
+            rows = MemoryRows()
+            restored = store_of(store, rows, Serdes.string(), Serdes.string())
+            for _store, key, value, timestamp, headers, _at in (entry for entry in run.logged if entry[0] == store_name):
+                restored.restore(key, value, -1 if timestamp is None else timestamp, headers)
+            assert list(restored.all()) == list(run.graph.store(store_name).all())
+            again = store_of(store, rows, Serdes.string(), Serdes.string())
+            assert list(again.all()) == list(restored.all())
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in THROTTLED])
+def test_operators_made_anew_between_batches_go_on_as_if_unbroken(name: str) -> None:
+    for case in cases()[name][:2]:
+        unbroken = run_case(PROGRAMS[name], case)
+        broken = _run_in_batches(PROGRAMS[name], case, random.Random(case["case"]))
+        assert outputs_of(broken, case) == outputs_of(unbroken, case)
+        assert broken.dropped_at == unbroken.dropped_at
+
+
+def _run_in_batches(program: Program, case: Case, chance: random.Random) -> Run:
+    """Throws the graph away at random and makes it anew over the same rows."""
+    builder = StreamsBuilder()
+    program(builder)
+    run = start(builder.build(optimization=case["config"]["topology.optimization"]))
+    kinds = case["serdes"]["inputs"]
+    for given in case["inputs"]:
+        if chance.random() < 0.2:
+            run.graph = TaskGraph(
+                run.topology, TASK, rows=lambda store: run.rows.setdefault(store, MemoryRows()), key_serde=Serdes.string(),
+                value_serde=Serdes.string(), stream_time=run.graph.stream_time, emit_interval_ms=0,
+            )
+        kind = kinds[given["topic"]]
+        run.pipe(
+            given["seq"], given["topic"], writer(kind["key"])(given["key"]), writer(kind["value"])(given["value"]),
+            given["timestamp"],
+        )
+    return run
