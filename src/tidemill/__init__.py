@@ -11,6 +11,7 @@ from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.joined import Joined, StreamJoined, TableJoined
 from tidemill.dsl.materialized import Materialized
+from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.stores import Stores
 from tidemill.dsl.suppressed import Suppressed
@@ -37,6 +38,7 @@ __all__ = [
     "TableJoined",
     "TimeWindows",
     "Topology",
+    "TopologyBuilder",
     "UnlimitedWindows",
     "Windowed",
     "per_record",

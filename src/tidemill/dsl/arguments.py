@@ -15,6 +15,7 @@ from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import PerRecord, UserFunction
 
+_OFFSET_RESETS = ("earliest", "latest", "none")
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
 
@@ -95,6 +96,20 @@ def pattern_text(pattern: re.Pattern[str]) -> str:
     if not isinstance(pattern.pattern, str) or pattern.flags & ~re.UNICODE:
         raise TopologyError(f"stream: the pattern {pattern.pattern!r} must be text without flags")
     return pattern.pattern
+
+
+def timestamp_extractor_or_none(function: UserFunction | None, operator: str) -> UserFunction | None:
+    """A function of ``(record, partition_time)`` that gives a time in ms; None: the record's own time."""
+    if function is None:
+        return None
+    return python_function(function, ("record", "partition_time"), f"{operator}: timestamp_extractor")
+
+
+def offset_reset_or_none(text: str | None) -> str | None:
+    """Where to begin without a committed offset: earliest, latest, none; None: as configured."""
+    if text is not None and text not in _OFFSET_RESETS:
+        raise TopologyError(f"offset_reset is {text!r}, expected one of {', '.join(_OFFSET_RESETS)}")
+    return text
 
 
 def _signature(function: Any, expected: tuple[str, ...], operator: str) -> inspect.Signature | None:

@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tidemill.dsl.arguments import pattern_text, python_function, serde_or_none, supplier_of, topic_names
+from tidemill.dsl.arguments import (
+    offset_reset_or_none,
+    pattern_text,
+    serde_or_none,
+    supplier_of,
+    timestamp_extractor_or_none,
+    topic_names,
+)
 from tidemill.dsl.global_table import GlobalKTable
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder
@@ -22,8 +29,6 @@ from tidemill.topology.lowering import lower
 from tidemill.topology.nodes import Serde, Store, StoreKind, Topology
 from tidemill.topology.operations import UserFunction
 from tidemill.topology.optimization import optimizations, optimized
-
-_OFFSET_RESETS = ("earliest", "latest", "none")
 
 
 class StreamsBuilder:
@@ -52,8 +57,8 @@ class StreamsBuilder:
         pattern = pattern_text(topics) if isinstance(topics, re.Pattern) else None
         source = StreamSource(
             topics=() if isinstance(topics, re.Pattern) else topic_names(topics, "stream"), pattern=pattern,
-            key_serde=key, value_serde=value, offset_reset=_offset_reset(offset_reset),
-            timestamp_extractor=_extractor(timestamp_extractor, "stream"),
+            key_serde=key, value_serde=value, offset_reset=offset_reset_or_none(offset_reset),
+            timestamp_extractor=timestamp_extractor_or_none(timestamp_extractor, "stream"),
         )
         made = self._recorder.node_name("KSTREAM-SOURCE-", name)
         node = self._recorder.add(LogicalNode(name=made, effect=source))
@@ -84,7 +89,8 @@ class StreamsBuilder:
         made = self._recorder.node_name("KTABLE-SOURCE-", name)
         node = self._recorder.add(LogicalNode(name=made, effect=KTableSource(
             topic=source_topic, source_name=source_name, store=kept, materialized=queryable is not None,
-            offset_reset=_offset_reset(offset_reset), timestamp_extractor=_extractor(timestamp_extractor, "table"),
+            offset_reset=offset_reset_or_none(offset_reset),
+            timestamp_extractor=timestamp_extractor_or_none(timestamp_extractor, "table"),
         )))
         return KTable(
             recorder=self._recorder, node=node, name=made, key_serde=kept.key_serde, value_serde=kept.value_serde,
@@ -158,7 +164,8 @@ class StreamsBuilder:
         made = self._recorder.node_name("KTABLE-SOURCE-", name)
         self._recorder.add(LogicalNode(name=made, effect=GlobalSource(
             topic=topic, source_name=source_name, store=store, supplier=supplier, key_serde=key or store.key_serde,
-            value_serde=value or store.value_serde, timestamp_extractor=_extractor(timestamp_extractor, "a global store"),
+            value_serde=value or store.value_serde,
+            timestamp_extractor=timestamp_extractor_or_none(timestamp_extractor, "a global store"),
         )))
 
     def build(self, *, optimization: str | Iterable[str] = "none") -> Topology:
@@ -167,15 +174,3 @@ class StreamsBuilder:
         TopologyError if the program can't run as written.
         """
         return lower(optimized(self._recorder.graph, optimizations(optimization)))
-
-
-def _extractor(function: UserFunction | None, operator: str) -> UserFunction | None:
-    if function is None:
-        return None
-    return python_function(function, ("record", "partition_time"), f"{operator}: timestamp_extractor")
-
-
-def _offset_reset(text: str | None) -> str | None:
-    if text is not None and text not in _OFFSET_RESETS:
-        raise TopologyError(f"offset_reset is {text!r}, expected one of {', '.join(_OFFSET_RESETS)}")
-    return text

@@ -26,6 +26,23 @@ class Draft:
     repartition_topics: dict[str, RepartitionTopic] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)
     """Source topic -> the node that reads it."""
+    copartitioned: tuple[frozenset[str], ...] = ()
+    """Topics that need equally many partitions, where a finished topology said so."""
+
+    @staticmethod
+    def of(topology: Topology) -> Draft:
+        """A draft that goes on from a finished topology."""
+        sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
+        return Draft(
+            nodes=dict(topology.nodes), parents=dict(topology.parents), stores=dict(topology.stores),
+            global_stores={
+                store for name, node in topology.nodes.items() if isinstance(node, ProcessorNode)
+                for store in node.stores if any(source.is_global for source in sources if source.name in topology.parents[name])
+            },
+            repartition_topics=dict(topology.repartition_topics),
+            readers={topic: source.name for source in sources for topic in source.topics},
+            copartitioned=topology.copartition_groups,
+        )
 
     def add(self, node: Node, parents: tuple[str, ...] = ()) -> None:
         """Adds a node below its parents."""
@@ -93,9 +110,10 @@ class Draft:
         for group in groups:
             self._check_enforced(group)
         return Topology(
-            nodes=self.nodes, parents=self.parents,
+            nodes=dict(self.nodes), parents=dict(self.parents),
             stores={name: store for name, store in self.stores.items() if name in users},
-            repartition_topics=self.repartition_topics, copartition_groups=tuple(group for group in groups if group),
+            repartition_topics=dict(self.repartition_topics),
+            copartition_groups=(*self.copartitioned, *(group for group in groups if group)),
         )
 
     # --- what is refused ---

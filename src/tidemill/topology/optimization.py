@@ -16,6 +16,7 @@ from tidemill.topology.logical import (
     LogicalNode,
     Repartition,
     StreamSource,
+    StreamStreamJoin,
     added,
     changed,
     linked,
@@ -54,6 +55,8 @@ def optimized(graph: LogicalGraph, wanted: frozenset[str]) -> LogicalGraph:
         graph = reuse_table_source_topics(graph)
     if MERGE_REPARTITION_TOPICS in wanted:
         graph = merge_repartition_topics(graph)
+    if SINGLE_STORE_SELF_JOIN in wanted:
+        graph = join_same_streams_with_one_store(graph)
     return graph
 
 
@@ -150,8 +153,16 @@ def _with_one_repartition(graph: LogicalGraph, changer: int, top_of: Mapping[int
         for child in graph.children(repartition):
             for parent in graph.parents[repartition]:
                 graph = linked(graph, parent, child)
+        graph = _copartitioned_as(graph, graph.nodes[repartition].name, graph.nodes[shared].name)
         graph = removed(graph, repartition)
     return linked(graph, changer, shared)
+
+
+def _copartitioned_as(graph: LogicalGraph, gone: str, instead: str) -> LogicalGraph:
+    """The graph where a source node stands for one that is gone."""
+    return replace(graph, copartitioned=tuple(
+        group - {gone} | {instead} if gone in group else group for group in graph.copartitioned
+    ))
 
 
 def _one_of(graph: LogicalGraph, repartitions: Iterable[int]) -> LogicalNode:
@@ -165,6 +176,23 @@ def _one_of(graph: LogicalGraph, repartitions: Iterable[int]) -> LogicalNode:
         value_serde=next((effect.value_serde for effect in merged if effect.value_serde is not None), None),
         mergeable=True,
     ))
+
+
+def join_same_streams_with_one_store(graph: LogicalGraph) -> LogicalGraph:
+    """Joins whose both sides are the same stream keep its records once: the right side's store and node go."""
+    for node in sorted(graph.nodes):
+        effect = graph.nodes[node].effect
+        if not isinstance(effect, StreamStreamJoin) or len(graph.parents[node]) != 1:
+            continue
+        beside = graph.children(graph.parents[node][0])
+        right = next(each for each in beside if graph.nodes[each].name == effect.other_windowed)
+        graph = changed(removed(graph, right), node, _self_joining)
+    return graph
+
+
+def _self_joining(node: LogicalNode) -> LogicalNode:
+    assert isinstance(node.effect, StreamStreamJoin)
+    return replace(node, effect=replace(node.effect, is_self_join=True))
 
 
 def _repartitions_by_changer(graph: LogicalGraph) -> dict[int, list[int]]:

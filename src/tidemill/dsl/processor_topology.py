@@ -1,0 +1,144 @@
+"""TopologyBuilder: topologies written node by node (the Processor API), from nothing or onto what the DSL made.
+
+Decides nothing but what is refused (``tidemill.topology.draft``): names, parents and stores are as they are given. ``build``
+gives a value; building has no side effect.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tidemill.dsl.arguments import (
+    offset_reset_or_none,
+    pattern_text,
+    python_function,
+    serde_or_none,
+    supplier_of,
+    timestamp_extractor_or_none,
+    topic_names,
+)
+from tidemill.dsl.stores import checked_store
+from tidemill.errors import TopologyError
+from tidemill.topology.draft import Draft
+from tidemill.topology.naming import legal_name
+from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, Topology
+from tidemill.topology.operations import GlobalUpdate, ProcessRecords, UserFunction
+
+
+class TopologyBuilder:
+    """Builds a topology of sources, processors and sinks, as ``org.apache.kafka.streams.Topology``."""
+
+    def __init__(self, topology: Topology | None = None) -> None:
+        self._draft = Draft() if topology is None else Draft.of(topology)
+
+    def add_source(
+        self,
+        name: str,
+        topics: str | re.Pattern[str],
+        *more_topics: str,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        offset_reset: str | None = None,
+        timestamp_extractor: UserFunction | None = None,
+    ) -> TopologyBuilder:
+        """Adds a source that reads topics, or all that match a pattern. The arguments are those of ``StreamsBuilder.stream``."""
+        pattern = pattern_text(topics) if isinstance(topics, re.Pattern) else None
+        if isinstance(topics, re.Pattern):
+            if more_topics:
+                raise TopologyError(f"add_source {name!r}: give a pattern or topics, not both")
+            names: tuple[str, ...] = ()
+        else:
+            names = topic_names((topics, *more_topics), "add_source")
+        self._draft.add_source(SourceNode(
+            name=legal_name(name, "a source"), topics=names, topic_pattern=pattern,
+            key_serde=serde_or_none(key, f"add_source {name!r}: key"),
+            value_serde=serde_or_none(value, f"add_source {name!r}: value"),
+            offset_reset=offset_reset_or_none(offset_reset),
+            timestamp_extractor=timestamp_extractor_or_none(timestamp_extractor, f"add_source {name!r}"),
+        ))
+        return self
+
+    def add_processor(self, name: str, supplier: UserFunction, *parents: str) -> TopologyBuilder:
+        """Adds the processor that ``supplier()`` makes, below its parents, as ``KStream.process`` does."""
+        supplier_of(supplier, f"add_processor {name!r}")
+        operation = ProcessRecords(supplier)
+        self._draft.add(ProcessorNode(name=legal_name(name, "a processor"), operation=operation), tuple(dict.fromkeys(parents)))
+        return self
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | UserFunction,
+        *parents: str,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: UserFunction | None = None,
+    ) -> TopologyBuilder:
+        """Adds a sink below its parents: to a topic, or to what ``topic(key, value, record)`` says of each record."""
+        target, extractor = "", None
+        if callable(topic):
+            extractor = python_function(topic, ("key", "value", "record"), f"add_sink {name!r}: topic")
+        else:
+            target = legal_name(topic, "a topic")
+        if partitioner is not None:
+            partitioner = python_function(
+                partitioner, ("topic", "key", "value", "partitions"), f"add_sink {name!r}: partitioner"
+            )
+        self._draft.add(SinkNode(
+            name=legal_name(name, "a sink"), topic=target, topic_extractor=extractor, partitioner=partitioner,
+            key_serde=serde_or_none(key, f"add_sink {name!r}: key"),
+            value_serde=serde_or_none(value, f"add_sink {name!r}: value"),
+        ), tuple(dict.fromkeys(parents)))
+        return self
+
+    def add_state_store(self, store: Store, *processors: str) -> TopologyBuilder:
+        """Adds a store of ``Stores``, and connects it to processors. Those that share a store run in one sub-topology."""
+        self._draft.add_store(checked_store(store, "add_state_store"), *processors)
+        return self
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> TopologyBuilder:
+        """Lets a processor use stores."""
+        if not stores:
+            raise TopologyError(f"connect_processor_and_state_stores {processor!r}: name at least one store")
+        self._draft.connect(processor, stores)
+        return self
+
+    def add_global_store(
+        self,
+        store: Store,
+        source_name: str,
+        topic: str,
+        processor_name: str,
+        supplier: UserFunction,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamp_extractor: UserFunction | None = None,
+    ) -> TopologyBuilder:
+        """Adds a store that every instance fills from all of a topic, with the processor that ``supplier()`` makes."""
+        kept = checked_store(store, "add_global_store")
+        supplier_of(supplier, "add_global_store")
+        key = serde_or_none(key, "add_global_store: key") or kept.key_serde
+        value = serde_or_none(value, "add_global_store: value") or kept.value_serde
+        source = SourceNode(
+            name=legal_name(source_name, "a source"), topics=topic_names(topic, "add_global_store"), key_serde=key,
+            value_serde=value, is_global=True,
+            timestamp_extractor=timestamp_extractor_or_none(timestamp_extractor, "add_global_store"),
+        )
+        processor = ProcessorNode(
+            name=legal_name(processor_name, "a processor"), operation=GlobalUpdate(kept.name, supplier), stores=(kept.name,),
+            key_serde=key, value_serde=value,
+        )
+        self._draft.add_global(source, processor, replace(kept, logged=False, source_topic=source.topics[0]))
+        return self
+
+    def build(self) -> Topology:
+        """The topology so far; TopologyError if it can't run as written."""
+        topology = self._draft.topology()
+        nodes = {
+            name: replace(node, operation=replace(node.operation, stores=node.stores))
+            if isinstance(node, ProcessorNode) and isinstance(node.operation, ProcessRecords) else node
+            for name, node in topology.nodes.items()
+        }
+        return replace(topology, nodes=nodes)
