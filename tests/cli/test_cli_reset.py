@@ -130,7 +130,8 @@ def test_inputs_begin_where_the_operator_says_within_what_is_there(
 
 @pytest.mark.broker
 def test_a_group_with_members_is_refused_and_nothing_done(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
-    member = Consumer({"bootstrap.servers": stopped.servers, "group.id": stopped.name, "client.id": "still-here"})
+    settings = {"bootstrap.servers": stopped.servers, "group.id": stopped.name, "enable.auto.commit": False}
+    member = Consumer({**settings, "client.id": "still-here"})
     member.subscribe([f"{stopped.name}-in"])
     deadline = time.monotonic() + 60
     while not member.assignment() and time.monotonic() < deadline:

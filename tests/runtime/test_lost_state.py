@@ -221,7 +221,8 @@ def as_if_retained(place: Place, topic: str) -> None:
     resource.add_incremental_config(
         ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
     )
-    for changed in AdminClient({"bootstrap.servers": place.bootstrap_servers}).incremental_alter_configs([resource]).values():
+    client = AdminClient({"bootstrap.servers": place.bootstrap_servers})
+    for changed in client.incremental_alter_configs([resource]).values():
         changed.result(30)
 
 

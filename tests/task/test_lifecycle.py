@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task import lifecycle
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StoresAt
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 
 TASK = TaskId(1, 0)
@@ -110,10 +110,19 @@ def test_a_fenced_batch_moves_nothing() -> None:
     assert request(reported(running(), None, Outcome.FENCED, ends={IN: 44})).inputs == {IN: 40}
 
 
-def test_tasks_that_run_or_lack_little_are_waited_for_and_those_that_lack_much_are_not() -> None:
+def test_tasks_that_lack_little_can_be_restored_before_the_others() -> None:
     lacks_six = reported(fetched(new_task()), 4)
     assert lacks_six[TASK].lacks == 6
-    assert lifecycle.are_waited_for(lacks_six.values(), 6)
-    assert not lifecycle.are_waited_for(lacks_six.values(), 5)
-    assert lifecycle.are_waited_for(running().values(), 0)
-    assert not lifecycle.are_waited_for(new_task().values(), 100)
+    assert lifecycle.nearly_restored(lacks_six, 6) == {TASK}
+    assert lifecycle.nearly_restored(lacks_six, 5) == frozenset()
+    assert lifecycle.nearly_restored(running(), 100) == frozenset()
+    assert lifecycle.nearly_restored(new_task(), 100) == frozenset()
+
+    def changelogs(*only: TaskId) -> Positions:
+        return lifecycle.request(
+            lacks_six, batch_id=1, internal=frozenset(), max_records=1, max_restore_records=1, wait_ms=0, now_ms=0,
+            incarnation=0, restore_only=frozenset(only),
+        ).changelogs  # fmt: skip
+
+    assert changelogs() == changelogs(TASK) == {LOG: 4}
+    assert changelogs(TaskId(9, 9)) == {}

@@ -47,6 +47,8 @@ log = logging.getLogger("tidemill.thread")
 _IDLE_WAIT_MS = 100
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
+_FIRST_LIMIT_S = 1.0
+"""So long tasks that lack little are restored before all others."""
 _FAILURES_BEFORE_INSPECTION = 2
 """Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
 
@@ -91,6 +93,7 @@ class StreamThread(threading.Thread):
         self._max_records = config.batch_max_records
         self._incarnation = 0
         self._failures = 0
+        self._first_since: float | None = None
         self._uncommitted: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
         self._stop_wanted = threading.Event()
@@ -329,25 +332,33 @@ class StreamThread(threading.Thread):
         return report is not None and report.outcome is Outcome.COMMITTED
 
     def _next_request(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
-        """While something runs, or is about to, restoring is bounded; a batch waits for records unless there is something to
-        restore."""
+        """While something runs restoring is bounded; a batch waits for records unless there is something to restore."""
         self._batch_id += 1
         runs = any(task.phase is Phase.RUNNING for task in active.values())
-        bounded = self._config.restore_max_records
         request = lifecycle.request(
             active,
             batch_id=self._batch_id,
             internal=self._facts.internal_topics,
             max_records=self._max_records,
-            max_restore_records=bounded if lifecycle.are_waited_for(active.values(), bounded) else self._config.batch_max_records,
+            max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
             wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
             now_ms=int(time.time() * 1000),
             incarnation=self._incarnation,
+            restore_only=self._restored_first(active),
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
         if self._failures < _FAILURES_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
+
+    def _restored_first(self, active: Mapping[TaskId, ActiveTask]) -> frozenset[TaskId]:
+        """Those that lack little, but not for ever: what they lack may belong to a transaction that is still open."""
+        near = lifecycle.nearly_restored(active, self._config.restore_max_records)
+        if not near:
+            self._first_since = None
+            return near
+        self._first_since = self._first_since or time.monotonic()
+        return near if time.monotonic() - self._first_since < _FIRST_LIMIT_S else frozenset()
 
     def _execute(self, request: BatchRequest) -> BatchReport | None:
         assert self._engine is not None

@@ -88,9 +88,9 @@ class ActiveTask:
 Tasks = Mapping[TaskId, ActiveTask]
 
 
-def are_waited_for(tasks: Iterable[ActiveTask], offsets: int) -> bool:
-    """Whether some run, or will when they are given these few offsets: what others restore must not hold them up then."""
-    return any(task.phase is Phase.RUNNING or 0 < task.lacks <= offsets for task in tasks)
+def nearly_restored(tasks: Tasks, offsets: int) -> frozenset[TaskId]:
+    """Those that will run when they are given these few offsets: what others restore must not hold them up."""
+    return frozenset(name for name, task in tasks.items() if 0 < task.lacks <= offsets)
 
 
 def is_foreign(position: int, *, begin: int, end: int) -> bool:
@@ -173,14 +173,16 @@ def request(
     wait_ms: int,
     now_ms: int,
     incarnation: int,
+    restore_only: frozenset[TaskId] = frozenset(),
 ) -> BatchRequest:
-    """The next micro-batch of these tasks."""
+    """The next micro-batch of these tasks; ``restore_only``: if any are named, no others are restored by it."""
     inputs: dict[TopicPartition, int] = {}
     changelogs: dict[TopicPartition, int] = {}
     for task in tasks.values():
         if task.phase is Phase.RUNNING:
             inputs.update(task.positions)
-        changelogs.update(task.restore_from())
+        if not restore_only or task.task in restore_only:
+            changelogs.update(task.restore_from())
     return BatchRequest(
         batch_id=batch_id,
         inputs=inputs,
