@@ -13,9 +13,12 @@ from tidemill.dsl.joined import Joined, StreamJoined, TableJoined
 from tidemill.dsl.materialized import Materialized
 from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.dsl.serdes import Serdes
+from tidemill.dsl.serdes_windowed import WindowedSerdes
 from tidemill.dsl.stores import Stores
 from tidemill.dsl.suppressed import Suppressed
 from tidemill.dsl.windowed import EmitStrategy
+from tidemill.operators.processors import ProcessorContext, PunctuationType
+from tidemill.operators.record import Record
 from tidemill.topology.nodes import Topology
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
@@ -28,6 +31,9 @@ __all__ = [
     "Joined",
     "KafkaStreams",
     "Materialized",
+    "ProcessorContext",
+    "PunctuationType",
+    "Record",
     "Serdes",
     "SessionWindows",
     "SlidingWindows",
@@ -41,6 +47,7 @@ __all__ = [
     "TopologyBuilder",
     "UnlimitedWindows",
     "Windowed",
+    "WindowedSerdes",
     "per_record",
 ]
 
