@@ -142,8 +142,9 @@ class GroupMember:
     ) -> None:
         """Commits under ``membership``, the current one by default; works during a rebalance too, up to its sync phase.
 
-        Raises RejoinError if the group is between JoinGroup and SyncGroup; CommitRefusedError if the generation is
-        stale or the membership lost; BatchLostError if no answer came in time (committing again does no harm).
+        Raises RejoinError if the group is between JoinGroup and SyncGroup, or counts a generation that this member is
+        about to learn; CommitRefusedError if the generation is stale or the membership lost; BatchLostError if no
+        answer came in time (committing again does no harm).
         """
         who = membership or self._state.membership
         deadline = time.monotonic() + timeout_ms / 1000
@@ -159,6 +160,8 @@ class GroupMember:
                 self._state.rebalancing(who, str(error))
                 raise RejoinError(f"{error}: commit again after the next assignment.") from error
             except MembershipLostError as error:
+                if error.keeps_member_id and self._state.goes_on_from(who, or_has=membership is None):
+                    raise RejoinError(f"{error}: it has just joined again, commit after the next assignment.") from error
                 self._lost(who, error)
                 raise CommitRefusedError(f"{error}. Go back to the committed offsets.") from error
             except FencedInstanceError as error:

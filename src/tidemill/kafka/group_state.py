@@ -202,6 +202,17 @@ class MemberState:
             self._changed.notify_all()
             return True
 
+    def goes_on_from(self, membership: Membership, *, or_has: bool) -> bool:
+        """A join under this membership is under way (``or_has``: or was answered since), so that the broker's not knowing
+        its generation any more is no loss: if it is one, the join will be told."""
+        with self._changed:
+            now = self._membership
+            if now.incarnation != membership.incarnation:
+                return False
+            if now.generation == membership.generation:
+                return self._phase is Phase.JOINING
+            return or_has
+
     def lost(self, membership: Membership, reason: str, *, keeps_member_id: bool = False) -> bool:
         with self._changed:
             if self._membership is not membership or self._phase is Phase.ENDED:

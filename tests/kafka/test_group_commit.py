@@ -1,0 +1,71 @@
+"""What a refused commit means while a join is under way: a stand-in for the coordinator answers as a broker does then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tidemill.errors import CommitRefusedError, RejoinError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.group import GroupMember, GroupMemberConfig
+from tidemill.kafka.group_coordinator import MembershipLostError
+from tidemill.kafka.group_metadata import Membership, OffsetAndMetadata
+from tidemill.kafka.group_protocol import Assigned, GroupAssignment, Lost, MemberAssignment, MemberSubscription
+
+ONE = TopicPartition("t", 1)
+
+
+class _Nothing:
+    """A protocol that is never asked."""
+
+    topics: Sequence[str] = ()
+
+    def user_data(self) -> bytes:
+        return b""
+
+    def owned_partitions(self) -> Sequence[TopicPartition]:
+        return ()
+
+    def assign(self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> GroupAssignment:
+        raise AssertionError
+
+
+class _Broker:
+    """Refuses each commit as of an unknown generation."""
+
+    def commit(self, membership: Membership, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        raise MembershipLostError("IllegalGenerationError", keeps_member_id=True)
+
+
+@pytest.fixture
+def member(monkeypatch: pytest.MonkeyPatch) -> GroupMember:
+    """Assigned in generation 1."""
+    config = GroupMemberConfig(client_settings={"bootstrap_servers": "localhost:1"}, group_id="g", client_id="c")
+    made = GroupMember(config, _Nothing())
+    monkeypatch.setattr(made, "_coordinator", _Broker())
+    state = made._state
+    sent = state.join_sent(state.begin_join()[1])
+    assert sent is not None
+    joined = state.joined(sent, generation=1, member_id="m")
+    assert joined is not None
+    state.assigned(joined, MemberAssignment(partitions=(ONE,)))
+    assert isinstance(made.events.get(), Assigned)
+    return made
+
+
+def test_a_commit_that_meets_the_next_generation_before_the_member_does_costs_no_membership(member: GroupMember) -> None:
+    """The group has counted the generation, and the answer to JoinGroup is still on its way."""
+    member._state.request_rejoin("test")
+    member._state.join_sent(member._state.begin_join()[1])
+    with pytest.raises(RejoinError):
+        member.commit({ONE: OffsetAndMetadata(1)})
+    assert member.events.empty()
+    assert member.membership.incarnation == 0
+
+
+def test_a_commit_of_an_unknown_generation_means_a_lost_membership_if_no_join_is_under_way(member: GroupMember) -> None:
+    with pytest.raises(CommitRefusedError):
+        member.commit({ONE: OffsetAndMetadata(1)})
+    assert isinstance(member.events.get(), Lost)
+    assert member.membership.incarnation == 1
