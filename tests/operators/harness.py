@@ -11,6 +11,7 @@ import bisect
 import gzip
 import json
 import os
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -225,7 +226,11 @@ def _history_problems(run: Run, case: Case) -> list[str]:
 
 def _rows_of(run: Run, name: str) -> Iterator[dict[str, Any]]:
     """The rows that the store shows to a reader (``ROW_FORMS``)."""
-    return ROW_FORMS[run.topology.stores[name].kind](run.graph.store(name))
+    described = run.topology.stores[name]
+    if described.kind is StoreKind.SUBSCRIPTIONS:
+        return _subscription_rows(run.rows[name], described.value_serde)
+    rows = ROW_FORMS[described.kind](run.graph.store(name))
+    return ({**row, "timestamp": -1} for row in rows) if described.retain_duplicates else rows
 
 
 def _key_value_rows(store: Any) -> Iterator[dict[str, Any]]:
@@ -244,6 +249,32 @@ def _timestamped_windowed_rows(store: Any) -> Iterator[dict[str, Any]]:
     return ({**windowed(key), "value": value, "timestamp": timestamp} for key, (value, timestamp) in store.all())
 
 
+def _waiting_rows(store: Any) -> Iterator[dict[str, Any]]:
+    for waiting in store.waiting():
+        side = "left" if waiting.is_left else "right"
+        for value in waiting.values:
+            yield {"key": {"key": waiting.key, "timestamp": waiting.timestamp, "side": side}, "value": value}
+
+
+_INSTRUCTIONS = (
+    "DELETE_KEY_NO_PROPAGATE", "DELETE_KEY_AND_PROPAGATE", "PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE",
+    "PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE",
+)  # fmt: skip
+
+
+def _subscription_rows(rows: MemoryRows, serde: Any) -> Iterator[dict[str, Any]]:
+    """Keys as bytes, values as Java's text of them."""
+    read = serde.with_inner(Serdes.string()).deserialize
+    for key, row in rows.scan():
+        subscription = read(row[8:])
+        first, second = struct.unpack(">qq", subscription.hash)
+        text = (
+            f"SubscriptionWrapper{{version=1, primaryKey={subscription.primary_key}, instruction="
+            f"{_INSTRUCTIONS[subscription.instruction]}, hash=[{first}, {second}], primaryPartition={subscription.partition}}}"
+        )
+        yield {"key": "hex:" + key.hex(), "value": text, "timestamp": struct.unpack(">q", row[:8])[0]}
+
+
 ROW_FORMS: dict[StoreKind, Callable[[Any], Iterator[dict[str, Any]]]] = {
     StoreKind.KEY_VALUE: _key_value_rows,
     StoreKind.TIMESTAMPED_KEY_VALUE: _timestamped_rows,
@@ -251,6 +282,7 @@ ROW_FORMS: dict[StoreKind, Callable[[Any], Iterator[dict[str, Any]]]] = {
     StoreKind.WINDOW: _windowed_rows,
     StoreKind.TIMESTAMPED_WINDOW: _timestamped_windowed_rows,
     StoreKind.SESSION: _windowed_rows,
+    StoreKind.OUTER_JOIN: _waiting_rows,
 }
 """How the vectors show the rows of each kind of store; other areas add theirs."""
 

@@ -1,6 +1,7 @@
 """Serdes that the program leaves open: the application's defaults take their place when a task's operators are made.
 
-A serde that is made of others has ``with_defaults(key_serde, value_serde)``, which gives it with its own gaps filled.
+A serde around another one has ``with_inner(serde)``, which fills its gap: with the default of values, or of keys where it has
+``inner_is_key``.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ def completed(serde: Serde | None, default: Serde, *, key_serde: Serde, value_se
     """The serde, ``default`` if there is none, without gaps: ``key_serde`` and ``value_serde`` are the application's defaults."""
     if serde is None:
         return default
-    fill = getattr(serde, "with_defaults", None)
-    if fill is None:
+    with_inner = getattr(serde, "with_inner", None)
+    if with_inner is None:
         return serde
-    filled: Serde = fill(key_serde, value_serde)
+    filled: Serde = with_inner(key_serde if getattr(serde, "inner_is_key", False) else value_serde)
     return filled

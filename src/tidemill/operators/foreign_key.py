@@ -5,7 +5,8 @@
 
 Decides, with Kafka Streams' rules, what a change of the left table asks for (a changed foreign key ends the old subscription
 first), which answers are given, and when a result is a tombstone. An answer to a left row that has changed since is dropped:
-that change brings an answer of its own. Bytes are ``subscription_wire``'s matter.
+that change brings an answer of its own. The hash that tells is Murmur3's, of the left value's bytes. Leaves the bytes of
+subscriptions and answers to their serdes.
 
 A result's timestamp is the later one of left change and right row; after a change of the right table it is that change's.
 """
@@ -13,15 +14,26 @@ A result's timestamp is the later one of left change and right row; after a chan
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Any
+
+import mmh3
 
 from tidemill.operators.context import Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
 from tidemill.operators.subscription_store import SubscriptionStore
-from tidemill.operators.subscription_wire import Answer, Instruction, Subscription, hash_of
 from tidemill.topology import operations as op
+from tidemill.topology.foreign_keys import Instruction, Subscription, SubscriptionResponse
+
+_SEED = 104729
+_HASH = Struct(">QQ")
+
+
+def hash_of(value: bytes | None) -> bytes | None:
+    """The hash of a left value's bytes: Murmur3, 128 bits, the two longs big-endian (Murmur3.hash128)."""
+    return None if value is None else _HASH.pack(*mmh3.hash64(value, _SEED, True, signed=False))
 
 
 class ForeignKeySubscribe:
@@ -57,22 +69,24 @@ class ForeignKeySubscribe:
         return self._write_foreign(old_key) != self._write_foreign(new_key)
 
     def _of_left_join(self, key: Any, change: Change) -> list[tuple[Any, Instruction]]:
-        """Every change needs an answer: a row without a foreign key is a result too."""
+        """Every change needs an answer, for a row without a foreign key is a result too; nothing that was not there goes."""
+        if change.new is None and change.old is None:
+            return []
         old_key, new_key = self._foreign_keys(key, change)
         asked = []
         if old_key is not None and self._has_changed(old_key, new_key):
-            asked.append((old_key, Instruction.DELETE_SILENTLY))
-        return [*asked, (new_key, Instruction.ANSWER_ALWAYS)]
+            asked.append((old_key, Instruction.DELETE_NO_PROPAGATE))
+        return [*asked, (new_key, Instruction.PROPAGATE_NULL_IF_NO_MATCH)]
 
     def _of_inner_join(self, key: Any, change: Change) -> list[tuple[Any, Instruction]]:
         old_key, new_key = self._foreign_keys(key, change)
         if new_key is None:
             if change.new is not None:
                 self._context.drop()
-            return [] if old_key is None else [(old_key, Instruction.DELETE_AND_ANSWER)]
+            return [] if old_key is None else [(old_key, Instruction.DELETE_AND_PROPAGATE)]
         if old_key is None or not self._has_changed(old_key, new_key):
-            return [(new_key, Instruction.ANSWER_IF_PRESENT)]
-        return [(old_key, Instruction.DELETE_SILENTLY), (new_key, Instruction.ANSWER_ALWAYS)]
+            return [(new_key, Instruction.PROPAGATE_ONLY_IF_MATCH)]
+        return [(old_key, Instruction.DELETE_NO_PROPAGATE), (new_key, Instruction.PROPAGATE_NULL_IF_NO_MATCH)]
 
 
 class ForeignKeyReceive:
@@ -86,10 +100,10 @@ class ForeignKeyReceive:
         foreign_key, subscription, timestamp, _headers = record
         instruction = subscription.instruction
         if foreign_key is None:
-            if instruction != Instruction.ANSWER_ALWAYS:
+            if instruction != Instruction.PROPAGATE_NULL_IF_NO_MATCH:
                 self._context.drop()
                 return
-        elif instruction in (Instruction.DELETE_SILENTLY, Instruction.DELETE_AND_ANSWER):
+        elif instruction in (Instruction.DELETE_NO_PROPAGATE, Instruction.DELETE_AND_PROPAGATE):
             self._store.delete(foreign_key, subscription.primary_key, timestamp)
         else:
             self._store.put(foreign_key, subscription, timestamp)
@@ -104,19 +118,21 @@ class ForeignKeyLookup:
         self._look_up = context.table(operation.table)
 
     def process(self, record: Record) -> None:
-        foreign_key, (asked, instruction, primary_key, partition), timestamp, headers = record
-        if instruction == Instruction.DELETE_SILENTLY:
+        foreign_key, subscription, timestamp, headers = record
+        instruction = subscription.instruction
+        if instruction == Instruction.DELETE_NO_PROPAGATE:
             return
         found = None if foreign_key is None else self._look_up(foreign_key)
         value = None
         if found is not None:
             timestamp = max(timestamp, found[1])
             value = found[0]
-        elif instruction == Instruction.ANSWER_IF_PRESENT:
+        elif instruction == Instruction.PROPAGATE_ONLY_IF_MATCH:
             return
-        if instruction == Instruction.DELETE_AND_ANSWER:
+        if instruction == Instruction.DELETE_AND_PROPAGATE:
             value = None
-        self._forward(Record(primary_key, Answer(asked, value, partition), timestamp, headers))
+        answer = SubscriptionResponse(subscription.hash, value, subscription.partition)
+        self._forward(Record(subscription.primary_key, answer, timestamp, headers))
 
 
 class ForeignKeyChange:
@@ -132,8 +148,9 @@ class ForeignKeyChange:
         if foreign_key is None or (self._is_versioned and not change.is_latest):
             self._context.drop()
             return
-        for asked, _instruction, primary_key, partition in self._store.subscribers(foreign_key):
-            self._forward(Record(primary_key, Answer(asked, change.new, partition), timestamp, headers))
+        for subscription in self._store.subscribers(foreign_key):
+            answer = SubscriptionResponse(subscription.hash, change.new, subscription.partition)
+            self._forward(Record(subscription.primary_key, answer, timestamp, headers))
 
 
 class ForeignKeyResolve:
@@ -147,10 +164,11 @@ class ForeignKeyResolve:
         self._join = with_key(operation.joiner, operation.takes_key)
 
     def process(self, record: Record) -> None:
-        key, (asked, right, _partition), timestamp, headers = record
+        key, answer, timestamp, headers = record
+        right = answer.value
         found = self._look_up(key)
         left = None if found is None else found[0]
-        if hash_of(self._write_value(left)) != asked:
+        if hash_of(self._write_value(left)) != answer.hash:
             self._context.drop()
             return
         is_gone = right is None and (left is None or not self._left)

@@ -19,8 +19,10 @@ from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.topology.nodes import Store
 
-UNKNOWN_MIN_TIME = (1 << 63) - 1
-"""Long.MAX_VALUE: nothing is known to wait."""
+NOTHING_WAITS = (1 << 63) - 1
+"""As a least time: Long.MAX_VALUE, as in Kafka Streams."""
+NOT_LOOKED_YET = -1
+"""As a least time: that of the first row, after restoring."""
 _LEFT, _RIGHT = b"\x01", b"\x00"
 _META = b"\xff"
 _LONG = Struct(">q")
@@ -38,7 +40,7 @@ class SharedClock:
     """
 
     stream_time: int = -1
-    min_time: int = UNKNOWN_MIN_TIME
+    min_time: int = NOTHING_WAITS
     next_look: int = 0
 
 
@@ -99,13 +101,17 @@ class OuterJoinStore:
             values = self._values(row, self._read_left if is_left else self._read_right)
             yield Waiting(row_key, _LONG.unpack_from(row_key)[0], is_left, read_key(row_key[9:]), values)
 
+    def least_time(self) -> int:
+        """The least timestamp that waits."""
+        first = next(iter(self._rows.scan(None, _META)), None)
+        return NOTHING_WAITS if first is None else int(_LONG.unpack_from(first[0])[0])
+
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         """Applies a record of the changelog."""
         self._rows.put(key, value)
         clock = self.clock
         clock.stream_time = max(clock.stream_time, timestamp)
-        if value is not None:
-            clock.min_time = min(clock.min_time, _LONG.unpack_from(key)[0])
+        clock.min_time = NOT_LOOKED_YET
         self.flush()
 
     def flush(self) -> None:

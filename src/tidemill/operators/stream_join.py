@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.operators.context import Context
-from tidemill.operators.outer_join_store import UNKNOWN_MIN_TIME, OuterJoinStore
+from tidemill.operators.outer_join_store import NOT_LOOKED_YET, NOTHING_WAITS, OuterJoinStore
 from tidemill.operators.record import Record
 from tidemill.operators.window_store import WindowStore
 from tidemill.topology import operations as op
@@ -59,6 +59,11 @@ class StreamStreamJoin:
         earlier, later = (windows.before, windows.after) if operation.is_left else (windows.after, windows.before)
         self._earlier, self._later = earlier, later
         self._waits: OuterJoinStore | None = None if operation.outer_store is None else context.store(operation.outer_store)
+        if self._waits is not None:
+            # of a restored task: records that found a match are in the changelogs of the window stores only
+            own: WindowStore = context.store(operation.own_store)
+            restored = max(own.clock(context.node).stream_time, self._other.clock(context.node).stream_time)
+            self._waits.clock.stream_time = max(self._waits.clock.stream_time, restored)
         joiner = with_key(operation.joiner, operation.takes_key)
         self._joiner = joiner
         self._join: Joiner = joiner if operation.is_left else lambda key, this, other: joiner(key, other, this)
@@ -105,7 +110,9 @@ class StreamStreamJoin:
         whether a look is worth it, by this side's window, so it is part of what is emitted when.
         """
         clock, grace, windows = waits.clock, self._windows.grace, self._windows
-        if clock.min_time == UNKNOWN_MIN_TIME:
+        if clock.min_time == NOT_LOOKED_YET:
+            clock.min_time = waits.least_time()
+        if clock.min_time == NOTHING_WAITS:
             if self._later + grace <= 0:
                 return  # in Java the sum overflows for all others, and they look
         elif clock.min_time + self._later + grace >= clock.stream_time:
@@ -114,7 +121,7 @@ class StreamStreamJoin:
         if now < clock.next_look:
             return
         clock.next_look = now + self._context.emit_interval_ms
-        clock.min_time = UNKNOWN_MIN_TIME
+        clock.min_time = NOTHING_WAITS
         left_open = right_open = False
         gone: list[bytes] = []
         stream_time, joiner, forward = clock.stream_time, self._joiner, self._forward

@@ -1,7 +1,7 @@
 """Which left rows subscribe to which foreign key: the store of a foreign-key join, on the right table's side.
 
     row, changelog key  length of the foreign key 4 | foreign key | primary key
-    row                 timestamp 8 | subscription, as in ``subscription_wire``
+    row                 timestamp 8 | subscription, as in the internal topic
     changelog value     the subscription; the record's timestamp is the subscription's
 
 Decides bytes, and that the subscribers of a foreign key come in the order of their primary keys' bytes.
@@ -15,23 +15,26 @@ from typing import Any
 from tidemill.operators.key_value_store import after_prefix
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
-from tidemill.operators.subscription_wire import Subscription, SubscriptionSerde
-from tidemill.topology.nodes import Store
+from tidemill.topology.foreign_keys import Subscription
+from tidemill.topology.nodes import Serde, Store
 
 _INT = Struct(">i")
 _LONG = Struct(">q")
 
 
 class SubscriptionStore:
-    """The subscriptions of one join in one task. The store's key serde writes foreign keys."""
+    """The subscriptions of one join in one task.
+
+    The store's key serde writes foreign keys; its value serde subscriptions, with the left table's key serde as ``inner``.
+    """
 
     def __init__(self, store: Store, rows: Rows) -> None:
         assert store.key_serde is not None
-        assert isinstance(store.value_serde, SubscriptionSerde)
-        assert store.value_serde.primary_key is not None
+        assert store.value_serde is not None
+        primary: Serde = store.value_serde.inner  # type: ignore[attr-defined]  # what the DSL gives stores of this kind
         self._rows = rows
         self._write_foreign = store.key_serde.serialize
-        self._write_primary = store.value_serde.primary_key.serialize
+        self._write_primary = primary.serialize
         self._write, self._read = store.value_serde.serialize, store.value_serde.deserialize
 
     def put(self, foreign_key: Any, subscription: Subscription, timestamp: int) -> None:
