@@ -368,7 +368,7 @@ class NodeContext:
         return self._graph.value_serde
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        targets = self._targets if child is None else ((child, self._by_name[child]),)
+        targets = self._targets if child is None else self._only(child)
         for name, process in targets:
             try:
                 process(record)
@@ -376,6 +376,12 @@ class NodeContext:
                 if _says_where(problem):
                     raise
                 raise self._graph.failed(name, problem) from problem
+
+    def _only(self, child: str) -> tuple[tuple[str, Callable[[Record], None]], ...]:
+        found = self._by_name.get(child)
+        if found is None:
+            raise ValueError(f"{self.node} has no child {child!r}; its children are {', '.join(self._by_name) or 'none'}")
+        return ((child, found),)
 
     def forward_as(self, origin: Origin, record: Record) -> None:
         graph = self._graph

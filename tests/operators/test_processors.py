@@ -1,0 +1,171 @@
+"""The Processor API: stores of every kind, global stores, forwarding to one child, transformers that are asked for rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from harness import Run, start
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.dsl.functions import per_record
+from tidemill.dsl.processor_topology import TopologyBuilder
+from tidemill.dsl.stores import Stores
+from tidemill.errors import RecordError
+from tidemill.operators.processors import ProcessorContext
+from tidemill.operators.record import Record
+from tidemill.topology.nodes import Store
+from tidemill.topology.windows import Windowed
+
+STRING, LONG = Serdes.string(), Serdes.long()
+
+
+class _Calls:
+    """A processor that does with one store what the test says."""
+
+    def __init__(self, store: str, call: Callable[[Any, Record], Any]) -> None:
+        self.store, self.call = store, call
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.kept = context, context.store(self.store)
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record.with_value(repr(self.call(self.kept, record))))
+
+
+def using(store: Store, call: Callable[[Any, Record], Any]) -> Run:
+    builder = StreamsBuilder()
+    builder.add_state_store(store)
+    builder.stream("in").process(lambda: _Calls(store.name, call), store.name, name="calls").to("out", value=STRING)
+    return start(builder.build())
+
+
+def pipe(run: Run, *records: tuple[str, str | None, int], topic: str = "in") -> list[Any]:
+    """The values that came out; texts of Python values are read back."""
+    run.written.clear()
+    for at, (key, value, timestamp) in enumerate(records):
+        run.pipe(at, topic, key.encode(), None if value is None else value.encode(), timestamp, (("h", b"1"),))
+    return [eval(value) for _topic, _key, value, *_rest in run.written if value is not None]
+
+
+def test_a_plain_store_logs_with_the_record_s_timestamp() -> None:
+    run = using(Stores.key_value_store("s"), lambda s, r: (s.put_if_absent(r.key, r.value), s.delete("x"), list(s.all())))
+    assert pipe(run, ("k", "a", 5), ("k", "b", 3)) == [(None, None, [("k", "a")]), ("a", None, [("k", "a")])]
+    assert [entry[1:4] for entry in run.logged] == [(b"k", b"a", 5), (b"x", None, 5), (b"x", None, 3)]
+
+
+def test_ranges_include_both_ends_and_prefixes_are_of_bytes() -> None:
+    def calls(s: Any, r: Record) -> Any:
+        s.put(r.key, r.value)
+        found = s.range("b", "c"), s.range("b", "c", reverse=True), s.range(high="a"), s.prefix_scan("b", STRING)
+        return [[key for key, _ in rows] for rows in found]
+
+    run = using(Stores.key_value_store("s"), calls)
+    assert pipe(run, ("a", "1", 1), ("b", "1", 1), ("bb", "1", 1), ("c", "1", 1), ("d", "1", 1))[-1] == [
+        ["b", "bb", "c"], ["c", "bb", "b"], ["a"], ["b", "bb"],
+    ]
+
+
+def test_a_timestamped_store_logs_the_value_s_timestamp_and_deletes_with_the_record_s() -> None:
+    run = using(
+        Stores.timestamped_key_value_store("s"),
+        lambda s, r: (s.put(r.key, r.value, 77) if r.value else s.delete(r.key), s.get(r.key)),
+    )
+    assert pipe(run, ("k", "a", 5), ("k", None, 6)) == [(None, ("a", 77)), (("a", 77), None)]
+    assert [entry[1:4] for entry in run.logged] == [(b"k", b"a", 77), (b"k", None, 6)]
+
+
+def test_a_versioned_store_is_read_as_of_a_time_and_drops_what_is_too_old() -> None:
+    run = using(
+        Stores.versioned_key_value_store("s", 50),
+        lambda s, r: (s.put(r.key, r.value, r.timestamp), s.get(r.key), s.get_as_of(r.key, 60)),
+    )
+    assert pipe(run, ("k", "a", 50), ("k", "b", 100), ("k", "c", 60), ("k", "d", 49)) == [
+        (True, ("a", 50), ("a", 50)), (True, ("b", 100), ("a", 50)), (False, ("b", 100), ("c", 60)),
+        (None, ("b", 100), ("c", 60)),
+    ]
+    assert run.dropped_at == [3]
+
+
+def test_a_window_store_keeps_values_by_start_and_drops_what_has_expired() -> None:
+    run = using(
+        Stores.window_store("s", 60_000, 10),
+        lambda s, r: (s.put(r.key, r.value, r.timestamp), s.fetch(r.key, 20), list(s.fetch_range(r.key, 0, 1 << 40))),
+    )
+    assert pipe(run, ("k", "a", 20), ("k", "b", 30), ("k", "c", 1_000_000), ("k", "d", 20)) == [
+        (None, "a", [(20, "a")]), (None, "a", [(20, "a"), (30, "b")]), (None, None, [(1_000_000, "c")]),
+        (None, None, [(1_000_000, "c")]),
+    ]
+    assert run.dropped_at == [3]
+
+
+def test_a_session_store_keeps_values_by_bounds() -> None:
+    def calls(s: Any, r: Record) -> Any:
+        s.put(Windowed(r.key, r.timestamp, r.timestamp + 5), r.value)
+        return s.fetch_session(r.key, r.timestamp, r.timestamp + 5), len(list(s.find_sessions(r.key, 0, 100)))
+
+    run = using(Stores.session_store("s", 60_000), calls)
+    assert pipe(run, ("k", "a", 20), ("k", "b", 40)) == [("a", 1), ("b", 2)]
+
+
+class _KeepsUpper:
+    def init(self, context: ProcessorContext) -> None:
+        self.kept = context.store("g")
+
+    def process(self, record: Record) -> None:
+        self.kept.put(record.key, None if record.value is None else record.value.upper())
+
+
+def global_store(call: Callable[[Any, Record], Any]) -> Run:
+    builder = StreamsBuilder()
+    builder.add_global_store(Stores.key_value_store("g", logged=False), "reference", _KeepsUpper)
+    builder.stream("in").process(lambda: _Calls("g", call), name="calls").to("out", value=STRING)
+    return start(builder.build())
+
+
+def test_a_global_store_is_read_by_every_processor_and_moves_no_stream_time() -> None:
+    run = global_store(lambda s, r: s.get(r.key))
+    assert pipe(run, ("k", "one", 99), topic="reference") == []
+    assert run.graph.stream_time == -1
+    assert pipe(run, ("k", "x", 5), ("j", "x", 5)) == ["ONE", None]
+    assert run.logged == []
+
+
+def test_a_global_store_is_written_by_its_own_processor_only() -> None:
+    run = global_store(lambda s, r: s.put(r.key, r.value))
+    with pytest.raises(RecordError, match=r"calls failed: .*the global store g can't be written here"):
+        pipe(run, ("k", "x", 5))
+
+
+class _Routes:
+    """Sends each record to the child that its value names."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record, record.value)
+
+
+def test_a_processor_forwards_to_the_child_that_it_names() -> None:
+    builder = TopologyBuilder().add_source("source", "in").add_processor("routes", _Routes, "source")
+    run = start(builder.add_sink("first", "one", "routes").add_sink("second", "two", "routes").build())
+    for at, value in enumerate((b"second", b"first")):
+        run.pipe(at, "in", b"k", value, 1)
+    assert [entry[0] for entry in run.written] == ["two", "one"]
+    with pytest.raises(RecordError, match=r"routes has no child 'third'; its children are first, second"):
+        run.pipe(2, "in", b"k", b"third", 1)
+
+
+def test_a_transformer_answers_for_rows_that_are_looked_up() -> None:
+    class Doubles:
+        def transform(self, _key: str, value: str | None) -> str | None:
+            return None if value is None else value * 2
+
+    builder = StreamsBuilder()
+    table = builder.table("t", store="kept").transform_values(Doubles, value=STRING)
+    builder.stream("in").join(table, per_record(lambda v, row: repr((v, row)), STRING)).to("out", value=STRING)
+    run = start(builder.build())
+    assert pipe(run, ("k", "ab", 1), topic="t") == []
+    assert pipe(run, ("k", "x", 2), ("j", "x", 2)) == [("x", "abab")]

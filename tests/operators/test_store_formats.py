@@ -1,0 +1,60 @@
+"""Changelog, repartition and output records are Kafka Streams' byte for byte, and a changelog gives its store back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from harness import ROW_FORMS, TASK, MemoryRows, Program, Run, formats, run_case
+
+from tidemill import Serdes
+from tidemill.operators.stores import store_of
+
+MODULES = [__import__(path.stem) for path in sorted(Path(__file__).parent.glob("*of_formats.py"))]
+
+
+def programs_of(module: ModuleType) -> dict[str, Program]:
+    return {name: getattr(module, name) for name in formats() if hasattr(module, name)}
+
+
+PROGRAMS = {name: program for module in MODULES for name, program in programs_of(module).items()}
+
+
+def records_of(run: Run, topic: str) -> list[dict[str, Any]]:
+    """What a run wrote to a topic as it is named on the broker, in the vectors' form."""
+    inner = topic.removeprefix("app-")
+    if (store := inner.removesuffix("-changelog")) != inner:
+        found = [entry[1:] for entry in run.logged if entry[0] == store]
+    else:
+        found = [entry[1:] for entry in run.written if entry[0] in (topic, inner)]
+    return [
+        {
+            "key_hex": None if key is None else key.hex(), "value_hex": None if value is None else value.hex(),
+            "timestamp": timestamp, "headers": [[name, data.hex()] for name, data in headers], "at": at,
+        }
+        for key, value, timestamp, headers, at in found
+    ]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_topic_has_the_bytes_of_kafka_streams(name: str) -> None:
+    case = formats()[name]
+    run = run_case(PROGRAMS[name], case)
+    assert {topic: records_of(run, topic) for topic in case["topics"]} == case["topics"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_changelog_gives_the_store_back(name: str) -> None:
+    run = run_case(PROGRAMS[name], formats()[name])
+    for store, described in run.topology.stores.items():
+        if described.kind not in ROW_FORMS:
+            continue
+        restored = store_of(described, MemoryRows(), Serdes.string(), Serdes.string())
+        for logged, key, value, timestamp, headers, _at in run.logged:
+            if logged == store:
+                restored.restore(key, value, timestamp, headers)
+        show = ROW_FORMS[described.kind]
+        if described.source_topic is None:
+            assert list(show(restored)) == list(show(run.graph.store(store))), f"{store} of task {TASK}"
