@@ -12,6 +12,7 @@ from tidemill.topology.nodes import Serde
 
 _VERSION, _NO_HASH, _HASH_SIZE = 1, 0x80, 16
 _PARTITION = struct.Struct(">i")
+_INSTRUCTIONS = frozenset(Instruction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,16 @@ class SubscriptionSerde:
         if not data:
             return None
         data = bytes(data)
-        if data[0] & ~_NO_HASH != _VERSION:
-            raise SerdeError(f"{self.name}: found version {data[0] & ~_NO_HASH}, expected 1; the topic is of another version")
+        version = data[0] & ~_NO_HASH
+        if version > _VERSION:
+            raise SerdeError(f"{self.name}: found version {version}, expected 1 at most; a newer member has written it")
         at = 2 if data[0] & _NO_HASH else 2 + _HASH_SIZE
-        (partition,) = _PARTITION.unpack_from(data, len(data) - _PARTITION.size)
+        end = len(data) - (_PARTITION.size if version > 0 else 0)  # version 0, before Kafka 3.4, says no partition
+        if end < at or data[1] not in _INSTRUCTIONS:
+            raise _other_data(self.name, data)
+        partition = None if version == 0 else _PARTITION.unpack_from(data, end)[0]
         return Subscription(
-            None if at == 2 else data[2:at], Instruction(data[1]),
-            _known(self.inner).deserialize(data[at : -_PARTITION.size]), partition,
+            None if at == 2 else data[2:at], Instruction(data[1]), _known(self.inner).deserialize(data[at:end]), partition
         )
 
 
@@ -85,9 +89,17 @@ class SubscriptionResponseSerde:
         if not data:
             return None
         data = bytes(data)
+        if data[0] & ~_NO_HASH:
+            raise SerdeError(f"{self.name}: found version {data[0] & ~_NO_HASH}, expected 0; a newer member has written it")
         at = 1 if data[0] & _NO_HASH else 1 + _HASH_SIZE
+        if len(data) < at:
+            raise _other_data(self.name, data)
         content = data[at:] or None
         return SubscriptionResponse(None if at == 1 else data[1:at], _known(self.inner).deserialize(content))
+
+
+def _other_data(name: str, data: bytes) -> SerdeError:
+    return SerdeError(f"{name}: {data[:24].hex()} can't be read; the topic holds other data than this join's")
 
 
 def _known(inner: Serde | None) -> Serde:

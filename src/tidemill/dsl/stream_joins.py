@@ -182,7 +182,7 @@ def _joined_effect(
     def side(*, is_left: bool, own: Store, other: Store, goes_on: bool) -> op.StreamStreamJoin:
         return op.StreamStreamJoin(
             is_left=is_left, own_store=own.name, other_store=other.name, windows=windows, joiner=joiner, takes_key=takes_key,
-            outer=goes_on, outer_store=outer, pair=names.merge,
+            outer=goes_on, outer_store=outer,
         )
 
     return StreamStreamJoin(

@@ -266,8 +266,7 @@ class StreamStreamJoin:
     """KStreamKStreamJoin of one side. ``joiner(left, right)`` or, where ``takes_key``, ``joiner(key, left, right)``.
 
     ``other_store`` is the other side's window store; ``outer_store``, set on both sides of left and outer joins, holds what has
-    found no match yet (its value serde: ``operators.outer_join_store.EitherSerde``). ``outer``: records of this side go on
-    without a match. ``windows`` are the left side's on both sides.
+    found no match yet. ``outer``: records of this side go on without a match. ``windows`` are the left side's on both sides.
     """
 
     is_left: bool
@@ -278,8 +277,6 @@ class StreamStreamJoin:
     takes_key: bool = False
     outer: bool = False
     outer_store: str | None = None
-    pair: str = ""
-    """What the two sides of one join have in common: they share the clock of their stream time."""
 
 
 @dataclass(frozen=True, slots=True)
