@@ -53,6 +53,13 @@ experiment-scale-out: install
 experiment-rolling-bounce: install
 	@$(BIN)/python experiments/rolling_bounce.py
 
+.PHONY: experiment-java experiment-duplicates
+experiment-java: install
+	@$(BIN)/python experiments/java_member.py
+
+experiment-duplicates: install
+	@$(BIN)/python experiments/duplicates.py
+
 ifneq ($(wildcard benchmarks/soak.py),)
 .PHONY: soak
 soak: install
