@@ -1,66 +1,77 @@
-"""The serde of a table's changes in a repartition topic, as Kafka Streams writes them."""
+"""The serde of changes in the repartition topics of grouped tables: Kafka Streams' bytes.
+
+    new value | 01                                 only the new value
+    old value | 00                                 only the old value
+    length of new, varint | new | old | 02         both
+    ... | is latest 1 | 03 old, 04 new, 05 both    as above, with whether a versioned table's change is its newest
+
+The varint is zigzag, as in Kafka's records. The forms of the last line are read, and not written.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.operators.record import Change
 from tidemill.topology.nodes import Serde
 
-_OLD_ONLY, _NEW_ONLY, _BOTH = 0, 1, 2
+_NEW, _BOTH = 1, 2
+_WITH_LATEST = 3
+"""Added to the three kinds where a byte says whether the change is the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSerde:
-    """``Change`` as new | 01, old | 00, or length of new | new | old | 02 (the length as a zigzag varint).
+    """Changes of values that ``inner`` writes; ``inner`` None: the application's default serde of values."""
 
-    ``inner`` None: the serde of the values is the default one, to be filled in with ``with_inner``.
-    """
-
-    inner: Serde | None
-
-    @property
-    def name(self) -> str:
-        return f"change of {'default' if self.inner is None else self.inner.name}"
-
-    @property
-    def sql_type(self) -> str:
-        return "binary"
+    inner: Serde | None = None
+    name: ClassVar[str] = "change"
+    sql_type: ClassVar[str] = "binary"
 
     def with_inner(self, inner: Serde | None) -> ChangeSerde:
-        """This serde with its own inner one, or else with ``inner``."""
+        """This serde with its own inner one, or else with ``inner`` (``operators.default_serdes``)."""
         return self if self.inner is not None else ChangeSerde(inner)
 
     def serialize(self, value: Any) -> bytes | None:
         if value is None:
             return None
-        new, old = self._known().serialize(value.new), self._known().serialize(value.old)
+        if not isinstance(value, Change):
+            raise SerdeError(f"change: can't write a value of type {type(value).__name__}, expected a change of a table")
+        inner = self._known()
+        new, old = inner.serialize(value.new), inner.serialize(value.old)
         if new is not None and old is not None:
-            return _varint(len(new)) + new + old + bytes((_BOTH,))
+            return _varint(len(new)) + new + old + b"\x02"
         if new is not None:
-            return new + bytes((_NEW_ONLY,))
-        if old is None:
-            raise SerdeError(f"{self.name}: a change from nothing to nothing can't be written; drop it before the topic")
-        return old + bytes((_OLD_ONLY,))
+            return new + b"\x01"
+        if old is not None:
+            return old + b"\x00"
+        raise SerdeError("change: a change with neither a new nor an old value can't be written; drop it before the topic")
 
     def deserialize(self, data: bytes | None) -> Change | None:
-        if not data:
+        if data is None:
             return None
-        inner, kind, data = self._known(), data[-1], bytes(data[:-1])
-        if kind == _NEW_ONLY:
-            return Change(inner.deserialize(data), None)
-        if kind == _OLD_ONLY:
-            return Change(None, inner.deserialize(data))
+        data = bytes(data)
+        if not data or data[-1] >= 2 * _WITH_LATEST:
+            raise SerdeError(
+                f"change: found {data[-1:].hex() or 'no bytes'} at the end, expected 00 to 05; the topic holds other data"
+            )
+        read, kind, end, is_latest = self._known().deserialize, data[-1], len(data) - 1, True
+        if kind >= _WITH_LATEST:
+            kind, end = kind - _WITH_LATEST, end - 1
+            is_latest = data[end] != 0
         if kind != _BOTH:
-            raise SerdeError(f"{self.name}: found kind {kind} at the end, expected 0, 1 or 2; the topic holds other data")
+            value = read(data[:end])
+            return Change(value, None, is_latest) if kind == _NEW else Change(None, value, is_latest)
         length, at = _read_varint(data)
-        return Change(inner.deserialize(data[at : at + length]), inner.deserialize(data[at + length :]))
+        if not 0 <= length <= end - at:
+            raise SerdeError(f"change: the new value should have {length} bytes, found {end - at}; the topic holds other data")
+        return Change(read(data[at : at + length]), read(data[at + length : end]), is_latest)
 
     def _known(self) -> Serde:
         if self.inner is None:
-            raise SerdeError("the serde of a grouped table's values is not known: give group_by key= and value=, or a default")
+            raise SerdeError("change: the serde of a grouped table's values is not known: give group_by value=")
         return self.inner
 
 
@@ -75,10 +86,9 @@ def _varint(number: int) -> bytes:
 
 def _read_varint(data: bytes) -> tuple[int, int]:
     """The number at the start of ``data``, and where it ends."""
-    number = shift = at = 0
-    while True:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+    number = 0
+    for at, byte in enumerate(data[:5]):
+        number |= (byte & 0x7F) << 7 * at
         if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
+            return (number >> 1) ^ -(number & 1), at + 1
+    raise SerdeError("change: found no end of a length in the first 5 bytes; the topic holds other data")
