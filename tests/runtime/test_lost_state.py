@@ -68,7 +68,8 @@ class Counted:
                 self._latest[key] = int.from_bytes(value, "big")
         skipped = tuple(f"{partition}-".encode() for partition in but)
         found, expected = (
-            {key: count for key, count in counts.items() if not key.startswith(skipped)} for counts in (self._latest, self.expected)
+            {key: count for key, count in each.items() if not key.startswith(skipped)}
+            for each in (self._latest, self.expected)
         )
         return found == expected
 

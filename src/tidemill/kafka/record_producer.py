@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -47,7 +48,7 @@ class CommitOutcome(Enum):
     """Asked for, and not answered with success: fence by ``init``, then read the committed offsets."""
 
 
-class RecordProducer:
+class RecordProducer(ABC):
     """What both guarantees share: writing, the ends of partitions, and the replacement of a producer that failed."""
 
     def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int) -> None:
@@ -77,8 +78,9 @@ class RecordProducer:
         after a commit."""
         return self._ends
 
+    @abstractmethod
     def init(self) -> None:
-        raise NotImplementedError
+        """Makes a new producer."""
 
     def begin(self) -> None:
         """Begins a batch if none is open; makes a producer first if need be."""
@@ -175,15 +177,17 @@ class RecordProducer:
             self.abort()
         return meaning_of(error, doing)
 
+    @abstractmethod
     def abort(self) -> None:
-        raise NotImplementedError
+        """Ends the batch without effect as far as that can be had."""
 
     def close(self) -> None:
         """Drops the producer; what was not committed is left to be fenced, or to the transaction's time-out."""
         self._give_up()
 
+    @abstractmethod
     def _begin(self) -> None:
-        raise NotImplementedError
+        """What the guarantee needs before a batch's first record."""
 
     def _make(self, settings: Mapping[str, Any]) -> Producer:
         self._give_up()

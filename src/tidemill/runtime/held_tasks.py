@@ -88,6 +88,12 @@ class HeldTasks:
 
     def drop(self, tasks: Collection[TaskId], cause: str) -> None:
         """Their stores are closed."""
+        self._tell_closed(tasks, cause)
+        self.active, self.standby = self.without(tasks)
+        self._local.holds(self._thread, {*self.active, *self.standby})
+        self._look()
+
+    def _tell_closed(self, tasks: Collection[TaskId], cause: str) -> None:
         for task in sorted(tasks):
             role = "task" if task in self.active else "standby"
             began_s, _ = self._began.pop(task, (time.monotonic(), None))
@@ -96,12 +102,10 @@ class HeldTasks:
                 role, task, self._thread, (time.monotonic() - began_s) * 1e3, cause,
             )  # fmt: skip
             self._caught_up.discard(task)
-        self.active, self.standby = self.without(tasks)
-        self._local.holds(self._thread, {*self.active, *self.standby})
-        self._look()
 
     def end(self) -> None:
-        """The thread ends; its worker has closed the stores, or dies."""
+        """The thread ends: no batch runs any more, its worker closes the stores or dies."""
+        self._tell_closed([*self.active, *self.standby], "the thread ends")
         self.active, self.standby = {}, {}
         self._watch.end()
 

@@ -224,8 +224,8 @@ class StreamThread(threading.Thread):
             log.exception("event=thread-crashed thread=%s", self.name)
         finally:
             self._first_join.ready()  # nobody waits for a thread that has ended
-            self._member.close()
             self._held.end()
+            self._member.close()
             self._on_change()
 
     # --- the group's events, and what the member's machine makes of them -----------------------------------------------
