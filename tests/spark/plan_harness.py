@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.engine import BatchEngine
+from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.plan import CompiledTopology, compile_topology
-from tidemill.spark.source_step import source_rows
+from tidemill.spark.source_step import PartitionTimes, source_rows
 from tidemill.spark.step_context import TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
@@ -142,6 +143,8 @@ class WorkerContext:
         self.tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
         self.output = CollectingOutput()
         self.continuity: dict[TopicPartition, int] = {}
+        self.graphs = KeptGraphs()
+        self.times = PartitionTimes()
         self.unreadable = Unreadable(handler=OnUnreadable(handler), topic="dead-letters", expected=sources)
 
     def request(self) -> BatchRequest:
@@ -173,10 +176,12 @@ def _context(
     address: str, step: str, spec: StepSpec | None = None, handler: str = "fail", sources: Mapping[int, str] | None = None
 ) -> WorkerContext:
     place = sys.modules.setdefault("plan_harness_kept", ModuleType("kept"))  # outlives a task
-    kept: dict[tuple[str, str], WorkerContext] = place.__dict__.setdefault("by", {})
-    if (address, step) not in kept:
-        kept[(address, step)] = WorkerContext(address, spec, handler, sources or {})
-    return kept[(address, step)]
+    kept: dict[tuple[str, str], tuple[int, WorkerContext]] = place.__dict__.setdefault("by", {})
+    with open(address) as file:
+        run = json.load(file)["run"]
+    if (address, step) not in kept or kept[address, step][0] != run:
+        kept[address, step] = run, WorkerContext(address, spec, handler, sources or {})
+    return kept[address, step][1]
 
 
 def source(address: str, spec: SourceSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -184,7 +189,7 @@ def source(address: str, spec: SourceSpec) -> Callable[[Iterable[pa.RecordBatch]
         for _ in batches:
             pass
         context = _context(address, "source")
-        yield from source_rows(ListReader(context.messages()), context.request(), spec)
+        yield from source_rows(ListReader(context.messages()), context.request(), spec, context.times)
 
     return read
 
@@ -216,11 +221,13 @@ class Program:
 
     def __init__(
         self, session: SparkSession, topology: Topology, folder: Any, *, handler: str = "fail", presum: bool = True,
-        default: Any = None,
+        default: Any = None, emit_interval_ms: int = 1000,
     ) -> None:  # fmt: skip
+        self.topology = topology
         self.compiled: CompiledTopology = compile_topology(
-            session, topology, APPLICATION, presum=presum, default_key=default, default_value=default
-        )
+            session, topology, APPLICATION, presum=presum, default_key=default, default_value=default,
+            emit_interval_ms=emit_interval_ms,
+        )  # fmt: skip
         self._folder = folder / f"program-{id(self)}"
         self._folder.mkdir()
         self._address = str(self._folder / "batch")
@@ -239,8 +246,19 @@ class Program:
         )
         self._parts = subtopologies(topology, APPLICATION)
         self._internal = {t for part in self._parts for t in part.repartition_source_topics}
+        self._restarts = 0
+        self._begin()
+
+    def restart(self) -> None:
+        """From the beginning on the same plan: nothing is kept."""
+        self._restarts += 1
+        self._begin()
+
+    def _begin(self) -> None:
         self._positions = {TopicPartition(t, 0): 0 for part in self._parts for t in part.source_topics}
         self._batch = 0
+        self.wall_clock: int | None = None
+        """None: a second later at each batch."""
         self.outputs: dict[str, list[Record]] = {}
         self.stores: dict[str, dict[bytes, bytes]] = {}
         self.dropped = 0
@@ -259,11 +277,12 @@ class Program:
             batch_id=self._batch,
             inputs=dict(self._positions),
             tasks=tuple(
-                TaskRun(task=TaskId(part.id, 0), directory=str(self._folder / f"{part.id}_0"), epoch="e")
+                TaskRun(task=TaskId(part.id, 0), directory=str(self._folder / f"{self._restarts}-{part.id}_0"), epoch="e")
                 for part in self._parts
                 if part.state_stores
             ),
-            now_ms=1_000 * self._batch,
+            now_ms=1_000 * self._batch if self.wall_clock is None else self.wall_clock,
+            follows=self._batch - 1,
         )
         messages = []
         for topic, record in records:
@@ -272,7 +291,7 @@ class Program:
             messages.append([topic, self._positions[tp], _text(record.key), _text(record.value), record.timestamp, headers])
             self._positions[tp] += 1
         with open(self._address, "w") as file:
-            json.dump({"request": request_to_json(request), "messages": messages}, file)
+            json.dump({"run": self._restarts, "request": request_to_json(request), "messages": messages}, file)
         report = self.engine.run()
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step
 from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, SCHEMA
 from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
@@ -88,6 +90,19 @@ class MemoryStores:
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self.rows[store].get(key) for key in keys]
 
+    def get(self, store: str, key: bytes) -> bytes | None:
+        return self.rows[store].get(key)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[MemoryStores]:
+        yield self
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        rows = ((k, v) for k, v in self.rows[store].items() if (low is None or k >= low) and (high is None or k < high))
+        return iter(sorted(rows, reverse=reverse))
+
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
 
     def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
@@ -160,6 +175,7 @@ class Context:
     stores: MemoryStores = field(default_factory=MemoryStores)
     output: MemoryOutput = field(default_factory=MemoryOutput)
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
+    graphs: KeptGraphs = field(default_factory=KeptGraphs)
     unreadable: Unreadable = field(
         default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={0: "a long"})
     )

@@ -90,6 +90,7 @@ class StreamThread(threading.Thread):
         self._offsets = TaskOffsets(name, self._held, start_offsets)
         self._request: BatchRequest | None = None
         self._batch_id = 0
+        self._counted = 0
         self._max_records = config.batch_max_records
         self._incarnation = 0
         self._failures = 0
@@ -347,6 +348,7 @@ class StreamThread(threading.Thread):
             restore_only=self._restored_first(active),
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
+        request = replace(request, follows=self._counted)
         if self._failures < _FAILURES_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
@@ -374,6 +376,8 @@ class StreamThread(threading.Thread):
         if isinstance(found, BatchLostError):
             self._batch_lost(str(found))
             return None
+        if found.outcome is Outcome.COMMITTED:
+            self._counted = found.batch_id
         took_s = time.monotonic() - started
         self.metrics.batch(found, took_s)
         tell_if_slow(self.name, found, took_s)

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from tidemill.errors import BatchLostError, CorruptStateError, StateBehindError, StateError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.state_step import StoreView
 from tidemill.spark.step_spec import StoreSpec
 from tidemill.state.durability import Shutdown
 from tidemill.state.lmdb import TaskState, wipe_files
+from tidemill.state.snapshot import Snapshot
 from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
 from tidemill.task.batch import StoresAt, TaskRun
 
@@ -129,10 +131,19 @@ class OwnedStores:
         with self._sound():
             return self._state_of[store].get_many(store, keys)
 
-    def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
-        """All rows of a store."""
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of a store with ``low <= key < high``."""
         with self._sound():
-            yield from self._state_of[store].scan(store)
+            yield from self._state_of[store].scan(store, low, high, reverse=reverse)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[StoreView]:
+        """Many reads of all stores; what they find is as of now."""
+        with self._sound(), contextlib.ExitStack() as stack:
+            views = [stack.enter_context(state.snapshot()) for state in self._states]
+            yield _Views({name: view for state, view in zip(self._states, views, strict=True) for name in state.stores})
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         with self._sound():
@@ -216,6 +227,21 @@ class OpenTasks:
         return self._open
 
 
+class _Views:
+    """Several snapshots as one."""
+
+    def __init__(self, view_of: Mapping[str, Snapshot]) -> None:
+        self._view_of = view_of
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        return self._view_of[store].get(store, key)
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return self._view_of[store].scan(store, low, high, reverse=reverse)
+
+
 class ReadStores:
     """The tasks' stores for a step that is not the last: opened when first read, never written."""
 
@@ -229,12 +255,27 @@ class ReadStores:
         return StoresAt(task=self.run.task, changelog={})
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._state_of(store).get_many(store, keys)
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return self._state_of(store).scan(store, low, high, reverse=reverse)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[StoreView]:
+        with contextlib.ExitStack() as stack:
+            mine = [spec.name for spec in self._specs.values() if spec.subtopology == self.run.task.subtopology]
+            views = {state: stack.enter_context(state.snapshot()) for state in {self._state_of(name) for name in mine}}
+            yield _Views({name: views[self._state_of(name)] for name in mine})
+
+    def _state_of(self, store: str) -> TaskState:
         persistent = self._specs[store].persistent
         state = self._states.get(persistent)
         if state is None:
             folder = Path(self.run.directory)
             state = self._states[persistent] = TaskState.open_to_read(folder if persistent else folder / VOLATILE_FOLDER)
-        return state.get_many(store, keys)
+        return state
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         raise StateError(f"task {self.run.task}: only the last step writes stores, asked to write {sorted(writes)}")

@@ -25,8 +25,9 @@ from tidemill.kafka.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.reader import ThreadReader
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.control import ControlClient
+from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
-from tidemill.spark.source_step import source_rows
+from tidemill.spark.source_step import PartitionTimes, source_rows
 from tidemill.spark.step_context import Output, TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import Unreadable
@@ -70,6 +71,8 @@ class Worker:
         self.reader = ThreadReader(spec.consumer)
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = spec.unreadable
+        self.graphs = KeptGraphs()
+        self.times = PartitionTimes()
         self.output: Output
         if spec.transactional_id is None:
             self.output = AtLeastOnceOutput(spec.producer)
@@ -171,7 +174,7 @@ def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Ite
         pass
     worker = _worker(name, blob)
     worker.strike("start")
-    for rows in source_rows(worker.reader, worker.request(), worker.spec.source):
+    for rows in source_rows(worker.reader, worker.request(), worker.spec.source, worker.times):
         worker.strike("chunk")
         yield rows
     worker.strike("end")

@@ -87,6 +87,11 @@ class Changes:
         self._exploded: list[tuple[int, str, Column, ArrayType]] = []
         self._summed: list[tuple[int, Column]] = []
 
+    @property
+    def shift(self) -> int:
+        """By how many bits it makes the rows' ``seq`` grow."""
+        return rows.FLAT_BITS * len(self._exploded)
+
     def arrive(self, tag: int, at_tag: int, at: Pair) -> None:
         """The rows of ``tag`` that are still there wait as ``at_tag``."""
         self._node.append((tag, at.tagged(F.lit(at_tag))))

@@ -23,8 +23,11 @@ from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered
 from tidemill.spark.clock import wall_clock_functions
 from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for_type
 from tidemill.spark.codecs_wire import Physical
+from tidemill.spark.graph_parts import GraphPart
+from tidemill.spark.graph_plan import entered_by_columns, exit_sides, left_to_columns, sides_of_part, sink_sides
+from tidemill.spark.graph_serdes import Sides, filled
 from tidemill.spark.rows import DROPPED, DROPPED_COUNT, UNREADABLE, Tags
-from tidemill.spark.stages import Stages, outer_targets, parents_first, runs_in_python, targets
+from tidemill.spark.stages import Stages, outer_targets, parents_first, runs_as_columns, targets
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import (
     Aggregate,
@@ -75,20 +78,33 @@ class Compiler:
     ) -> None:
         self.topology, self.stages, self.tags = topology, plan, Tags(topology)
         self._default_key, self._default_value = default_key, default_value
+        self.default = Sides(default_key, default_value)
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
         self.edges: dict[str, Edge] = {}
         self.mixing_layers: set[int] = set()
+        self.shifts: dict[int, int] = {}
+        """By how many bits a row's ``seq`` has grown when it arrives at a step."""
+        self._shift = 0
 
-    def infer(self, session: SparkSession) -> None:
+    @property
+    def has_columns(self) -> bool:
+        """Does anything run in the JVM?"""
+        own = all(name in self.stages.part_of for name in self._sources())
+        return not own or any(left_to_columns(self.topology, part) for part in self.stages.parts)
+
+    def infer(self, session: SparkSession | None) -> None:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
-        reads what its sinks write."""
+        reads what its sinks write. No session is needed where nothing runs in the JVM."""
         while True:
             unknown = [name for name in self._sources() if name not in self.edges and not self._settle_source(name)]
-            frame = session.range(0, 1, 1, 1).select(*[F.lit(None).cast(kind).alias(name) for name, kind in rows.DDL.items()])
-            entries = [name for name in self._sources() if name in self.edges]
+            if session is not None:
+                nulls = [F.lit(None).cast(kind).alias(name) for name, kind in rows.DDL.items()]
+                frame = session.range(0, 1, 1, 1).select(*nulls)
+            entries = [name for name in self._column_sources() if name in self.edges]
             for number in range(1, self.stages.last + 1):
-                self._layer(frame, entries, number)
+                if session is not None:
+                    self._layer(frame, entries, number)
                 entries = self._finish_step(number)
             if not unknown:
                 return
@@ -101,6 +117,10 @@ class Compiler:
     def _sources(self) -> list[str]:
         return [name for name, node in self.topology.nodes.items() if isinstance(node, SourceNode)]
 
+    def _column_sources(self) -> list[str]:
+        """Those whose records enter the JVM."""
+        return [name for name in self._sources() if name not in self.stages.part_of]
+
     def _settle_source(self, name: str) -> bool:
         node = self.topology.nodes[name]
         assert isinstance(node, SourceNode)
@@ -110,14 +130,15 @@ class Compiler:
                 key, value = key or self.edges[sink + "|in"].key, value or self.edges[sink + "|in"].value
         if key is None or value is None:
             return False
-        self.edges[name] = Edge(key=key, value=value)
+        known = Sides(key, value)
+        self.edges[name] = Edge(key=filled(key, known), value=filled(value, self.default))
         return True
 
     def build(self, session: SparkSession, source: ArrowStep, steps: list[ArrowStep], pin: Callable[[str], None]) -> DataFrame:
         """The plan: ``source``, then for each of ``steps`` the JVM layer before it and the step; ``pin`` names each worker."""
         pin("source")
         frame = session.range(0, 1, 1, 1).mapInArrow(source, rows.ddl())
-        entries = self._sources()
+        entries = self._column_sources()
         for number, step in enumerate(steps, start=1):
             frame = self._layer(frame, entries, number)
             pin(f"step-{number}")
@@ -130,14 +151,28 @@ class Compiler:
 
     def _layer(self, frame: DataFrame, entries: list[str], number: int) -> DataFrame:
         if number == 1:
+            self._shift = 0
             frame = self._set_aside_unreadable(frame, entries)
         combinable: list[str] = []
         left = [Wave(self.tags.leaving(name), name, self._entry(frame, name)) for name in entries]
-        while left:
-            frame, entering = self._fan_out(frame, left)
+        out_of_parts = [
+            Wave(self.tags.arrived(name), name, self._entry(frame, name + "|out"))
+            for part in self.stages.parts
+            if self.stages.step_of_part(part) == number - 1
+            for name in left_to_columns(self.topology, part)
+            if name + "|out" in self.edges
+        ]
+        self.shifts[number] = self._shift
+        if not (left or out_of_parts):
+            return frame
+        while left or out_of_parts:
+            frame, entering = self._fan_out(frame, left, out_of_parts)
+            out_of_parts = []
             changes = Changes(frame, self._fresh())
             left = [wave for wave in (self._run(changes, wave, combinable) for wave in entering) if wave is not None]
             frame = changes.apply()
+            self._shift += changes.shift
+        self.shifts[number] = self._shift
         if combinable:
             self.mixing_layers.add(number)
             frame = self._presummed(frame, combinable)
@@ -167,14 +202,15 @@ class Compiler:
         return frame.withColumns({"node": node, "n": which}) if found else frame
 
     def _children(self, name: str) -> tuple[str, ...]:
-        if runs_in_python(self.topology, name):
+        if runs_as_columns(self.topology, self.stages, name):
             return outer_targets(self.topology, self.stages, name)
         return self.topology.children(name)
 
-    def _fan_out(self, frame: DataFrame, left: list[Wave]) -> tuple[DataFrame, list[Wave]]:
-        """Sends waves that have left a node on to its children; several children multiply the rows' tags only."""
+    def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> tuple[DataFrame, list[Wave]]:
+        """Sends waves that have left a node on to its children; several children multiply the rows' tags only. ``entering``:
+        waves that are about to enter their node already."""
         retagged: list[tuple[int, list[Column]]] = []
-        arrivals: dict[str, list[Wave]] = {}
+        arrivals: dict[str, list[Wave]] = {wave.node: [wave] for wave in entering}
         for wave in left:
             node = self.topology.nodes[wave.node]
             if isinstance(node, ProcessorNode) and isinstance(node.operation, Branch):
@@ -192,6 +228,7 @@ class Compiler:
             arrays = [(tag, F.array(*to)) for tag, to in retagged]
             bits = max(len(to) for _, to in retagged).bit_length()
             frame = numbered(frame, by_tag(arrays, F.array(F.col("node"))), "node", bits)
+            self._shift += bits
         elif retagged:
             frame = frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in retagged], F.col("node")))
         merged = {child: waves for child, waves in arrivals.items() if len(waves) > 1}
@@ -247,13 +284,14 @@ class Compiler:
         return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
 
     def _ends_here(self, name: str) -> bool:
-        return runs_in_python(self.topology, name) or isinstance(self.topology.nodes[name], SinkNode)
+        node = self.topology.nodes[name]
+        return isinstance(node, SinkNode) or name in self.stages.step_of
 
     def _finish_step(self, number: int) -> list[str]:
         """Settles the serdes of the step's Python nodes; gives those whose records travel on."""
         onward = []
         for name in parents_first(self.topology):
-            if not (runs_in_python(self.topology, name) and self.stages.step_of[name] == number):
+            if not (runs_as_columns(self.topology, self.stages, name) and self.stages.step_of[name] == number):
                 continue
             entry = self.edges.get(name + "|in") or self._edge_of_inline_parent(name)
             if entry is None:
@@ -262,11 +300,38 @@ class Compiler:
             self.edges[name] = self._out_edge(name, entry)
             if outer_targets(self.topology, self.stages, name):
                 onward.append(name)
+        for part in self.stages.parts:
+            if self.stages.step_of_part(part) == number:
+                self._leave_part(part)
         return onward
+
+    def entering_part(self, part: GraphPart) -> dict[str, Sides] | None:
+        """The serdes of what enters the part; None while they are not all known."""
+        wanted = [*part.sources, *(name + "|in" for name in entered_by_columns(self.topology, part))]
+        if not self.edges.keys() >= set(wanted):
+            return None
+        return {name: Sides(self.edges[name].key, self.edges[name].value) for name in wanted}
+
+    def _leave_part(self, part: GraphPart) -> None:
+        entering = self.entering_part(part)
+        if entering is None:
+            return
+        leaving, _ = sides_of_part(self.topology, part, entering, self.default)
+        for name in (*part.sources, *part.nodes):
+            if name in part.nodes:
+                self.edges[name] = Edge(key=leaving[name].key, value=leaving[name].value)
+            for child in self.topology.children(name):
+                if isinstance(self.topology.nodes[child], SinkNode):
+                    sides = sink_sides(self.topology, child, leaving, self.default)
+                    self.edges[child + "|in"] = Edge(key=sides.key, value=sides.value)
+        for name in left_to_columns(self.topology, part):
+            sides = exit_sides(self.topology, name, leaving)
+            self.edges[name + "|out"] = Edge(key=sides.key, value=sides.value)
 
     def _edge_of_inline_parent(self, name: str) -> Edge | None:
         for parent in parents_first(self.topology):
-            if parent in self.edges and runs_in_python(self.topology, parent) and name in targets(self.topology, parent):
+            in_step = runs_as_columns(self.topology, self.stages, parent)
+            if parent in self.edges and in_step and name in targets(self.topology, parent):
                 return self.edges[parent]
         return None
 
@@ -286,7 +351,8 @@ class Compiler:
     def _terminal(self, changes: Changes, tag: int, name: str, at: Pair, combinable: list[str]) -> None:
         node = self.topology.nodes[name]
         where = f"into {name}"
-        if isinstance(node, ProcessorNode) and isinstance(node.operation, Count):
+        in_part = name in self.stages.part_of
+        if isinstance(node, ProcessorNode) and isinstance(node.operation, Count) and not in_part:
             store = self.topology.stores[node.operation.store]
             key = self._side(store.key_serde, at.key, at.key_type, self._default_key, f"{where}, key")
             self.edges[name + "|in"] = Edge(key=key[0], value=None)
@@ -298,7 +364,7 @@ class Compiler:
                 changes.sum_all(tag)
                 combinable.append(name)
             return
-        if isinstance(node, ProcessorNode) and isinstance(node.operation, (TableFilter, TableMapValues)):
+        if isinstance(node, ProcessorNode) and isinstance(node.operation, (TableFilter, TableMapValues)) and not in_part:
             at = at.with_value(changes.frame, _table_value(node.operation, at))
         serdes = self._in_serdes(name, at, where)
         changes.write(tag, "key", serdes[0][1])
@@ -316,6 +382,8 @@ class Compiler:
         default_key, default_value = self._default_key, self._default_value
         if isinstance(node, SinkNode):
             key, value = node.key_serde, node.value_serde
+        elif name in self.stages.part_of:
+            default_key = default_value = None  # what the column is, says its type
         else:
             assert isinstance(node, ProcessorNode)
             operation = node.operation

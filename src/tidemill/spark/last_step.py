@@ -18,14 +18,16 @@ import pyarrow as pa
 from tidemill.errors import BatchLostError, FencedError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.gather import Gathered, gather, why_not_whole
+from tidemill.spark.graph_step import run_graph, running_tasks
 from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
+from tidemill.spark.restored import restored_writes
 from tidemill.spark.rows import MARKER, UNREADABLE
 from tidemill.spark.state_step import StepState, Written, run_node
 from tidemill.spark.step_context import StepContext, TaskStore
-from tidemill.spark.step_spec import NodeSpec, StepSpec
-from tidemill.spark.unreadable import unreadable_records
-from tidemill.spark.writes import take_writes, writes_as_rows
+from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
+from tidemill.spark.unreadable import as_unreadable, unreadable_records
+from tidemill.spark.writes import outputs_as_rows, take_outputs, take_writes, writes_as_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json
 from tidemill.task.commit import CommitStep
 from tidemill.topology.operations import Count
@@ -44,6 +46,9 @@ class _Batch:
     state: StepState
     stores: Mapping[TaskId, TaskStore]
     pending: dict[str, list[Records]] = field(default_factory=dict)
+    """By the sink, the topic, or ``out:node``."""
+    onward: list[tuple[GraphExit, Records]] = field(default_factory=list)
+    unreadable: list[pa.Table] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     skipped: int = 0
     note: str = ""
@@ -117,10 +122,12 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     _check_continuity(context, request)
     batch.reached(CommitStep.CONTINUITY)
     take_writes(batch.gathered.tables, batch.state)
+    for topic, records in take_outputs(batch.gathered.tables).items():
+        batch.pending.setdefault(topic, []).append(records)
     _run_nodes(batch)
     batch.reached(CommitStep.RUN)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
-    wrote = any(batch.pending.values()) or any(w.rows for w in batch.state.written.values())
+    wrote = any(batch.pending.values()) or any(w.rows or w.log for w in batch.state.written.values())
     if wrote or offsets:
         _commit_writes(batch, offsets, marker)
     context.continuity.update(marker.ends)
@@ -147,7 +154,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
 def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
     context = batch.context
     context.output.begin()
-    batch.out = produce_batch(context.output, batch.spec, batch.pending, batch.state.written)
+    batch.out = produce_batch(context.output, batch.spec, batch.pending, batch.state.written, batch.request.now_ms)
     batch.reached(CommitStep.PRODUCE)
     writes = _writes_by_task(batch.state.written)
     for task, rows in writes.items():
@@ -191,15 +198,9 @@ def _apply_restored(batch: _Batch, marker: Marker) -> Counter[tuple[TaskId, str]
         table = batch.gathered.tables.pop(store.tag, None)
         if table is None:
             continue
-        table = table.sort_by([("part", "ascending"), ("off", "ascending")])
-        columns = [table.column(c).to_pylist() for c in ("part", "key", "value", "ts")]
-        for part, count in Counter(columns[0]).items():
-            restored[TaskId(store.subtopology, part), store.name] += count
-        for part, key, value, timestamp in zip(*columns, strict=True):
-            if key is None:
-                continue
-            row = None if value is None else timestamp.to_bytes(8, "big", signed=True) + value if store.timestamped else value
-            writes.setdefault(TaskId(store.subtopology, part), {}).setdefault(store.name, {})[key] = row
+        for task, (count, rows) in restored_writes(table, store, batch.stores).items():
+            restored[task, store.name] += count
+            writes.setdefault(task, {})[store.name] = rows
     for task, positions in ends.items():
         if task not in batch.stores:
             continue
@@ -219,13 +220,6 @@ def _by_task(restored: Mapping[tuple[TaskId, str], int]) -> dict[TaskId, dict[st
 
 def _run_nodes(batch: _Batch) -> None:
     spec, tables = batch.spec, batch.gathered.tables
-    bad = tables.pop(UNREADABLE, None)
-    if bad is not None:
-        first, aside = unreadable_records(bad, spec.sources, batch.context.unreadable)
-        batch.skipped, batch.note = bad.num_rows, f"{bad.num_rows} records can't be read, the first: {first}"
-        if aside is not None:
-            topic, found = aside
-            batch.pending.setdefault(topic, []).append(found)
     waiting: dict[str, list[Records]] = {}
     for tag, node in spec.nodes.items():
         table = tables.pop(tag, None)
@@ -236,13 +230,42 @@ def _run_nodes(batch: _Batch) -> None:
             waiting.setdefault(node.name, []).append(records)
         if node.name in waiting:
             _deliver(batch, node, run_node(node, in_order(waiting.pop(node.name)), batch.state), waiting)
+    _run_graphs(batch)
     if spec.last:
+        _set_unreadable_aside(batch)
         for tag, sink in spec.sinks.items():
             table = tables.pop(tag, None)
             if table is not None:
                 batch.pending.setdefault(sink.name, []).append(
                     from_rows(table, sink.key_serde, sink.value_serde, mixed=spec.mixed)
                 )
+
+
+def _run_graphs(batch: _Batch) -> None:
+    if not batch.spec.graphs:
+        return
+    running, kept = running_tasks(batch.spec, batch.request), batch.context.graphs
+    kept.begin(batch.request, running)
+    for graph in batch.spec.graphs:
+        made = run_graph(graph, batch.gathered.tables, batch.state, kept, batch.request, running)
+        batch.unreadable += made.unreadable
+        for topic, records in made.sent.items():
+            batch.pending.setdefault(topic, []).append(records)
+        for node, records in made.onward.items():
+            batch.onward.append((graph.exits[node], records))
+
+
+def _set_unreadable_aside(batch: _Batch) -> None:
+    bad = batch.gathered.tables.pop(UNREADABLE, None)
+    found = [*batch.unreadable, *([] if bad is None else [bad])]
+    if not found:
+        return
+    rows = pa.concat_tables(found)
+    first, aside = unreadable_records(rows, batch.spec.sources, batch.context.unreadable)
+    batch.skipped, batch.note = rows.num_rows, f"{rows.num_rows} records can't be read, the first: {first}"
+    if aside is not None:
+        topic, records = aside
+        batch.pending.setdefault(topic, []).append(records)
 
 
 def _deliver(batch: _Batch, node: NodeSpec, records: Records, waiting: dict[str, list[Records]]) -> None:
@@ -292,11 +315,11 @@ def _apply(
 def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext) -> Iterator[pa.RecordBatch]:
     """A Python step that is not the last: runs its nodes on what the stores hold and passes everything else on.
 
-    Its writes travel to the last step as rows, and that one applies them.
+    Its writes, and what it sends, travel to the last step as rows, and that one applies and sends them.
     """
     request = context.request()
     stores = context.open_stores(request.tasks)
-    mine = set(spec.nodes)
+    mine = {*spec.nodes, *(tag for graph in spec.graphs for tag in graph.entries)}
     kept: list[pa.RecordBatch] = []
     marker: list[pa.RecordBatch] = []
     for record_batch in batches:
@@ -307,12 +330,24 @@ def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: 
         if not passing.all():
             kept.append(record_batch.take(pa.array(np.flatnonzero(np.isin(nodes, list(mine))))))
             marker.append(record_batch.take(pa.array(np.flatnonzero(nodes == MARKER))))
+    if not any(rows.num_rows for rows in marker):
+        return  # cut short: nothing here must run, and the last step will see it
     batch = _Batch(spec, context, request, gather(kept), StepState(stores, spec.stores), stores)
     _run_nodes(batch)
-    for node in spec.nodes.values():
-        for records in batch.pending.get(f"out:{node.name}", []):
-            assert node.tag is not None
-            yield to_rows(records, node.tag, node.out_key_serde, node.out_value_serde)
-    yield from writes_as_rows(batch.state, spec.stores)
+    yield from _onward(batch)
     # Only now: a worker that dies on the way must leave a batch that is seen to be cut short.
     yield from (rows for rows in marker if rows.num_rows)
+
+
+def _onward(batch: _Batch) -> Iterator[pa.RecordBatch]:
+    """What a step that is not the last hands on."""
+    for node in batch.spec.nodes.values():
+        for records in batch.pending.pop(f"out:{node.name}", []):
+            assert node.tag is not None
+            yield to_rows(records, node.tag, node.out_key_serde, node.out_value_serde)
+    for to, records in batch.onward:
+        yield to_rows(records, to.tag, to.key_serde, to.value_serde)
+    for rows in batch.unreadable:
+        yield from as_unreadable(rows).to_batches()
+    yield from outputs_as_rows(batch.pending)
+    yield from writes_as_rows(batch.state, batch.spec.stores)

@@ -15,13 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemill.errors import TopologyError
 from tidemill.spark.codecs_wire import transit_of
 from tidemill.spark.compile import ArrowStep, Compiler, Edge
+from tidemill.spark.graph_parts import stores_of
+from tidemill.spark.graph_plan import graph_spec, sides_of_part
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.rows import Tags
-from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_in_python, stages
+from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_as_columns, stages
 from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
 from tidemill.topology.operations import Count
+
+EMIT_INTERVAL_MS = 1000
+"""Kafka Streams' ``emit.interval``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,27 +53,34 @@ class CompiledTopology:
 
 
 def compile_topology(
-    session: SparkSession,
+    session: SparkSession | None,
     topology: Topology,
     application_id: str,
     *,
     default_key: Any = None,
     default_value: Any = None,
     presum: bool = True,
+    emit_interval_ms: int = EMIT_INTERVAL_MS,
 ) -> CompiledTopology:
-    """Compiles ``topology``.
+    """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
+    ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and unmatched join records.
 
     Raises:
         TopologyError: a serde is missing or does not fit a column, or an expression can't be part of a static plan.
     """
-    plan = stages(topology)
+    plan = stages(topology, without_jvm=session is None)
     compiler = Compiler(topology, plan, default_key=default_key, default_value=default_value, presum=presum)
-    compiler.infer(session)
+    if session is None and compiler.has_columns:
+        raise TopologyError("the topology has functions of columns, which need a Spark session")
+    compiler.infer(session if compiler.has_columns else None)
     return CompiledTopology(
         topology=topology,
         stages=plan,
         source=_source_spec(topology, application_id, compiler),
-        steps=tuple(_step_spec(topology, application_id, plan, compiler, number) for number in range(1, plan.last + 1)),
+        steps=tuple(
+            _step_spec(topology, application_id, plan, compiler, number, emit_interval_ms)
+            for number in range(1, plan.last + 1)
+        ),
         compiler=compiler,
     )
 
@@ -82,15 +94,19 @@ def _source_spec(topology: Topology, application_id: str, compiler: Compiler) ->
             continue
         for index, topic in enumerate(node.topics):
             edge = compiler.edges[name]
+            in_part = name in compiler.stages.part_of  # its bytes are read by the step that runs the part
             topics[broker_topic(topology, application_id, topic)] = SourceTopic(
-                tag=tags.leaving(name),
+                tag=tags.arrived(name) if in_part else tags.leaving(name),
                 node=name,
                 index=index,
-                key_type=edge.key.sql_type,
-                value_type=edge.value.sql_type,
-                key_foreign=edge.key if transit_of(edge.key) else None,
-                value_foreign=edge.value if transit_of(edge.value) else None,
+                key_type="binary" if in_part else edge.key.sql_type,
+                value_type="binary" if in_part else edge.value.sql_type,
+                key_foreign=edge.key if not in_part and transit_of(edge.key) else None,
+                value_foreign=edge.value if not in_part and transit_of(edge.value) else None,
                 summable=topic in summable,
+                extractor=node.timestamp_extractor,
+                key_serde=None if node.timestamp_extractor is None else edge.key,
+                value_serde=None if node.timestamp_extractor is None else edge.value,
             )
     changelogs = {
         changelog: tags.restoring(store)
@@ -100,14 +116,16 @@ def _source_spec(topology: Topology, application_id: str, compiler: Compiler) ->
     return SourceSpec(topics=topics, changelogs=changelogs)
 
 
-def _step_spec(topology: Topology, application_id: str, plan: Stages, compiler: Compiler, number: int) -> StepSpec:
+def _step_spec(
+    topology: Topology, application_id: str, plan: Stages, compiler: Compiler, number: int, emit_interval_ms: int
+) -> StepSpec:
     tags = compiler.tags
     parts = {name: sub for sub in subtopologies(topology, application_id) for name in sub.nodes}
     number_of = {name: sub.id for name, sub in parts.items()}
     nodes = {
         tags.arrived(name): _node_spec(topology, plan, compiler, name, parts[name])
         for name in parents_first(topology)
-        if runs_in_python(topology, name) and plan.step_of[name] == number
+        if runs_as_columns(topology, plan, name) and plan.step_of[name] == number
     }
     last = number == plan.last
     sinks = {
@@ -129,6 +147,20 @@ def _step_spec(topology: Topology, application_id: str, plan: Stages, compiler: 
             for name, node in topology.nodes.items()
             if isinstance(node, SourceNode)
         },
+        graphs=tuple(
+            graph_spec(
+                topology,
+                application_id,
+                part,
+                number_of[(*part.sources, *part.nodes)[0]],
+                compiler.entering_part(part) or {},
+                compiler.default,
+                compiler.shifts.get(number, 0),
+                emit_interval_ms,
+            )
+            for part in plan.parts
+            if plan.step_of_part(part) == number
+        ),
     )
 
 
@@ -171,17 +203,25 @@ def _store_specs(
         store: name
         for name, node in topology.nodes.items()
         if isinstance(node, ProcessorNode)
-        for store in node.stores
+        for store in stores_of(node)
+    }
+    kept_by_operators = {
+        name: store
+        for part in compiler.stages.parts
+        for name, store in sides_of_part(topology, part, compiler.entering_part(part) or {}, compiler.default)[1].items()
     }
     specs = {}
     for store, kept in topology.stores.items():
         user = users.get(store)
         if user is None:
             raise TopologyError(f"the store {store} is used by no node: remove it or connect it")
-        node = topology.nodes[user]
-        edge = compiler.edges[user + "|in"]
-        out = compiler.edges[user]
-        counted = isinstance(node, ProcessorNode) and isinstance(node.operation, Count)
+        by_operators = kept_by_operators.get(store)
+        if by_operators is None:
+            node, edge, out = topology.nodes[user], compiler.edges[user + "|in"], compiler.edges[user]
+            counted = isinstance(node, ProcessorNode) and isinstance(node.operation, Count)
+            serdes = kept.key_serde or edge.key, kept.value_serde or (out.value if counted else edge.value)
+        else:
+            serdes = by_operators.key_serde, by_operators.value_serde
         specs[store] = StoreSpec(
             name=store,
             tag=Tags(topology).restoring(store),
@@ -190,8 +230,9 @@ def _store_specs(
             timestamped=kept.kind is StoreKind.TIMESTAMPED_KEY_VALUE,
             persistent=kept.persistent,
             logged=kept.logged,
-            key_serde=kept.key_serde or edge.key,
-            value_serde=kept.value_serde or (out.value if counted else edge.value),
+            key_serde=serdes[0],
+            value_serde=serdes[1],
             source_topic=None if kept.source_topic is None else broker_topic(topology, application_id, kept.source_topic),
+            kept=by_operators,
         )
     return specs

@@ -13,14 +13,16 @@ from tidemill.spark.records import Records, in_order
 from tidemill.spark.rows import SUMMED_HEADER
 from tidemill.spark.state_step import Written
 from tidemill.spark.step_context import Output
-from tidemill.spark.step_spec import SinkSpec, StepSpec
+from tidemill.spark.step_spec import SinkSpec, StepSpec, StoreSpec
 
 Pending = Mapping[str, list[Records]]
 """Records by the sink, or by the topic, that they are for."""
 
 
-def produce_batch(output: Output, spec: StepSpec, pending: Pending, written: Mapping[tuple[TaskId, str], Written]) -> int:
-    """Hands everything to the producer; how many records of sinks there are."""
+def produce_batch(
+    output: Output, spec: StepSpec, pending: Pending, written: Mapping[tuple[TaskId, str], Written], now_ms: int
+) -> int:
+    """Hands everything to the producer; how many records of sinks there are. ``now_ms``: the time of what has none."""
     sinks = {sink.name: sink for sink in spec.sinks.values()}
     by_topic: dict[str, list[Records]] = {}
     count = 0
@@ -38,6 +40,9 @@ def produce_batch(output: Output, spec: StepSpec, pending: Pending, written: Map
         count += len(records)
     for (task, name), of_store in written.items():
         store = spec.stores[name]
+        if store.kept is not None:
+            _produce_log(output, store, task, of_store, now_ms)
+            continue
         if store.changelog is None or not of_store.rows:
             continue
         keys = list(of_store.rows)
@@ -46,6 +51,21 @@ def produce_batch(output: Output, spec: StepSpec, pending: Pending, written: Map
         timestamps = [of_store.timestamps[key] for key in keys]
         output.produce(store.changelog, keys, values, timestamps, [task.partition] * len(keys))
     return count
+
+
+def _produce_log(output: Output, store: StoreSpec, task: TaskId, written: Written, now_ms: int) -> None:
+    """What operators have logged, in their order."""
+    if store.changelog is None or not written.log:
+        return
+    keys, values, times, headers = (list(column) for column in zip(*written.log, strict=True))
+    output.produce(
+        store.changelog,
+        keys,
+        values,
+        [now_ms if time is None else time for time in times],
+        [task.partition] * len(keys),
+        headers if any(headers) else None,
+    )
 
 
 def _produce_summed(output: Output, sink: SinkSpec, records: Records) -> None:

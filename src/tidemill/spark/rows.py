@@ -46,6 +46,12 @@ DROPPED_COUNT = -5
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 
+LOG = -20_000
+"""A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent."""
+OUTPUT = -30_000
+"""A record that an earlier Python step sends: bytes as they are sent, ``part`` the topic's partition (-1: the partitioner's
+choice), ``n`` its number in the step; the first header's name is the topic."""
+
 SUMMED_HEADER = "tidemill.summed"
 """Header of a pre-summed repartition record: its value is a long, how many records it stands for."""
 

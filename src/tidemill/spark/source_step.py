@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tidemill.errors import SerdeError
+from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TopicPartition
+from tidemill.operators.record import Record
 from tidemill.spark.codecs_wire import FixedWidth, fixed_width, for_the_jvm
 from tidemill.spark.headers import packed
-from tidemill.spark.rows import CHUNK, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
+from tidemill.spark.rows import CHUNK, DROPPED_COUNT, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, Marker, marker_to_json
 
@@ -43,15 +45,35 @@ class SourceReader(Protocol):
     def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
 
 
-def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -> Iterator[pa.RecordBatch]:
+@dataclass(slots=True)
+class PartitionTimes:
+    """The highest timestamp so far of each partition whose source has a timestamp extractor. Kept from batch to batch, and
+    forgotten after one that did not count."""
+
+    highest: dict[TopicPartition, int] = field(default_factory=dict)
+    batch_id: int = 0
+
+    def begin(self, request: BatchRequest) -> None:
+        if request.follows != self.batch_id:
+            self.highest.clear()
+        self.batch_id = request.batch_id
+
+
+UNKNOWN_TIME = -1
+
+
+def source_rows(
+    reader: SourceReader, request: BatchRequest, spec: SourceSpec, times: PartitionTimes
+) -> Iterator[pa.RecordBatch]:
     """One micro-batch."""
+    times.begin(request)
     reader.place(request)
     chunks = rows = 0
     for restoring, messages in reader.read(request):
         if restoring:
             yield restored_rows(messages, spec, chunks)
         else:
-            yield chunk_rows(messages, spec, request.now_ms, chunks, rows)
+            yield chunk_rows(messages, spec, times, request.now_ms, chunks, rows)
         chunks += 1
         rows += len(messages)
     inputs, changelogs = reader.ends()
@@ -68,7 +90,9 @@ def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -
     yield marker_rows(marker)
 
 
-def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: int, before: int) -> pa.RecordBatch:
+def chunk_rows(
+    messages: Sequence[Any], spec: SourceSpec, times: PartitionTimes, now_ms: int, index: int, before: int
+) -> pa.RecordBatch:
     """The messages as rows in their order, and the chunk's control row; ``before``: rows of earlier chunks."""
     topics = [m.topic() for m in messages]
     distinct = set(topics)
@@ -86,24 +110,59 @@ def chunk_rows(messages: Sequence[Any], spec: SourceSpec, now_ms: int, index: in
     columns: dict[str, list[Any] | None] = {"key_num": None, "value_num": None, "key_dbl": None, "value_dbl": None, "n": None}
     if any(headers):
         _take_sums(columns, values, headers, topics, sources)
+    stamps = [m.timestamp()[1] for m in messages]
+    if any(sources[topic].extractor is not None for topic in distinct):
+        _extract(messages, sources, times, stamps, node)
     for topic in distinct:
         _convert(columns, node, keys, values, topics, topic, sources[topic])
     columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}
     columns["headers"] = [packed(row) for row in headers] if any(headers) else None
-    return _batch(messages, node, seq, columns, index)
+    return _batch(messages, node, seq, stamps, columns, index)
+
+
+def _extract(
+    messages: Sequence[Any], sources: Mapping[str, SourceTopic], times: PartitionTimes, stamps: list[int], node: list[int]
+) -> None:
+    """The timestamps that the sources' extractors give; a record that gets a negative one is dropped."""
+    for at, message in enumerate(messages):
+        source = sources[message.topic()]
+        if source.extractor is None:
+            continue
+        try:
+            key, value = source.key_serde.deserialize(message.key()), source.value_serde.deserialize(message.value())
+        except SerdeError:
+            continue  # the step that reads it finds it unreadable
+        partition = TopicPartition(message.topic(), message.partition())
+        before = times.highest.get(partition, UNKNOWN_TIME)
+        record = Record(key, value, stamps[at], tuple(message.headers() or ()))
+        try:
+            stamps[at] = source.extractor(record, before)
+        except Exception as problem:
+            raise RecordError(
+                f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {problem}",
+                task="source", topic=message.topic(), partition=message.partition(), offset=message.offset(),
+            ) from problem  # fmt: skip
+        if stamps[at] < 0:
+            node[at] = DROPPED_COUNT
+        elif stamps[at] > before:
+            times.highest[partition] = stamps[at]
 
 
 def restored_rows(messages: Sequence[Any], spec: SourceSpec, index: int) -> pa.RecordBatch:
     """Changelog records: bytes as they are."""
     node = [spec.changelogs[m.topic()] for m in messages]
     columns: dict[str, list[Any] | None] = {"key": [m.key() for m in messages], "value": [m.value() for m in messages]}
-    return _batch(messages, node, list(range(len(messages))), columns, index)
+    headers = [m.headers() for m in messages]
+    columns["headers"] = [packed(row) for row in headers] if any(headers) else None
+    stamps = [m.timestamp()[1] for m in messages]
+    return _batch(messages, node, list(range(len(messages))), stamps, columns, index)
 
 
 def _batch(
     messages: Sequence[Any],
     node: list[int],
     seq: list[int],
+    stamps: list[int],
     columns: Mapping[str, list[Any] | None],
     index: int,
 ) -> pa.RecordBatch:
@@ -114,7 +173,7 @@ def _batch(
         "part": pa.array([*[m.partition() for m in messages], -1], pa.int32()),
         "off": pa.array([*[m.offset() for m in messages], index], pa.int64()),
         "seq": pa.array([*seq, 0], pa.int64()),
-        "ts": pa.array([*[m.timestamp()[1] for m in messages], count], pa.int64()),
+        "ts": pa.array([*stamps, count], pa.int64()),
     }
     for name in SCHEMA.names:
         if name not in arrays:

@@ -1,15 +1,18 @@
 """Which step of a thread's plan runs which node: Python steps 1..K, JVM layers between them.
 
 Decides, for a whole topology at once (a thread's plan serves every task it may ever get): source nodes are step 0; a node
-that keeps state or calls Python runs in a Python step; everything else is Catalyst in the layer behind its parent's step;
-nodes that only forward run wherever they are met. Adjacent Python nodes share a step; sinks are written by the last.
-Leaves expressions to ``compile`` and execution to ``state_step``.
+that keeps state or calls Python runs in a Python step, all nodes of a part (``graph_parts``) in one; everything else is
+Catalyst in the layer behind its parent's step; nodes that only forward run wherever they are met. Adjacent Python nodes share
+a step; sinks are written by the last. Leaves expressions to ``compile`` and execution to ``state_step`` and ``graph_step``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from tidemill.errors import TopologyError
+from tidemill.spark.graph_parts import GraphPart, graph_parts
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import STATEFUL_OPERATIONS, Count, Foreach, PassThrough, Peek, Print, TableToStream
 
@@ -19,11 +22,17 @@ class Stages:
     """``step_of``: Python step of each source (0), Python node and sink (always the last); ``last`` = K, at least 1.
 
     ``summed_sinks``: sinks of repartition topics whose only reader is a count, so that records may be summed before them.
+    ``part_of``: for the nodes of ``parts``, those sources included that feed nothing else, the part's number.
     """
 
     step_of: dict[str, int]
     last: int
     summed_sinks: frozenset[str]
+    parts: tuple[GraphPart, ...] = ()
+    part_of: Mapping[str, int] = field(default_factory=dict)
+
+    def step_of_part(self, part: GraphPart) -> int:
+        return self.step_of[part.nodes[0]] if part.nodes else 1
 
 
 def parents_first(topology: Topology) -> tuple[str, ...]:
@@ -42,7 +51,7 @@ def parents_first(topology: Topology) -> tuple[str, ...]:
 
 
 def runs_in_python(topology: Topology, name: str) -> bool:
-    """Does the node keep a store or call Python?"""
+    """Does the node, outside of any part, keep a store or call Python?"""
     node = topology.nodes[name]
     if not isinstance(node, ProcessorNode):
         return False
@@ -51,23 +60,23 @@ def runs_in_python(topology: Topology, name: str) -> bool:
     return isinstance(node.operation, STATEFUL_OPERATIONS) and node.operation.store is not None
 
 
+def runs_as_columns(topology: Topology, plan: Stages, name: str) -> bool:
+    """Does the node run in a vectorised step of its own?"""
+    return name not in plan.part_of and runs_in_python(topology, name)
+
+
 def only_forwards(topology: Topology, name: str) -> bool:
     node = topology.nodes[name]
     return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
 
 
-def stages(topology: Topology) -> Stages:
-    layer: dict[str, int] = {}  # Catalyst or forwarding nodes: the layer that they are met in
-    in_python: dict[str, int] = {}
-    for name in parents_first(topology):
-        if isinstance(topology.nodes[name], SourceNode):
-            in_python[name] = 0
-            continue
-        parents = topology.parents.get(name, ())
-        if runs_in_python(topology, name):
-            in_python[name] = max(_earliest_step(topology, parent, in_python, layer) for parent in parents)
-        else:
-            layer[name] = max((in_python[p] if p in in_python else layer[p] for p in parents), default=0)
+def stages(topology: Topology, *, without_jvm: bool = False) -> Stages:
+    """``without_jvm``: whatever can run in a part does."""
+    parts = graph_parts(topology, all_that_can=without_jvm)
+    placed = _Placing(topology, parts)
+    for name in topology.nodes:
+        placed.place(name)
+    in_python, layer = placed.in_python, placed.layer
     behind_catalyst = [
         layer[name] + 1
         for name, node in topology.nodes.items()
@@ -75,7 +84,55 @@ def stages(topology: Topology) -> Stages:
     ]
     last = max([1, *in_python.values(), *behind_catalyst])
     sinks = {name: last for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
-    return Stages(step_of={**in_python, **sinks}, last=last, summed_sinks=_summed_sinks(topology))
+    part_of = {name: part.number for part in parts for name in (*part.sources, *part.nodes)}
+    return Stages(
+        step_of={**in_python, **sinks},
+        last=last,
+        summed_sinks=_summed_sinks(topology, part_of),
+        parts=parts,
+        part_of=part_of,
+    )
+
+
+class _Placing:
+    """Steps and layers of all nodes; those of a part are placed at once."""
+
+    def __init__(self, topology: Topology, parts: tuple[GraphPart, ...]) -> None:
+        self._topology = topology
+        self._part_of = {name: part for part in parts for name in part.nodes}
+        self._on_the_way: set[str] = set()
+        self.layer: dict[str, int] = {}
+        """Catalyst or forwarding nodes: the layer that they are met in."""
+        self.in_python: dict[str, int] = {}
+
+    def place(self, name: str) -> None:
+        if name in self.layer or name in self.in_python:
+            return
+        if isinstance(self._topology.nodes[name], SourceNode):
+            self.in_python[name] = 0
+            return
+        part = self._part_of.get(name)
+        members = (name,) if part is None else part.nodes
+        if name in self._on_the_way:
+            raise TopologyError(self._cut_in_two())
+        self._on_the_way.update(members)
+        parents = list(dict.fromkeys(p for member in members for p in self._topology.parents[member] if p not in members))
+        for parent in parents:
+            self.place(parent)
+        self._on_the_way.difference_update(members)
+        if part is not None or runs_in_python(self._topology, name):
+            step = max((_earliest_step(self._topology, parent, self.in_python, self.layer) for parent in parents), default=1)
+            self.in_python.update(dict.fromkeys(members, step))
+        else:
+            self.layer[name] = max((self.in_python[p] if p in self.in_python else self.layer[p] for p in parents), default=0)
+
+    def _cut_in_two(self) -> str:
+        part = next(self._part_of[name] for name in self._on_the_way if name in self._part_of)
+        between = sorted(name for name in self._on_the_way if name not in part.nodes)
+        return (
+            f"{' and '.join(between)} works on columns, but stands between operators that run together in Python "
+            f"({', '.join(part.nodes)}): wrap its function in per_record(...)"
+        )
 
 
 def targets(topology: Topology, name: str) -> tuple[str, ...]:
@@ -105,7 +162,7 @@ def _earliest_step(topology: Topology, parent: str, in_python: dict[str, int], l
     return layer[parent] + 1
 
 
-def _summed_sinks(topology: Topology) -> frozenset[str]:
+def _summed_sinks(topology: Topology, part_of: Mapping[str, int]) -> frozenset[str]:
     readers: dict[str, list[str]] = {}
     for name, node in topology.nodes.items():
         if isinstance(node, SourceNode):
@@ -117,7 +174,7 @@ def _summed_sinks(topology: Topology) -> frozenset[str]:
         if isinstance(node, SinkNode)
         and node.topic in topology.repartition_topics
         and len(readers.get(node.topic, [])) == 1
-        and all(_is_count(topology, child) for child in topology.children(readers[node.topic][0]))
+        and all(_is_count(topology, child) and child not in part_of for child in topology.children(readers[node.topic][0]))
         and topology.children(readers[node.topic][0])
     )
 

@@ -8,7 +8,8 @@ operator allows (count), record by record in offset order where order matters.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,16 +24,36 @@ _LONG = struct.Struct(">q")
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
 
 
+class StoreView(Protocol):
+    """One task's stores as they were when the view was opened, for many small reads."""
+
+    def get(self, store: str, key: bytes) -> bytes | None: ...
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with ``low <= key < high`` in the order of their keys' bytes."""
+
+
 class StoreReader(Protocol):
+    """One task's stores as they were when the batch began."""
+
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def snapshot(self) -> AbstractContextManager[StoreView]: ...
 
 
 @dataclass(slots=True)
 class Written:
-    """What a batch writes to one store of one task: the last value of each key (None deletes), as stored."""
+    """What a batch writes to one store of one task: the last value of each key (None deletes), as stored.
+
+    The changelog gets each row with its timestamp; of a store that operators keep, ``log`` instead, record by record: key,
+    value, timestamp (None: when it is sent), headers.
+    """
 
     rows: dict[bytes, bytes | None] = field(default_factory=dict)
     timestamps: dict[bytes, int] = field(default_factory=dict)
+    log: list[tuple[bytes, bytes | None, int | None, Headers]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -43,6 +64,10 @@ class StepState:
     stores: Mapping[str, StoreSpec]
     written: dict[tuple[TaskId, str], Written] = field(default_factory=dict)
     dropped: int = 0
+
+    def written_to(self, task: TaskId, store: str) -> Written:
+        """What the batch has written to a store of a task so far, to be added to."""
+        return self.written.setdefault((task, store), Written())
 
     def get_many(self, task: TaskId, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values as stored, this batch's own writes included."""
@@ -57,7 +82,7 @@ class StepState:
     def put_many(
         self, task: TaskId, store: str, keys: Sequence[bytes], rows: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        written = self.written.setdefault((task, store), Written())
+        written = self.written_to(task, store)
         written.rows.update(zip(keys, rows, strict=True))
         written.timestamps.update(zip(keys, timestamps, strict=True))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.state_step import StoreReader
 from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, StoresAt, TaskRun
@@ -63,6 +64,9 @@ class StepContext(Protocol):
     @property
     def continuity(self) -> dict[TopicPartition, int]:
         """Where the last commit of this worker ended, per input partition; empty after a loss."""
+
+    @property
+    def graphs(self) -> KeptGraphs: ...
 
     @property
     def unreadable(self) -> Unreadable: ...

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidemill.topology.nodes import Store, Topology
 from tidemill.topology.operations import Operation
 
 
@@ -27,6 +28,10 @@ class SourceTopic:
     value_foreign: Any = None
     summable: bool = False
     """May hold pre-summed records."""
+    extractor: Any = None
+    """Gives records their timestamps: ``extractor(record, partition time)``; the record is decoded with these serdes."""
+    key_serde: Any = None
+    value_serde: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,51 @@ class StoreSpec:
     key_serde: Any
     value_serde: Any
     source_topic: str | None = None
+    kept: Store | None = None
+    """Set where operators keep the store record by record (``operators.stores``): they say what is logged, and restore it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphEntry:
+    """Rows of one tag enter a graph at ``node``, a source of its topology. ``source``: the index of the source node whose
+    records they are as they came from the topic, so that a serde may find them unreadable; None: they come from columns."""
+
+    node: str
+    key_serde: Any
+    value_serde: Any
+    source: int | None
+    topics: tuple[str, ...]
+    """Of the source that they come from, in its order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphExit:
+    """Records for a node of columns below: rows of ``tag`` that the plan takes on, and their serdes."""
+
+    tag: int
+    key_serde: Any
+    value_serde: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSpec:
+    """One part of the topology (``graph_parts``) as a topology of its own, with all its serdes: its sources are where rows
+    enter, real ones or one named ``node|in`` beside each node that columns enter. ``inside``: what runs in the graph; nodes
+    below that are not in it are columns'."""
+
+    number: int
+    subtopology: int
+    topology: Topology
+    inside: frozenset[str]
+    entries: Mapping[int, GraphEntry]
+    """By the rows' tag."""
+    exits: Mapping[str, GraphExit]
+    shift: int = 0
+    """By how many bits the rows' ``seq`` has grown since the source step."""
+    emit_interval_ms: int = 1000
+    key_serde: Any = None
+    """The defaults of the application, as far as operators ask for them."""
+    value_serde: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +151,4 @@ class StepSpec:
     """The layer before this step sums rows, and so mixes the others."""
     sources: Mapping[int, Origin] = field(default_factory=dict)
     """By index of the source node."""
+    graphs: tuple[GraphSpec, ...] = ()

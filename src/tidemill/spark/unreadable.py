@@ -17,7 +17,7 @@ from tidemill.errors import RecordError
 from tidemill.ids import TaskId
 from tidemill.spark.headers import Headers, unpacked
 from tidemill.spark.records import Records
-from tidemill.spark.rows import topic_index
+from tidemill.spark.rows import UNREADABLE, topic_index
 from tidemill.spark.step_spec import Origin
 
 
@@ -96,3 +96,9 @@ def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:
 
 def _bytes(length: int | None) -> str:
     return "null" if length is None else f"{length} bytes"
+
+
+def as_unreadable(table: pa.Table) -> pa.Table:
+    """Rows that an earlier step could not read, tagged for the last one, which says what becomes of them."""
+    place = table.schema.get_field_index("node")
+    return table.set_column(place, table.schema.field(place), pa.array([UNREADABLE] * table.num_rows, pa.int32()))

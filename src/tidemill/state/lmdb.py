@@ -46,6 +46,7 @@ from tidemill.state.registry import (
     open_environment,
 )
 from tidemill.state.scan import chunk_backward, chunk_forward
+from tidemill.state.snapshot import Snapshot
 from tidemill.state.store import CheckedWrites, Positions, Writes, require_epoch_kept, unknown_store
 
 FIRST_MAP_SIZE = 64 << 20
@@ -172,6 +173,12 @@ class TaskState:
             for key, value in store_keys.decode_in_order(entries, reverse=reverse):
                 if (low is None or key >= low) and (high is None or key < high):
                     yield key, value
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Many reads of all stores from one transaction; close it before anything is checked or applied."""
+        with self._read(*self._databases.values()) as (transaction, handles):
+            yield Snapshot(transaction, dict(zip(self._databases, handles, strict=True)))
 
     def positions(self) -> Positions:
         with self._read(_META) as (transaction, (meta_db,)):

@@ -1,0 +1,317 @@
+"""Parts of the topology in a Python step: rows become records of a task's graph of operators, and what it makes rows again.
+
+Decides the order in which a task's records enter its graph (that of their ``seq``, whatever the node), what a worker keeps of
+a graph from batch to batch, and the bytes at its borders. Invariant: operators keep clocks and schedules in memory, so a
+graph lives on only if the batch it ran last counted and its task has had no other owner since; otherwise it is made anew.
+What operators do is ``tidemill.operators``'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.dsl.serdes import StringSerde
+from tidemill.errors import RecordError, SerdeError
+from tidemill.ids import TaskId
+from tidemill.operators.context import Origin
+from tidemill.operators.record import Change, Headers, Record
+from tidemill.operators.task_graph import HandedOver, Produced, TaskGraph
+from tidemill.spark.headers import unpacked
+from tidemill.spark.records import Records, side_bytes
+from tidemill.spark.rows import topic_index
+from tidemill.spark.state_step import StepState, StoreView
+from tidemill.spark.step_spec import GraphEntry, GraphExit, GraphSpec, StepSpec
+from tidemill.spark.task_rows import TaskRows, opened
+from tidemill.task.batch import BatchRequest
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A task's graph, its stores' rows and the owner that it was made for."""
+
+    epoch: str
+    graph: TaskGraph
+    rows: dict[str, TaskRows]
+
+
+class KeptGraphs:
+    """What a worker keeps of its tasks' operators from batch to batch."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, TaskId], _Kept] = {}
+        self._batch_id = 0
+
+    def begin(self, request: BatchRequest, running: Mapping[TaskId, str]) -> None:
+        """Before a batch: drops what another batch has left that did not count, and tasks that are gone."""
+        if request.follows != self._batch_id:
+            self._kept.clear()
+        self._batch_id = request.batch_id
+        held = {run.task: run.epoch for run in request.tasks}
+        for part, task in list(self._kept):
+            epoch = running.get(task, held.get(task))
+            if epoch is None or epoch != self._kept[part, task].epoch:
+                del self._kept[part, task]
+
+    def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
+        """The task's graph, bound to the batch's state."""
+        kept = self._kept.get((spec.number, task))
+        if kept is not None:
+            for name, rows in kept.rows.items():
+                rows.begin(view, state.written_to(task, name))
+        else:
+            kept = self._kept[spec.number, task] = _made(spec, task, epoch, state, view, now_ms)
+        kept.graph.wall_clock = now_ms
+        return kept.graph
+
+
+def _made(spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> _Kept:
+    rows = {name: TaskRows(name, logged=state.stores[name].changelog is not None) for name in spec.topology.stores}
+    for name, of_store in rows.items():
+        of_store.begin(view, state.written_to(task, name))
+    graph = TaskGraph(
+        spec.topology,
+        task,
+        rows=rows.__getitem__,
+        key_serde=spec.key_serde,
+        value_serde=spec.value_serde,
+        nodes=spec.inside,
+        wall_clock=now_ms,
+        emit_interval_ms=spec.emit_interval_ms,
+    )
+    return _Kept(epoch, graph, rows)
+
+
+def running_tasks(spec: StepSpec, request: BatchRequest) -> dict[TaskId, str]:
+    """The tasks whose inputs the batch reads, each with its owner's epoch."""
+    subtopology_of = {topic: origin.subtopology for origin in spec.sources.values() for topic in origin.topics}
+    epochs = {run.task: run.epoch for run in request.tasks}
+    tasks = sorted({TaskId(subtopology_of[tp.topic], tp.partition) for tp in request.inputs if tp.topic in subtopology_of})
+    return {task: epochs.get(task, "") for task in tasks}
+
+
+@dataclass(slots=True)
+class _Arrived:
+    """Rows of one entry as columns; keys and values decoded."""
+
+    entry: GraphEntry
+    parts: Any
+    sequences: Any
+    keys: list[Any]
+    values: list[Any]
+    timestamps: list[int]
+    headers: list[Headers]
+    offsets: list[int | None]
+
+
+@dataclass(slots=True)
+class GraphOutput:
+    """What a part has made: records to send by topic, records for columns by node, and rows that no serde could read."""
+
+    sent: dict[str, Records] = field(default_factory=dict)
+    onward: dict[str, Records] = field(default_factory=dict)
+    unreadable: list[pa.Table] = field(default_factory=list)
+
+
+def run_graph(
+    spec: GraphSpec, tables: dict[int, pa.Table], state: StepState, kept: KeptGraphs, request: BatchRequest,
+    running: Mapping[TaskId, str],
+) -> GraphOutput:
+    """Runs one part of all running tasks on the rows that have arrived for it; what is due by the wall clock runs last."""
+    output = GraphOutput()
+    arrived = []
+    for tag, entry in spec.entries.items():
+        table = tables.pop(tag, None)
+        if table is not None:
+            found, unreadable = _arrived(table, entry)
+            arrived.append(found)
+            if unreadable is not None:
+                output.unreadable.append(unreadable)
+    merged = _Merged(arrived, spec.shift)
+    for task, epoch in running.items():
+        if task.subtopology != spec.subtopology:
+            continue
+        with opened(state.readers.get(task)) as view:
+            graph = kept.of(spec, task, epoch, state, view, request.now_ms)
+            before = graph.dropped
+            _run_task(graph, spec, task, merged, output)
+            graph.advance_wall_clock(request.now_ms)
+            graph.flush()
+            _collect(graph, spec, task, output, None, None)
+            state.dropped += graph.dropped - before
+    return output
+
+
+class _Merged:
+    """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of their ``seq``."""
+
+    def __init__(self, arrived: Sequence[_Arrived], shift: int) -> None:
+        self.keys = _joined([a.keys for a in arrived])
+        self.values = _joined([a.values for a in arrived])
+        self.timestamps = _joined([a.timestamps for a in arrived])
+        self.headers = _joined([a.headers for a in arrived])
+        self.offsets = _joined([a.offsets for a in arrived])
+        self.nodes = _joined([[a.entry.node] * len(a.keys) for a in arrived])
+        self.topics = _joined([_topics(a, shift) for a in arrived])
+        self._by_part: dict[int, Any] = {}
+        self.sequences: list[int] = []
+        if not arrived:
+            return
+        parts = np.concatenate([a.parts for a in arrived])
+        sequences = np.concatenate([a.sequences for a in arrived])
+        self.sequences = sequences.tolist()
+        if len(sequences) > 1 and (np.diff(sequences) < 0).any():
+            order = np.argsort(sequences, kind="stable")
+        else:
+            order = np.arange(len(sequences))
+        for part in np.unique(parts):
+            self._by_part[int(part)] = order[parts[order] == part]
+
+    def of(self, partition: int) -> list[int]:
+        found = self._by_part.get(partition)
+        return [] if found is None else found.tolist()
+
+
+def _joined(lists: Sequence[list[Any]]) -> list[Any]:
+    if len(lists) == 1:
+        return lists[0]
+    return [item for one in lists for item in one]
+
+
+def _topics(arrived: _Arrived, shift: int) -> list[str]:
+    topics = arrived.entry.topics
+    if len(topics) == 1:
+        return [topics[0]] * len(arrived.keys)
+    return [topics[topic_index(int(seq) >> shift)] for seq in arrived.sequences]
+
+
+def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: _Merged, output: GraphOutput) -> None:
+    """Feeds a task's records to its graph, in their order."""
+    partition = task.partition
+    nodes, keys, values, timestamps = merged.nodes, merged.keys, merged.values, merged.timestamps
+    headers, offsets, topics, sequences = merged.headers, merged.offsets, merged.topics, merged.sequences
+    process, take_produced, take_handed_over = graph.process, graph.take_produced, graph.take_handed_over
+    for at in merged.of(partition):
+        offset = offsets[at]
+        process(nodes[at], Record(keys[at], values[at], timestamps[at], headers[at]), Origin(topics[at], partition, offset))
+        produced, handed_over = take_produced(), take_handed_over()
+        if produced or handed_over:
+            _put(output, spec, task, produced, handed_over, sequences[at], offset)
+
+
+def _collect(
+    graph: TaskGraph, spec: GraphSpec, task: TaskId, output: GraphOutput, sequence: int | None, offset: int | None
+) -> None:
+    _put(output, spec, task, graph.take_produced(), graph.take_handed_over(), sequence, offset)
+
+
+_LAST = (1 << 62) - 1
+"""``seq`` of what punctuators make: behind everything that records of the batch have caused."""
+
+
+def _put(
+    output: GraphOutput, spec: GraphSpec, task: TaskId, produced: Iterable[Produced], handed_over: Iterable[HandedOver],
+    sequence: int | None, offset: int | None,
+) -> None:
+    partition = task.partition
+    sequence = _LAST if sequence is None else sequence
+    offset = -1 if offset is None else offset  # None means summed
+    for made in produced:
+        record = made.record
+        records = output.sent.get(made.topic)
+        if records is None:
+            records = output.sent[made.topic] = Records([], [], [], [], [], [], [])
+        _append(records, partition, made.key, made.value, record, offset, sequence)
+    for given in handed_over:
+        exit_ = spec.exits[given.node]
+        records = output.onward.get(given.node)
+        if records is None:
+            records = output.onward[given.node] = Records([], [], [], [], [], [], [])
+        key, value = _bytes_for_columns(given, exit_, task, offset)
+        _append(records, partition, key, value, given.record, offset, sequence)
+
+
+def _append(
+    records: Records, partition: int, key: bytes | None, value: bytes | None, record: Record, offset: int, sequence: int
+) -> None:
+    records.parts.append(partition)
+    records.keys.append(key)
+    records.values.append(value)
+    records.timestamps.append(record[2])
+    records.offsets.append(offset)
+    records.sequences.append(sequence)
+    assert records.headers is not None
+    records.headers.append(record[3] or None)
+
+
+def _bytes_for_columns(given: HandedOver, exit_: GraphExit, task: TaskId, offset: int) -> tuple[bytes | None, bytes | None]:
+    key, value = given.record[0], given.record[1]
+    if type(value) is Change:
+        value = value.new
+    try:
+        return exit_.key_serde.serialize(key), exit_.value_serde.serialize(value)
+    except SerdeError as problem:
+        raise RecordError(
+            f"what goes to {given.node}, whose function works on columns, can't be written: {problem}",
+            task=str(task), topic=given.origin.topic, partition=task.partition, offset=offset,
+        ) from problem  # fmt: skip
+
+
+def _arrived(table: pa.Table, entry: GraphEntry) -> tuple[_Arrived, pa.Table | None]:
+    """A tag's rows decoded, and those of them that a serde can't read."""
+    unreadable: set[int] = set()
+    raw = [table.column(side) if entry.source is not None else None for side in ("key", "value")]
+    sides = []
+    for side, column, serde in zip(("key", "value"), raw, (entry.key_serde, entry.value_serde), strict=True):
+        if column is not None and isinstance(serde, StringSerde):
+            sides.append(_texts(column))
+        else:
+            data = side_bytes(table, side, serde) if column is None else column.to_pylist()
+            sides.append(_decoded(data, serde, unreadable))
+    if unreadable:
+        good = pa.array([at for at in range(table.num_rows) if at not in unreadable], pa.int64())
+        bad = table.take(pa.array(sorted(unreadable), pa.int64()))
+        place = bad.schema.get_field_index("n")
+        bad = bad.set_column(place, "n", pa.array([entry.source] * bad.num_rows, pa.int64()))
+        sides = [[side[at] for at in good.to_pylist()] for side in sides]
+        table = table.take(good)
+    packed = table.column("headers")
+    none = packed.null_count == table.num_rows
+    headers: list[Headers] = [()] * table.num_rows if none else [tuple(unpacked(row) or ()) for row in packed.to_pylist()]
+    found = _Arrived(
+        entry=entry,
+        parts=table.column("part").to_numpy(),
+        sequences=table.column("seq").to_numpy(),
+        keys=sides[0],
+        values=sides[1],
+        timestamps=table.column("ts").to_pylist(),
+        headers=headers,
+        offsets=table.column("off").to_pylist(),
+    )
+    return found, bad if unreadable else None
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    try:
+        return column.cast(pa.string()).to_pylist()
+    except pa.ArrowInvalid:  # bytes that are no UTF-8
+        return [None if data is None else data.decode("utf-8", "replace") for data in column.to_pylist()]
+
+
+def _decoded(data: Sequence[bytes | None], serde: Any, unreadable: set[int]) -> list[Any]:
+    read = serde.deserialize
+    try:
+        return [read(one) for one in data]
+    except SerdeError:
+        found: list[Any] = []
+        for at, one in enumerate(data):
+            try:
+                found.append(read(one))
+            except SerdeError:
+                unreadable.add(at)
+                found.append(None)
+        return found

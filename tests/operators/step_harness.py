@@ -1,0 +1,335 @@
+"""Runs programs of plain Python functions through the very steps of a worker, with no JVM and no broker, in batches.
+
+Source step, Python steps and commit are the real ones; what stands around them is in memory: a reader that hands out given
+records, stores as sorted rows, an output that remembers. Records of repartition topics are read again in batches of their
+own, in the order in which they were sent, before the next input.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from harness import Case, Program, outputs_of
+from vector_values import writer
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.stores import store_of
+from tidemill.spark.graph_step import KeptGraphs
+from tidemill.spark.last_step import run_last_step, run_middle_step
+from tidemill.spark.plan import compile_topology
+from tidemill.spark.source_step import PartitionTimes, source_rows
+from tidemill.spark.state_step import Written
+from tidemill.spark.task_rows import TaskRows
+from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, report_from_json
+from tidemill.task.commit import CommitStep
+from tidemill.topology.graph import subtopologies
+from tidemill.topology.nodes import Topology
+
+APPLICATION = "app"
+Written6 = tuple[str, "bytes | None", "bytes | None", int, Any, int]
+
+
+class Message:
+    """A record as confluent-kafka shows it."""
+
+    def __init__(self, topic: str, offset: int, key: Any, value: Any, timestamp: int, headers: Any) -> None:
+        self._fields = topic, offset, key, value, timestamp, headers
+
+    def topic(self) -> str:
+        return self._fields[0]
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._fields[1]
+
+    def key(self) -> bytes | None:
+        return self._fields[2]
+
+    def value(self) -> bytes | None:
+        return self._fields[3]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._fields[4]
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return list(self._fields[5]) or None
+
+
+class ListReader:
+    """Hands out one batch's messages in one chunk."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+
+    def place(self, request: BatchRequest) -> None:
+        self._ends = dict(request.inputs)
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        if self._messages:
+            for message in self._messages:
+                self._ends[TopicPartition(message.topic(), 0)] = message.offset() + 1
+            yield False, self._messages
+
+    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        return self._ends, {}
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]:
+        return ()
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {}
+
+
+class SortedStores:
+    """One task's stores in memory."""
+
+    def __init__(self, task: TaskId) -> None:
+        self._task = task
+        self._rows: dict[str, dict[bytes, bytes]] = {}
+        self._keys: dict[str, list[bytes]] = {}
+
+    @property
+    def at(self) -> StoresAt:
+        return StoresAt(task=self._task, changelog={})
+
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        rows = self._rows.get(store, {})
+        return [rows.get(key) for key in keys]
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        return self._rows.get(store, {}).get(key)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[SortedStores]:
+        yield self
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        keys, rows = self._keys.get(store, []), self._rows.get(store, {})
+        first = 0 if low is None else bisect.bisect_left(keys, low)
+        last = len(keys) if high is None else bisect.bisect_left(keys, high)
+        found = [(key, rows[key]) for key in keys[first:last]]
+        return reversed(found) if reverse else iter(found)
+
+    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
+
+    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
+        for store, rows in writes.items():
+            held = self._rows.setdefault(store, {})
+            for key, row in rows.items():
+                if row is None:
+                    held.pop(key, None)
+                else:
+                    held[key] = row
+            self._keys[store] = sorted(held)
+
+
+@dataclass(frozen=True)
+class SortedRows:
+    """The rows of a store, to be looked at."""
+
+    rows: Mapping[bytes, bytes]
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        return iter(self.rows.items())
+
+
+@dataclass
+class ListOutput:
+    """What was sent, in order: (topic, key, value, timestamp, headers)."""
+
+    sent: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def prepare(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def produce(
+        self, topic: str, keys: Any, values: Any, timestamps: Any, partitions: Any = None, headers: Any = None
+    ) -> None:
+        for at, key in enumerate(keys):
+            found = tuple(headers[at]) if headers and headers[at] else ()
+            self.sent.append((topic, key, values[at], timestamps[at], found))
+
+    def commit(self, offsets: Any, membership: Any) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def abort(self) -> None: ...
+
+
+@dataclass
+class Worker:
+    """What a step needs from outside."""
+
+    stores: dict[TaskId, SortedStores]
+    output: ListOutput = field(default_factory=ListOutput)
+    continuity: dict[TopicPartition, int] = field(default_factory=dict)
+    graphs: KeptGraphs = field(default_factory=KeptGraphs)
+    unreadable: Unreadable = field(default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={}))
+    now: BatchRequest | None = None
+
+    def request(self) -> BatchRequest:
+        assert self.now is not None
+        return self.now
+
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, SortedStores]:
+        return {run.task: self.stores.setdefault(run.task, SortedStores(run.task)) for run in runs}
+
+    def membership(self) -> Membership:
+        return Membership(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
+
+    def committed(self, partitions: Any) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def reached(self, step: CommitStep, batch_id: int) -> None: ...
+
+
+def mixes_waiting_records(topology: Topology) -> bool:
+    """Records that have waited in a repartition topic meet others that have not: batches decide which come first."""
+    parts = subtopologies(topology, APPLICATION)
+    return any(len(part.source_topics) > 1 and part.repartition_source_topics for part in parts)
+
+
+class StepRun:
+    """A topology that runs in batches; has what ``harness.compare`` asks for."""
+
+    def __init__(self, topology: Topology, wall_clock: int = 0, emit_interval_ms: int = 0) -> None:
+        self.topology = topology
+        self.compiled = compile_topology(
+            None, topology, APPLICATION, default_key=Serdes.string(), default_value=Serdes.string(),
+            emit_interval_ms=emit_interval_ms,
+        )  # fmt: skip
+        self._parts = subtopologies(topology, APPLICATION)
+        self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
+        self._positions = {TopicPartition(topic, 0): 0 for part in self._parts for topic in part.source_topics}
+        self.stores: dict[TaskId, SortedStores] = {}
+        self._workers = [Worker(self.stores) for _ in self.compiled.steps]
+        self._batch = 0
+        self._times = PartitionTimes()
+        self.wall_clock = wall_clock
+        self.written: list[Written6] = []
+        self.logged: list[Written6] = []
+        self.dropped = 0
+        self.graph = self  # where the harness looks for stores
+
+    @property
+    def rows(self) -> Mapping[str, SortedRows]:
+        """The rows of all stores, as the harness of task graphs has them."""
+        of_store = {name: TaskId(spec.subtopology, 0) for name, spec in self.compiled.steps[-1].stores.items()}
+        return {name: SortedRows(dict(self.stores[task].scan(name))) for name, task in of_store.items() if task in self.stores}
+
+    def store(self, name: str) -> Any:
+        """A store as operators see it, as of now."""
+        spec = self.compiled.steps[-1].stores[name]
+        rows = TaskRows(name, logged=False)
+        task = TaskId(spec.subtopology, 0)
+        rows.begin(self.stores.setdefault(task, SortedStores(task)), Written())
+        return store_of(spec.kept or self.topology.stores[name], rows, Serdes.string(), Serdes.string())
+
+    def pipe(self, records: Sequence[tuple[Any, ...]], *, one_by_one: bool = False) -> None:
+        """The records in one batch, then what goes through repartition topics: all that waits, or the oldest first."""
+        self._run(records, self.wall_clock)
+        waiting = self._take_internal()
+        while any(waiting.values()):
+            if one_by_one:
+                topic = min((t for t, held in waiting.items() if held), key=lambda t: waiting[t][0][3])
+                again = [waiting[topic].popleft()]
+            else:
+                again = [record for held in waiting.values() for record in held]
+                waiting = {}
+            self._run(again, self.wall_clock)
+            for topic, more in self._take_internal().items():
+                waiting.setdefault(topic, deque()).extend(more)
+
+    def advance_wall_clock(self, by_ms: int, *, one_by_one: bool = False) -> None:
+        self.wall_clock += by_ms
+        self.pipe([], one_by_one=one_by_one)
+
+    def _take_internal(self) -> dict[str, deque[Any]]:
+        found: dict[str, deque[Any]] = {}
+        for topic, key, value, timestamp, headers, _ in self.written[self._seen :]:
+            if topic in self._internal:
+                found.setdefault(topic, deque()).append((topic, key, value, timestamp, headers))
+        self._seen = len(self.written)
+        return {topic: deque((t, k, v, ts, h) for t, k, v, ts, h in held) for topic, held in found.items()}
+
+    _seen = 0
+
+    def _run(self, records: Sequence[tuple[Any, ...]], now_ms: int) -> BatchReport:
+        self._batch += 1
+        request = BatchRequest(
+            batch_id=self._batch,
+            inputs=dict(self._positions),
+            tasks=tuple(
+                TaskRun(task=TaskId(part.id, 0), directory="", epoch="e") for part in self._parts if part.state_stores
+            ),
+            now_ms=now_ms,
+            follows=self._batch - 1,
+        )
+        messages = []
+        for topic, key, value, timestamp, headers in records:
+            partition = TopicPartition(topic, 0)
+            messages.append(Message(topic, self._positions[partition], key, value, timestamp, headers))
+            self._positions[partition] += 1
+        rows: Any = list(source_rows(ListReader(messages), request, self.compiled.source, self._times))
+        for worker, spec in zip(self._workers, self.compiled.steps, strict=True):
+            worker.now = request
+            rows = list((run_last_step if spec.last else run_middle_step)(rows, spec, worker))
+        report = report_from_json(pa.Table.from_batches(rows).column("report")[0].as_py())
+        assert report.outcome is Outcome.COMMITTED, report.message
+        self.dropped += report.dropped
+        output = self._workers[-1].output
+        changelogs = {spec.changelog for spec in self.compiled.steps[-1].stores.values()}
+        for sent in output.sent:
+            (self.logged if sent[0] in changelogs else self.written).append((*sent, self._batch))  # type: ignore[arg-type]
+        output.sent = []
+        return report
+
+
+def run_in_steps(program: Program, case: Case, sizes: Iterator[int]) -> StepRun:
+    """Pipes all inputs of a case through a program's steps in batches of ``sizes``; the wall clock ends a batch."""
+    builder = StreamsBuilder()
+    program(builder)
+    config = case["config"]
+    topology = builder.build(optimization=config["topology.optimization"])
+    run = StepRun(topology, config["wall_clock_start_ms"], config["emit_interval_ms"])
+    batch: list[tuple[Any, ...]] = []
+    size = next(sizes)
+    alone = size == 1
+    for given in case["inputs"]:
+        if "advance_wall_clock_ms" in given:
+            run.pipe(batch, one_by_one=alone)
+            batch = []
+            run.advance_wall_clock(given["advance_wall_clock_ms"], one_by_one=alone)
+            continue
+        batch.append(_record(given, case))
+        if len(batch) >= size:
+            run.pipe(batch, one_by_one=alone)
+            batch, size = [], next(sizes)
+    run.pipe(batch, one_by_one=alone)
+    return run
+
+
+def _record(given: dict[str, Any], case: Case) -> tuple[Any, ...]:
+    kinds = case["serdes"]["inputs"].get(given["topic"], {"key": "String", "value": "String"})
+    headers = tuple((name, text.encode()) for name, text in given.get("headers", {}).items())
+    return (
+        given["topic"], writer(kinds["key"])(given["key"]), writer(kinds["value"])(given["value"]), given["timestamp"], headers,
+    )  # fmt: skip
+
+
+def outputs(run: StepRun, case: Case) -> dict[str, list[dict[str, Any]]]:
+    """What the run sent to the case's output topics, without what caused it."""
+    found = outputs_of(run, case)  # type: ignore[arg-type]
+    return {topic: [{k: v for k, v in record.items() if k != "at"} for record in records] for topic, records in found.items()}

@@ -1,0 +1,98 @@
+"""Programs of plain Python functions on their real Spark plans give what the real Kafka Streams classes gave.
+
+One plan a program, run again from the beginning for each case; a batch holds one record, seven or all.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ALL, Case, Program, cases
+from plan_harness import Program as Plan
+from plan_harness import Record
+from pyspark.sql import SparkSession
+from step_harness import mixes_waiting_records
+from test_programs_in_steps import PROGRAMS, by_key, first_difference, last_of
+from vector_values import reader, writer
+
+from tidemill import Serdes, StreamsBuilder
+
+pytestmark = pytest.mark.spark
+WHOLE = 1 << 30
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_on_its_plan_gives_what_kafka_streams_gives(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    found = cases()[name] if ALL else cases()[name][:2]
+    plans: dict[tuple[str, int], Plan] = {}
+    for case, size in zip(found, cycle((WHOLE, 7)), strict=False):
+        config = case["config"]
+        kind = config["topology.optimization"], config["emit_interval_ms"]
+        if kind not in plans:
+            plans[kind] = plan_of(PROGRAMS[name], spark, tmp_path, *kind)
+        run = plans[kind]
+        run.restart()
+        if mixes_waiting_records(run.topology):
+            size = 1  # noqa: PLW2901
+        pipe(run, case, size)
+        assert problems(run, case) == [], f"case {case['case']} in batches of {size}"
+
+
+def plan_of(program: Program, session: SparkSession, folder: Path, optimization: str, emit_interval_ms: int) -> Plan:
+    builder = StreamsBuilder()
+    program(builder)
+    topology = builder.build(optimization=optimization)
+    return Plan(session, topology, folder, default=Serdes.string(), emit_interval_ms=emit_interval_ms)
+
+
+def pipe(run: Plan, case: Case, size: int) -> None:
+    run.wall_clock = case["config"]["wall_clock_start_ms"]
+    batch: list[tuple[str, Record]] = []
+    for given in case["inputs"]:
+        if "advance_wall_clock_ms" in given:
+            run.pipe(batch)
+            batch = []
+            run.wall_clock += given["advance_wall_clock_ms"]
+            run.pipe([])
+            continue
+        kinds = case["serdes"]["inputs"].get(given["topic"], {"key": "String", "value": "String"})
+        headers = tuple((name, text.encode()) for name, text in given.get("headers", {}).items())
+        key, value = writer(kinds["key"])(given["key"]), writer(kinds["value"])(given["value"])
+        batch.append((given["topic"], Record(key, value, given["timestamp"], headers)))
+        if len(batch) >= size:
+            run.pipe(batch)
+            batch = []
+    run.pipe(batch)
+
+
+def problems(run: Plan, case: Case) -> list[str]:
+    """Vectorised steps pass on the last of a batch only, and through repartition topics other keys may come between."""
+    vectorised = any(spec.nodes for spec in run.compiled.steps)
+    exact = not vectorised and not run.topology.repartition_topics
+    wrong = []
+    for topic, records in case["outputs"].items():
+        kinds = case["serdes"]["outputs"][topic]
+        found = [_shown(record, reader(kinds["key"]), reader(kinds["value"])) for record in run.outputs.get(topic, [])]
+        expected = [{k: v for k, v in record.items() if k != "at" and (k != "headers" or v)} for record in records]
+        if exact:
+            same = found == expected
+        elif case["match"] == "record" and not vectorised:
+            same = by_key(found) == by_key(expected)
+        else:
+            same = last_of(found) == last_of(expected)
+        if not same:
+            wrong.append(f"{topic}: {first_difference(found, expected)}")
+    if run.dropped != case["dropped_records"]["total"]:
+        wrong.append(f"dropped {run.dropped}, expected {case['dropped_records']['total']}")
+    return wrong
+
+
+def _shown(record: Record, key: Any, value: Any) -> dict[str, Any]:
+    shown = {"key": key(record.key), "value": value(record.value), "timestamp": record.timestamp}
+    if record.headers:
+        shown["headers"] = [[name, data.hex()] for name, data in record.headers]
+    return shown
