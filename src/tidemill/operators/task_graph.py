@@ -2,7 +2,8 @@
 
 Decides the order in which nodes see records (children in the order of their definition, each through before the next), the
 task's stream time, when punctuators run (after the record that made them due, or when the wall clock is moved) and how an
-error is named. Leaves what a node does to its operator, rows to ``Rows``, and commits, tasks and topics to whoever runs it.
+error is named. Leaves what a node does to its operator (``operator_table``), rows to ``Rows``, and commits, tasks and topics to
+whoever runs it.
 
     graph = TaskGraph(topology, TaskId(0, 0), rows=lambda store: ..., key_serde=..., value_serde=...)
     graph.read("KSTREAM-SOURCE-0000000000", origin, b"key", b"value", 1000, headers)  # bytes in
@@ -18,80 +19,22 @@ After a batch that did not count, the graph is thrown away and made anew: operat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from tidemill.errors import RecordError, SerdeError, TidemillError
+from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
-from tidemill.operators import aggregates, foreign_key, processors, stateless, stream_join, table_groups, table_join, tables
-from tidemill.operators.cogroup import CogroupMerge
-from tidemill.operators.context import AsOfGetter, Context, Getter, Operator, Origin
+from tidemill.operators.context import AsOfGetter, Getter, Operator, Origin
 from tidemill.operators.default_serdes import completed
-from tidemill.operators.global_join import GlobalTableJoin
+from tidemill.operators.node_context import NO_ORIGIN, NodeContext
+from tidemill.operators.operator_table import operator_of
 from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
-from tidemill.operators.session_windows import SessionAggregate
-from tidemill.operators.sliding_windows import window_aggregate
 from tidemill.operators.stores import store_of
-from tidemill.operators.stream_table_join import StreamTableJoin
-from tidemill.operators.suppress import Suppress
-from tidemill.operators.versioned_tables import is_versioned_table
-from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
 
-_OPERATORS: Mapping[type, Callable[[Any, Context], Operator]] = {
-    op.Map: stateless.map_records,
-    op.MapValues: stateless.map_values,
-    op.FlatMap: stateless.flat_map,
-    op.FlatMapValues: stateless.flat_map_values,
-    op.Filter: stateless.filter_records,
-    op.SelectKey: stateless.select_key,
-    op.Peek: stateless.peek,
-    op.Foreach: stateless.foreach,
-    op.Print: stateless.print_records,
-    op.PassThrough: stateless.pass_through,
-    op.NullKeyFilter: stateless.null_key_filter,
-    op.Branch: stateless.branch,
-    op.Count: aggregates.count,
-    op.Reduce: aggregates.reduce,
-    op.Aggregate: aggregates.aggregate,
-    op.TableSource: tables.TableSource,
-    op.TableFilter: tables.table_filter,
-    op.TableMapValues: tables.table_map_values,
-    op.TableToStream: tables.TableToStream,
-    op.TableSelect: table_groups.table_select,
-    op.TableAggregate: table_groups.TableAggregate,
-    op.TableReduce: table_groups.TableReduce,
-    op.TableTransformValues: processors.TransformedTable,
-    op.ProcessRecords: processors.ProcessorOperator,
-    op.GlobalUpdate: processors.GlobalUpdate,
-    op.WindowAggregate: window_aggregate,
-    op.SessionAggregate: SessionAggregate,
-    op.CogroupMerge: CogroupMerge,
-    op.Suppress: Suppress,
-    op.JoinWindowed: stream_join.JoinWindowed,
-    op.StreamStreamJoin: stream_join.StreamStreamJoin,
-    op.StreamSelfJoin: stream_join.StreamSelfJoin,
-    op.StreamTableJoin: StreamTableJoin,
-    op.GlobalTableJoin: GlobalTableJoin,
-    op.TableTableJoin: table_join.TableTableJoin,
-    op.TableJoinMerge: table_join.TableJoinMerge,
-    op.ForeignKeySubscribe: foreign_key.ForeignKeySubscribe,
-    op.ForeignKeyReceive: foreign_key.ForeignKeyReceive,
-    op.ForeignKeyLookup: foreign_key.ForeignKeyLookup,
-    op.ForeignKeyChange: foreign_key.ForeignKeyChange,
-    op.ForeignKeyResolve: foreign_key.ForeignKeyResolve,
-}
-"""Which class runs which operation: the one table."""
-
-NO_ORIGIN = Origin("", -1, None)
 UNKNOWN_TIME = -1
-
-
-def operator_of(operation: op.Operation, context: Context) -> Operator:
-    """The operator of one node."""
-    return _OPERATORS[type(operation)](operation, context)
 
 
 class Produced(NamedTuple):
@@ -311,113 +254,3 @@ class TaskGraph:
         due = self.by_stream_time.next_due
         if due is not None and due <= self.stream_time != UNKNOWN_TIME:
             self.by_stream_time.run(self.stream_time)
-
-
-class NodeContext:
-    """A ``Context``: one node's place in its graph."""
-
-    __slots__ = ("_by_name", "_graph", "_targets", "is_versioned", "node", "sends_old")
-
-    def __init__(self, graph: TaskGraph, node: str) -> None:
-        self._graph, self.node = graph, node
-        described = graph.topology.nodes[node]
-        self._targets: tuple[tuple[str, Callable[[Record], None]], ...] = ()
-        self._by_name: dict[str, Callable[[Record], None]] = {}
-        parents = graph.topology.parents[node]
-        self.sends_old = isinstance(described, ProcessorNode) and described.sends_old
-        self.is_versioned = bool(parents) and is_versioned_table(graph.topology, parents[0])
-
-    def wire(self, targets: tuple[tuple[str, Callable[[Record], None]], ...]) -> None:
-        """Says to whom ``forward`` hands records."""
-        self._targets, self._by_name = targets, dict(targets)
-
-    @property
-    def task(self) -> TaskId:
-        return self._graph.task
-
-    @property
-    def topology(self) -> Topology:
-        return self._graph.topology
-
-    @property
-    def parents(self) -> tuple[str, ...]:
-        return self._graph.topology.parents[self.node]
-
-    @property
-    def origin(self) -> Origin:
-        return self._graph.origin
-
-    @property
-    def stream_time(self) -> int:
-        return self._graph.stream_time
-
-    @property
-    def wall_clock(self) -> int:
-        return self._graph.wall_clock
-
-    @property
-    def emit_interval_ms(self) -> int:
-        return self._graph.emit_interval_ms
-
-    @property
-    def default_key_serde(self) -> Serde:
-        return self._graph.key_serde
-
-    @property
-    def default_value_serde(self) -> Serde:
-        return self._graph.value_serde
-
-    def forward(self, record: Record, child: str | None = None) -> None:
-        targets = self._targets if child is None else self._only(child)
-        for name, process in targets:
-            try:
-                process(record)
-            except Exception as problem:
-                if _says_where(problem):
-                    raise
-                raise self._graph.failed(name, problem) from problem
-
-    def _only(self, child: str) -> tuple[tuple[str, Callable[[Record], None]], ...]:
-        found = self._by_name.get(child)
-        if found is None:
-            raise ValueError(f"{self.node} has no child {child!r}; its children are {', '.join(self._by_name) or 'none'}")
-        return ((child, found),)
-
-    def forward_as(self, origin: Origin, record: Record) -> None:
-        graph = self._graph
-        current, graph.origin = graph.origin, origin
-        self.forward(record)
-        graph.origin = current
-
-    def drop(self, count: int = 1) -> None:
-        self._graph.dropped += count
-
-    def store(self, name: str) -> Any:
-        return self._graph.store(name)
-
-    def table(self, node: str) -> Getter:
-        return self._graph.table(node)
-
-    def table_as_of(self, node: str) -> AsOfGetter | None:
-        return self._graph.table_as_of(node)
-
-    def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
-        graph, node = self._graph, self.node
-
-        def punctuate(now: int) -> None:
-            graph.origin = NO_ORIGIN
-            try:
-                call(now)
-            except Exception as problem:
-                if _says_where(problem):
-                    raise
-                raise graph.failed(node, problem) from problem
-
-        if on_wall_clock:
-            return graph.by_wall_clock.schedule(graph.wall_clock + interval_ms, interval_ms, punctuate)
-        return graph.by_stream_time.schedule(0, interval_ms, punctuate)
-
-
-def _says_where(problem: Exception) -> bool:
-    """Whether it is an error of the library itself: only what user functions and serdes raise has to be given a place."""
-    return isinstance(problem, TidemillError) and not isinstance(problem, SerdeError)

@@ -1,0 +1,132 @@
+"""A node's place in its graph: what its operator sees as its ``Context``.
+
+Decides how records go on (depth first, children in their order) and that an error of a user function is named where it
+happened: the innermost node's forwarding catches it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import SerdeError, TidemillError
+from tidemill.ids import TaskId
+from tidemill.operators.context import AsOfGetter, Getter, Origin
+from tidemill.operators.record import Record
+from tidemill.operators.versioned_tables import is_versioned_table
+from tidemill.topology.nodes import ProcessorNode, Serde, Topology
+
+if TYPE_CHECKING:
+    from tidemill.operators.task_graph import TaskGraph
+
+NO_ORIGIN = Origin("", -1, None)
+
+
+class NodeContext:
+    """A ``Context``: one node's place in its graph."""
+
+    __slots__ = ("_by_name", "_graph", "_targets", "is_versioned", "node", "sends_old")
+
+    def __init__(self, graph: TaskGraph, node: str) -> None:
+        self._graph, self.node = graph, node
+        described = graph.topology.nodes[node]
+        self._targets: tuple[tuple[str, Callable[[Record], None]], ...] = ()
+        self._by_name: dict[str, Callable[[Record], None]] = {}
+        parents = graph.topology.parents[node]
+        self.sends_old = isinstance(described, ProcessorNode) and described.sends_old
+        self.is_versioned = bool(parents) and is_versioned_table(graph.topology, parents[0])
+
+    def wire(self, targets: tuple[tuple[str, Callable[[Record], None]], ...]) -> None:
+        """Says to whom ``forward`` hands records."""
+        self._targets, self._by_name = targets, dict(targets)
+
+    @property
+    def task(self) -> TaskId:
+        return self._graph.task
+
+    @property
+    def topology(self) -> Topology:
+        return self._graph.topology
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return self._graph.topology.parents[self.node]
+
+    @property
+    def origin(self) -> Origin:
+        return self._graph.origin
+
+    @property
+    def stream_time(self) -> int:
+        return self._graph.stream_time
+
+    @property
+    def wall_clock(self) -> int:
+        return self._graph.wall_clock
+
+    @property
+    def emit_interval_ms(self) -> int:
+        return self._graph.emit_interval_ms
+
+    @property
+    def default_key_serde(self) -> Serde:
+        return self._graph.key_serde
+
+    @property
+    def default_value_serde(self) -> Serde:
+        return self._graph.value_serde
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        targets = self._targets if child is None else self._only(child)
+        for name, process in targets:
+            try:
+                process(record)
+            except Exception as problem:
+                if _says_where(problem):
+                    raise
+                raise self._graph.failed(name, problem) from problem
+
+    def _only(self, child: str) -> tuple[tuple[str, Callable[[Record], None]], ...]:
+        found = self._by_name.get(child)
+        if found is None:
+            raise ValueError(f"{self.node} has no child {child!r}; its children are {', '.join(self._by_name) or 'none'}")
+        return ((child, found),)
+
+    def forward_as(self, origin: Origin, record: Record) -> None:
+        graph = self._graph
+        current, graph.origin = graph.origin, origin
+        self.forward(record)
+        graph.origin = current
+
+    def drop(self, count: int = 1) -> None:
+        self._graph.dropped += count
+
+    def store(self, name: str) -> Any:
+        return self._graph.store(name)
+
+    def table(self, node: str) -> Getter:
+        return self._graph.table(node)
+
+    def table_as_of(self, node: str) -> AsOfGetter | None:
+        return self._graph.table_as_of(node)
+
+    def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
+        graph, node = self._graph, self.node
+
+        def punctuate(now: int) -> None:
+            graph.origin = NO_ORIGIN
+            try:
+                call(now)
+            except Exception as problem:
+                if _says_where(problem):
+                    raise
+                raise graph.failed(node, problem) from problem
+
+        if on_wall_clock:
+            return graph.by_wall_clock.schedule(graph.wall_clock + interval_ms, interval_ms, punctuate)
+        return graph.by_stream_time.schedule(0, interval_ms, punctuate)
+
+
+def _says_where(problem: Exception) -> bool:
+    """Whether it is an error of the library itself: only what user functions and serdes raise has to be given a place."""
+    return isinstance(problem, TidemillError) and not isinstance(problem, SerdeError)
