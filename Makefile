@@ -60,11 +60,14 @@ experiment-java: install
 experiment-duplicates: install
 	@$(BIN)/python experiments/duplicates.py
 
-ifneq ($(wildcard benchmarks/soak.py),)
-.PHONY: soak
+.PHONY: experiment-failover soak
+experiment-failover: install
+	@$(BIN)/python experiments/failover.py
+
+# Random faults for so long; SEED repeats a run.
+MINUTES ?= 10
 soak: install
-	$(BIN)/python benchmarks/soak.py
-endif
+	@$(BIN)/python experiments/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

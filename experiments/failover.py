@@ -65,7 +65,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--keys", type=_sizes, default=KEYS, help="sizes of the state, ascending, with commas between")
     asked.add_argument("--no-java", action="store_true", help="without Kafka Streams beside it")
-    asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-failover"), help="emptied first")
+    asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-failover"), help="for state and logs; emptied first")
     options = asked.parse_args()
     report = Report("Failover: kill -9 of one of three instances")
     report.say(
@@ -96,7 +96,7 @@ def _tidemill(report: Report, folder: Path, standbys: int, sizes: Sequence[int])
     report.headline(f"Tidemill, num.standby.replicas={standbys}")
     settings = {**_SETTINGS, "num.standby.replicas": standbys}
     kills = []
-    with Scene(folder) as scene:
+    with Scene(folder / f"tidemill-{standbys}") as scene:
         host = scene.host("survivors", slots=2)
         survivors = [host.instance(name, settings) for name in ("a", "b")]
         victim = scene.own("victim", settings=settings)
@@ -175,7 +175,7 @@ def _kafka_streams(report: Report, folder: Path, standbys: int, keys: int) -> li
         # Tasks go at once to whoever is to have them, so that nobody waits a minute for a probe.
         "acceptable.recovery.lag": 2**63 - 1,
     }
-    with Scene(folder) as scene:
+    with Scene(folder / f"kafka-streams-{standbys}") as scene:
         instances = [JavaStreams(scene.folder / name, scene.servers, application, settings) for name in ("a", "b", "victim")]
         load = _Load(scene.servers)
         try:
