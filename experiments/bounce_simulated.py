@@ -1,14 +1,13 @@
 """The rolling bounce with ten instances in the simulator, with costs that were measured on real ones.
 
-The simulator runs the same assignor, leader and member code in virtual time; what it can't know, how long things take, is read from
-the log of the real bounce. A static member's restart is a pause of its process that ends before its session does.
+The simulator runs the same assignor, leader and member code in virtual time; what it can't know, how long things take, is read
+from the log of the real bounce. A static member's restart is a pause of its process that ends before its session does.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -16,6 +15,7 @@ from random import Random
 from commits import quantile
 from instances import Host
 
+from tidemill.assignment.choice import DEFAULT
 from tidemill.config_values import RebalanceProtocol
 from tidemill.sim.cluster import simulate
 from tidemill.sim.scenario import Happening, Scenario
@@ -27,9 +27,12 @@ else:
     import tomli as tomllib
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "scenarios" / "rolling-bounce.toml"
+PROBING_MS = 600_000
 _USUAL_RATE = 50_000.0
 _FEW_RECORDS = 1_000
-_ONE_REBALANCE_S = 3.0
+_ONE_REBALANCE_S = 1.0
+Events = Callable[[str], list[tuple[float, dict[str, str]]]]
+"""The moment and fields of each log line of an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class Costs:
                 (at_s, of) for at_s, of in found if f"{application}-" in of.get("thread", "") or of.get("group") == application
             ]
 
-        running = own("task-running")
+        running = [(at_s, of) for at_s, of in own("task-running") if not of["task"].startswith("0_")]
         restored = {of["task"]: float(of["offsets"]) for _, of in own("restored") if application in of["changelog"]}
         opened = [float(of["after_ms"]) for _, of in running if restored.get(of["task"], 0.0) < _FEW_RECORDS]
         rates = [
@@ -68,7 +71,7 @@ class Costs:
             if restored.get(of["task"], 0.0) >= _FEW_RECORDS and float(of["after_ms"]) > 0
         ]
         return cls(
-            notice_ms=max(1, round(quantile(_spreads([at_s for at_s, _ in own("join")]), 0.5) * 1e3)),
+            notice_ms=max(1, round(2 * quantile(_notices(own("join")), 0.5) * 1e3)),
             release_ms=round(quantile(_releases(own), 0.5) * 1e3),
             open_ms=round(quantile(opened, 0.5)),
             records_per_s=quantile(rates, 0.5) or _USUAL_RATE,
@@ -76,29 +79,31 @@ class Costs:
         )
 
 
-def _spreads(joins: list[float]) -> list[float]:
-    """Of each run of joins that are close to each other, how long it took."""
-    runs: list[list[float]] = []
-    for at_s in sorted(joins):
-        if runs and at_s - runs[-1][0] < _ONE_REBALANCE_S:
-            runs[-1].append(at_s)
-        else:
-            runs.append([at_s])
-    return [run[-1] - run[0] for run in runs if len(run) > 1]
+def _notices(joins: list[tuple[float, dict[str, str]]]) -> list[float]:
+    """How long after the join that began a rebalance each member joined that had to be told of it by a heartbeat's answer."""
+    found: list[float] = []
+    began: float | None = None
+    for at_s, of in sorted(joins, key=lambda join: join[0]):
+        if "Heartbeat" not in of.get("reason", ""):
+            began = at_s if began is None or at_s - began > _ONE_REBALANCE_S else began
+        elif began is not None and at_s - began < _ONE_REBALANCE_S:
+            found.append(at_s - began)
+    return found
 
 
-def _releases(own) -> list[float]:  # type: ignore[no-untyped-def]
-    """Of each thread, from an assignment (cooperative) or the wish to join (eager) to the last task that it closed for that."""
+def _releases(own: Events) -> list[float]:
+    """Of each thread, from an assignment (cooperative) or the wish to join (eager) to the last task that it gave up for that."""
+    assigned = [(at_s, "told", of["member"].split("-consumer-")[0], of) for at_s, of in own("assigned") if "member" in of]
+    names = ("revoking-all", "task-closed", "task-demoted")
+    acted = [(at_s, name, of["thread"], of) for name in names for at_s, of in own(name)]
     began: dict[str, float] = {}
-    ended: dict[tuple[str, float], float] = defaultdict(float)
-    events = [(at_s, name, of) for name in ("assigned", "revoking-all", "task-closed", "task-demoted") for at_s, of in own(name)]
-    for at_s, name, of in sorted(events, key=lambda event: event[0]):
-        thread = of.get("thread", "")
-        if name in ("assigned", "revoking-all"):
+    took: dict[tuple[str, float], float] = {}
+    for at_s, name, thread, of in sorted(assigned + acted, key=lambda event: event[0]):
+        if name in ("told", "revoking-all"):
             began[thread] = at_s
-        elif thread in began:
-            ended[thread, began[thread]] = at_s - began[thread]
-    return list(ended.values())
+        elif thread in began and of.get("cause", "'revoked'") == "'revoked'":
+            took[thread, began[thread]] = at_s - began[thread]
+    return list(took.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +113,9 @@ class Simulated:
     rebalances: int
 
 
-def simulated(kind: str, costs: Costs, *, standbys: int, is_eager: bool, is_static: bool) -> Simulated:
+def simulated(kind: str, costs: Costs, *, standbys: int, is_eager: bool, is_static: bool, assignor: str = DEFAULT) -> Simulated:
     """Ten instances, each restarted once; ``kind`` names the run."""
-    scenario = scenario_of(tomllib.loads(SCENARIO.read_text(encoding="utf-8")), kind)
+    scenario = replace(scenario_of(tomllib.loads(SCENARIO.read_text(encoding="utf-8")), kind), assignor=assignor)
     run = simulate(_with(scenario, costs, standbys, is_eager, is_static), Random(scenario.seed))
     pauses = [outage.to_ms - outage.from_ms for outage in run.outages]
     return Simulated(
@@ -125,7 +130,7 @@ def _with(scenario: Scenario, costs: Costs, standbys: int, is_eager: bool, is_st
     what = Happening.PAUSE if is_static else Happening.RESTART
     return replace(
         scenario,
-        settings=replace(scenario.settings, num_standby_replicas=standbys),
+        settings=replace(scenario.settings, num_standby_replicas=standbys, probing_rebalance_interval_ms=PROBING_MS),
         events=tuple(replace(event, what=what, for_ms=costs.away_ms) for event in scenario.events),
         surroundings=replace(
             scenario.surroundings,

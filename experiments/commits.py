@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from instances import until
 
 TOPIC = "__consumer_offsets"
 _OFFSET_KEYS = (0, 1)
@@ -35,11 +36,16 @@ class Commits:
                 "log_level": 0,
             }
         )
-        partitions = self._consumer.list_topics(TOPIC, 30).topics[TOPIC].partitions
+        # The brokers make their topic when a group first asks for its coordinator.
+        until(lambda: bool(self._partitions()), f"the topic {TOPIC}", 60)
+        partitions = self._partitions()
         self._consumer.assign([TopicPartition(TOPIC, number, 0) for number in partitions])
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="commits", daemon=True)
         self._thread.start()
+
+    def _partitions(self) -> list[int]:
+        return sorted(self._consumer.list_topics(TOPIC, 30).topics[TOPIC].partitions)
 
     def close(self) -> None:
         self._ends.set()

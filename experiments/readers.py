@@ -22,10 +22,11 @@ _LIMIT_S = 60.0
 
 @dataclass(slots=True)
 class Readings:
-    """``failures`` tells the first of them."""
+    """``failures`` tells the first of them. ``stale``: answers of a copy that said how far it was behind."""
 
     requests: int = 0
     failed: int = 0
+    stale: int = 0
     failures: list[str] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
 
@@ -83,13 +84,17 @@ class Readers:
                 least = self._least.get(word, 0)
             began = time.monotonic()
             try:
-                problem, count = self._ask(server, word, least)
+                problem, count, is_stale = self._ask(server, word, least)
             finally:
                 with self._lock:
                     self._asking[server] -= 1
-            self._note(server, word, count, problem, time.monotonic() - began)
+            self._note(f"{word} of {server}", problem, time.monotonic() - began)
+            with self._lock:
+                self.readings.stale += is_stale
+                self._least[word] = max(count, self._least.get(word, 0))
 
-    def _ask(self, server: str, word: str, least: int) -> tuple[str, int]:
+    def _ask(self, server: str, word: str, least: int) -> tuple[str, int, bool]:
+        """What is wrong with the answer, the count, and whether it is one of a copy that is behind."""
         host, _, port = server.rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=_LIMIT_S)
         try:
@@ -97,22 +102,20 @@ class Readers:
             answer = connection.getresponse()
             found = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return f"{type(error).__name__}: {error}", 0
+            return f"{type(error).__name__}: {error}", 0, False
         finally:
             connection.close()
         if answer.status != 200:
-            return f"{answer.status} {found}", 0
-        count = int(found["value"])
-        # A standby may be behind what the owner has answered; it says so.
-        is_fallen = count < least and not found.get("stale", False)
-        return (f"{count} after {least}: {found}" if is_fallen else ""), count
+            return f"{answer.status} {found}", 0, False
+        count, is_stale = int(found["value"]), "stale_by" in found
+        is_fallen = count < least and not is_stale
+        return (f"{count} after {least}: {found}" if is_fallen else ""), count, is_stale
 
-    def _note(self, server: str, word: str, count: int, problem: str, took_s: float) -> None:
+    def _note(self, question: str, problem: str, took_s: float) -> None:
         with self._lock:
             self.readings.requests += 1
             self.readings.took_s.append(took_s)
-            self._least[word] = max(count, self._least.get(word, 0))
             if problem:
                 self.readings.failed += 1
                 if len(self.readings.failures) < 5:
-                    self.readings.failures.append(f"{word} of {server}: {problem}")
+                    self.readings.failures.append(f"{question}: {problem}")

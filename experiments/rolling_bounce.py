@@ -25,13 +25,15 @@ from readers import Readers, Readings
 from rounds import assignments
 from traffic import VOCABULARY, Counts, Exactness, Feed
 
+from tidemill.assignment.choice import DEFAULT
 from tidemill.kafka.admin import TopicSpec
 from tidemill.kafka.broker_plan import free_port
 
 PARTITIONS = 8
 TASKS = 2 * PARTITIONS
 LINES_PER_S = 120.0
-STATE_WORDS = 120_000
+STATE_WORDS, ACCEPTABLE_LAG = 40_000, 2_000
+"""Each changelog has more records than may be lacking, so a task does not go where its state is not."""
 STEADY_S = 10.0
 BETWEEN_S = 2.0
 LEAST_INTERVAL_MS = 100.0
@@ -57,6 +59,10 @@ KINDS = (
         name="cooperative, 1 standby",
         settings={"num.standby.replicas": 1, "leave.group.on.close": "true"},
         most=1 / 30,
+    ),
+    Kind(
+        name="the same, balanced assignor",
+        settings={"num.standby.replicas": 1, "leave.group.on.close": "true", "task.assignor.class": "balanced"},
     ),
     Kind(
         name="static membership",
@@ -115,7 +121,7 @@ def _bounce(report: Report, scene: Scene, host: Host, kind: Kind, number: int, i
     members = [_member(host, kind, application, index, program) for index in range(instances)]
     feed = Feed(scene.servers, f"{application}-{INPUT}", partitions=PARTITIONS, seed=number, lines_per_s=LINES_PER_S)
     counts = Counts(scene.servers, f"{application}-{OUTPUT}", partitions=PARTITIONS)
-    commits = Commits(scene.servers, application)
+    commits: Commits | None = None
     try:
         with report.step(f"{instances} instances start and count {STATE_WORDS:,} words"):
             for first in range(0, STATE_WORDS, 50):
@@ -124,12 +130,14 @@ def _bounce(report: Report, scene: Scene, host: Host, kind: Kind, number: int, i
             for member in members:
                 member.start(wait=False)
             until(lambda: all_at_work(members, TASKS), "all tasks at work", LIMIT_S, 0.3)
+            commits = Commits(scene.servers, application)
             counts.wait_total(feed.total)
             until(lambda: _is_mirrored(members, kind), "standbys to have caught up", LIMIT_S, 0.3)
         return _under_load(report, host, kind, application, members, feed, counts, commits)
     finally:
         feed.stop()
-        commits.close()
+        if commits is not None:
+            commits.close()
         counts.close()
         for member in members:
             member.close()
@@ -200,7 +208,7 @@ def _member(host: Host, kind: Kind, application: str, index: int, program: Path)
         "application.id": application,
         "heartbeat.interval.ms": 200,
         "session.timeout.ms": 10_000,
-        "probing.rebalance.interval.ms": 3_000,
+        "acceptable.recovery.lag": ACCEPTABLE_LAG,
         "tidemill.http.listen": f"127.0.0.1:{free_port()}",
         "tidemill.http.timeout.ms": 60_000,
         **kind.settings,
@@ -257,10 +265,10 @@ def _tell(report: Report, bounces: list[Bounce]) -> None:
     report.say(f"for comparison, {ARTICLE}")
     report.table(
         "Reads over HTTP during all of it",
-        ("restarted with", "requests", "failures", "p99 ms", "slowest ms"),
+        ("restarted with", "requests", "failures", "of a standby that is behind", "p99 ms", "slowest ms"),
         [
-            (b.kind.name, b.readings.requests, b.readings.failed, f"{b.readings.p99_ms:.0f}", f"{b.readings.longest_ms:.0f}")
-            for b in bounces
+            (name, read.requests, read.failed, read.stale, f"{read.p99_ms:.0f}", f"{read.longest_ms:.0f}")
+            for name, read in ((bounce.kind.name, bounce.readings) for bounce in bounces)
         ],
     )
     for bounce in bounces:
@@ -294,6 +302,7 @@ def _tell_simulated(report: Report, bounces: list[Bounce]) -> None:
             standbys=int(str(kind.settings.get("num.standby.replicas", 0))),
             is_eager=kind.settings.get("rebalance.protocol") == "eager",
             is_static=kind.is_static,
+            assignor=str(kind.settings.get("task.assignor.class", DEFAULT)),
         )
         eager_ms = found.paused_ms if bounce.kind.name == "eager" else eager_ms
         share = "-" if not eager_ms or bounce.kind.name == "eager" else f"1/{eager_ms / max(found.paused_ms, 1):.1f}"
