@@ -7,7 +7,7 @@ the operators' matter, and how long its rows are kept is said by its store.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds, signed_milliseconds
@@ -16,8 +16,7 @@ MAX_TIME = 2**63 - 1
 """The end of time, as Java has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Windowed:
+class Windowed(NamedTuple):
     """A key in a window, ``[start, end)``; sessions and sliding windows are ``[start, end]``."""
 
     key: Any
