@@ -90,34 +90,9 @@ def overlaps(times: Sequence[Active]) -> list[tuple[Active, Active]]:
     return found
 
 
-@dataclass
-class _Series:
-    name: str
-    kind: str
-    at_s: list[float] = field(default_factory=list)
-    memory_mib: list[float] = field(default_factory=list)
-    files: list[int] = field(default_factory=list)
-
-    def growth(self) -> tuple[float, float, float, float] | None:
-        """(memory early, memory late, files early, files late), medians; None for what did not live long enough."""
-        if not self.at_s or self.at_s[-1] - self.at_s[0] < _LEAST_S:
-            return None
-        early = [n for n, at in enumerate(self.at_s) if _WARM_S <= at - self.at_s[0] <= _WARM_S + _WINDOW_S]
-        late = [n for n, at in enumerate(self.at_s) if self.at_s[-1] - at <= _WINDOW_S]
-        if not early or not late:
-            return None
-        memory, files = self.memory_mib, self.files
-        return (
-            statistics.median(memory[n] for n in early),
-            statistics.median(memory[n] for n in late),
-            statistics.median(files[n] for n in early),
-            statistics.median(files[n] for n in late),
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """A process that lived long enough to be judged."""
+    """A process that lived long enough to be judged: (early, late) medians."""
 
     name: str
     seconds: float
@@ -126,12 +101,44 @@ class Growth:
     is_bounded: bool
 
 
+@dataclass
+class Series:
+    """Samples of one process; ``kind``: driver, worker or jvm."""
+
+    name: str
+    kind: str
+    at_s: list[float] = field(default_factory=list)
+    memory_mib: list[float] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+
+    def growth(self, heap_mib: float) -> Growth | None:
+        """None for what did not live long enough."""
+        if not self.at_s or self.at_s[-1] - self.at_s[0] < _LEAST_S:
+            return None
+        early = [n for n, at in enumerate(self.at_s) if _WARM_S <= at - self.at_s[0] <= _WARM_S + _WINDOW_S]
+        late = [n for n, at in enumerate(self.at_s) if self.at_s[-1] - at <= _WINDOW_S]
+        if not early or not late:
+            return None
+        memory = (statistics.median(self.memory_mib[n] for n in early), statistics.median(self.memory_mib[n] for n in late))
+        files = (statistics.median(self.files[n] for n in early), statistics.median(self.files[n] for n in late))
+        most = memory[0] * (1 + _PYTHON_GROWTH) + _PYTHON_GROWTH_MIB
+        if self.kind == "jvm":  # a heap fills up to its size: that is no growth
+            most = heap_mib + _JVM_ROOM_MIB
+        return Growth(
+            name=self.name,
+            seconds=self.at_s[-1] - self.at_s[0],
+            memory_mib=memory,
+            files=files,
+            is_bounded=memory[1] <= most and files[1] <= files[0] + _FILES_MORE,
+        )
+
+
 class ProcessAudit:
     """Samples the trees of some hosts on a thread of its own, until ``close``."""
 
     def __init__(self, hosts: Sequence[Host], heap_mib: float) -> None:
         self._hosts, self._heap_mib = list(hosts), heap_mib
-        self._series: dict[tuple[int, float], _Series] = {}
+        self._series: dict[tuple[int, float], Series] = {}
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="process-audit", daemon=True)
         self._thread.start()
@@ -145,26 +152,8 @@ class ProcessAudit:
         return sorted(series.name for (pid, born), series in self._series.items() if _lives(pid, born))
 
     def growths(self) -> list[Growth]:
-        found = []
-        for series in self._series.values():
-            seen = series.growth()
-            if seen is None:
-                continue
-            early, late, files_early, files_late = seen
-            if series.kind == "jvm":  # a heap fills up to its size: that is no growth
-                is_small = late <= self._heap_mib + _JVM_ROOM_MIB
-            else:
-                is_small = late <= early * (1 + _PYTHON_GROWTH) + _PYTHON_GROWTH_MIB
-            found.append(
-                Growth(
-                    name=series.name,
-                    seconds=series.at_s[-1] - series.at_s[0],
-                    memory_mib=(early, late),
-                    files=(files_early, files_late),
-                    is_bounded=is_small and files_late <= files_early + _FILES_MORE,
-                )
-            )
-        return sorted(found, key=lambda growth: growth.name)
+        found = [series.growth(self._heap_mib) for series in self._series.values()]
+        return sorted((growth for growth in found if growth is not None), key=lambda growth: growth.name)
 
     def _run(self) -> None:
         while not self._ends.wait(_SAMPLE_S):
@@ -178,7 +167,7 @@ class ProcessAudit:
         key = process.pid, process.create_time()
         if key not in self._series:
             kind = _kind(process)
-            self._series[key] = _Series(name=f"{host.name} {kind} {process.pid}", kind=kind)
+            self._series[key] = Series(name=f"{host.name} {kind} {process.pid}", kind=kind)
         series, now_s = self._series[key], time.time()
         memory, files = process.memory_info().rss / 2**20, process.num_fds()
         series.at_s.append(now_s)

@@ -1,0 +1,74 @@
+"""The soak's auditors: a second active is found, what a frozen instance could not know is not held against it, growth is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
+
+from instances import Event
+from soak_auditors import Active, Blind, Series, active_times, overlaps
+
+
+def line(at_s: float, name: str, task: str = "1_0", cause: str = "revoked") -> tuple[str, Event]:
+    return name, Event(at_s=at_s, fields={"task": task, "thread": "T", "cause": f"'{cause}'"})
+
+
+def times(host: str, *lines: tuple[str, Event], deaths: tuple[float, ...] = (), blind: tuple[Blind, ...] = ()) -> list[Active]:
+    return active_times(host, lines, deaths, blind, end_s=100.0)
+
+
+def spans(found: list[Active]) -> list[tuple[str, float, float]]:
+    return [(active.task, active.begin_s, active.end_s) for active in found]
+
+
+def test_a_task_is_active_from_running_until_it_is_given_up_the_process_dies_or_all_ends() -> None:
+    lines = (line(1, "task-running"), line(5, "task-closed"), line(6, "task-running"), line(20, "task-running", "1_1"))
+    assert spans(times("a", *lines)) == [("1_0", 1, 5), ("1_0", 6, 100), ("1_1", 20, 100)]
+    assert spans(times("a", *lines, deaths=(9.0,))) == [("1_0", 1, 5), ("1_0", 6, 9), ("1_1", 20, 100)]
+
+
+def test_two_actives_of_one_task_at_a_time_are_found() -> None:
+    one = times("a", line(1, "task-running"), line(10, "task-demoted"))
+    apart = times("b", line(10, "task-running"))
+    assert overlaps([*one, *apart]) == []
+    together = times("b", line(9.9, "task-running"))
+    assert overlaps([*one, *together]) == [(one[0], together[0])]
+    assert overlaps([*one, *times("b", line(2, "task-running", "1_1"))]) == []
+
+
+def test_what_was_lost_while_it_was_frozen_counts_until_the_freeze_only() -> None:
+    frozen = Blind(host="a", begin_s=4.0, end_s=14.0)
+    lost = (line(1, "task-running"), line(14.5, "task-closed", cause="the session has expired"))
+    assert spans(times("a", *lost, blind=(frozen,))) == [("1_0", 1, 4)]
+    assert spans(times("b", *lost, blind=(frozen,))) == [("1_0", 1, 14.5)], "another one was frozen"
+    revoked = (line(1, "task-running"), line(14.5, "task-closed"))
+    assert spans(times("a", *revoked, blind=(frozen,))) == [("1_0", 1, 14.5)], "it gave the task up in good order"
+    long_ago = (line(1, "task-running"), line(90, "task-closed", cause="the session has expired"))
+    assert spans(times("a", *long_ago, blind=(frozen,))) == [("1_0", 1, 90)]
+
+
+def series(kind: str, memory_mib: list[float], files: list[int]) -> Series:
+    made = Series(name="x", kind=kind)
+    made.at_s = [3.0 * number for number in range(len(memory_mib))]
+    made.memory_mib, made.files = memory_mib, files
+    return made
+
+
+def is_bounded(made: Series) -> bool | None:
+    growth = made.growth(heap_mib=768)
+    return None if growth is None else growth.is_bounded
+
+
+def test_what_grows_is_told_from_what_warms_up() -> None:
+    count = 60
+    steady = [100.0] * count
+    files = [20] * count
+    assert is_bounded(series("worker", steady, files)) is True
+    assert is_bounded(series("worker", [20.0] * 9 + steady[9:], files)) is True, "the beginning does not count"
+    assert is_bounded(series("worker", [100.0 + 5 * n for n in range(count)], files)) is False
+    assert is_bounded(series("worker", steady, [20 + n for n in range(count)])) is False
+    assert is_bounded(series("jvm", [300.0 + 5 * n for n in range(count)], files)) is True, "a heap fills"
+    assert is_bounded(series("jvm", [900.0 + 20 * n for n in range(count)], files)) is False
+    assert is_bounded(series("worker", steady[:20], files[:20])) is None, "too short to tell"
