@@ -1,0 +1,71 @@
+"""Suppress beyond the vectors: limits in bytes, shutting down, and what the suppressed table shows."""
+
+from __future__ import annotations
+
+import pytest
+from harness import Run, start
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.dsl.suppressed import Suppressed
+from tidemill.errors import StateError, StopError
+from tidemill.operators.stores import store_of
+
+STRING = Serdes.string()
+
+
+def _run(suppressed: Suppressed) -> Run:
+    b = StreamsBuilder()
+    b.table("in", store="t").suppress(suppressed).to_stream().to("out")
+    return start(b.build())
+
+
+def _pipe(run: Run, key: str, value: str | None, timestamp: int) -> list[tuple[str, str | None]]:
+    before = len(run.written)
+    run.pipe(0, "in", key.encode(), None if value is None else value.encode(), timestamp)
+    return [((k or b"").decode(), None if v is None else v.decode()) for _, k, v, *_ in run.written[before:]]
+
+
+def _size(key: str, value: str) -> int:
+    """Kafka Streams' estimate: buffer time 8, key, value, timestamp 8, offset 8, topic, partition 4."""
+    return 8 + len(key) + len(value) + 8 + 8 + len("in") + 4
+
+
+def test_a_buffer_over_its_bytes_sends_its_oldest() -> None:
+    run = _run(Suppressed.until_time_limit(1000, max_bytes=_size("a", "123") + _size("b", "123")))
+    assert _pipe(run, "a", "123", 1) == []
+    assert _pipe(run, "b", "123", 2) == []
+    assert _pipe(run, "b", "12", 3) == [("a", "123")], "the old value counts once, and no more fits"
+
+
+def test_a_limit_of_no_records_holds_nothing_back() -> None:
+    run = _run(Suppressed.until_time_limit(1000, max_records=0))
+    assert _pipe(run, "a", "1", 1) == [("a", "1")]
+    assert _pipe(run, "a", None, 1) == [("a", None)]
+
+
+def test_a_full_buffer_that_may_not_send_early_stops_the_application_and_says_how_full_it_is() -> None:
+    run = _run(Suppressed.until_time_limit(1000, max_records=1, shut_down_when_full=True))
+    _pipe(run, "a", "1", 1)
+    _pipe(run, "a", "2", 2)
+    with pytest.raises(StopError, match=r"holds 2 records \(at most 1\).*shut down when full"):
+        _pipe(run, "b", "1", 3)
+
+
+def test_the_suppressed_table_shows_what_was_sent() -> None:
+    run = _run(Suppressed.until_time_limit(10))
+    row = run.graph.table(next(name for name in run.topology.nodes if "SUPPRESS" in name))
+    _pipe(run, "a", "1", 1)
+    assert row("a") is None
+    _pipe(run, "b", "1", 11)
+    assert row("a") == ("1", 1)
+    _pipe(run, "a", "2", 12)
+    assert row("a") == ("1", -1)
+    assert row("nobody") is None
+
+
+def test_a_changelog_record_of_an_old_version_is_refused_with_what_to_do() -> None:
+    run = _run(Suppressed.until_time_limit(10))
+    store = next(store for name, store in run.topology.stores.items() if "SUPPRESS" in name)
+    kept = store_of(store, run.rows[store.name], STRING, STRING)
+    with pytest.raises(StateError, match="version 02 was found, expected 3"):
+        kept.restore(b"k", b"data", 0, (("v", b"\x02"),))

@@ -1,0 +1,155 @@
+"""Window and session stores: what they show, what they let go, and how their rows lie."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from harness import MemoryRows
+
+from tidemill import Serdes
+from tidemill.operators.recent_rows import RecentRows
+from tidemill.operators.segments import Segments, segment_of
+from tidemill.operators.session_store import SessionStore
+from tidemill.operators.window_store import TimestampedWindowStore, WindowStore
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.windows import Windowed
+
+STRING = Serdes.string()
+MINUTE = 60_000
+
+
+def _store(kind: StoreKind = StoreKind.WINDOW, **settings: Any) -> Store:
+    given = {"retention_ms": 3 * MINUTE, "window_size_ms": 10_000, **settings}
+    return Store(name="w", kind=kind, key_serde=STRING, value_serde=STRING, **given)
+
+
+def _windows(**settings: Any) -> WindowStore:
+    return WindowStore(_store(**settings), MemoryRows())
+
+
+def test_windows_are_found_by_key_and_start_and_by_ranges_of_starts() -> None:
+    store = _windows()
+    for start, value in ((0, "a"), (10_000, "b"), (90_000, "c"), (100_000, "d")):
+        assert store.put("k", value, start, start)
+    store.put("k\0", "other", 10_000, 10_000)
+    assert store.fetch("k", 10_000) == "b"
+    assert store.fetch("k", 20_000) is None
+    assert list(store.fetch_range("k", 10_000, 90_000)) == [(10_000, "b"), (90_000, "c")]
+    assert list(store.fetch_range("k", 0, 1 << 62, reverse=True)) == [(100_000, "d"), (90_000, "c"), (10_000, "b"), (0, "a")]
+    assert {windowed for windowed, _ in store.fetch_all(10_000, 10_000)} == {
+        Windowed("k", 10_000, 20_000), Windowed("k\0", 10_000, 20_000),
+    }
+    assert [value for _, value in store.fetch_keys("k", "k", 0, 90_000)] == ["a", "b", "c"]
+    assert list(store.all(reverse=True)) == list(reversed(list(store.all())))
+    assert [value for key, value in store.all() if key.key == "k"] == ["a", "b", "c", "d"]
+
+
+def test_none_deletes_a_window() -> None:
+    store = _windows()
+    store.put("k", "a", 0, 0)
+    store.put("k", None, 0, 5)
+    assert store.fetch("k", 0) is None
+    assert list(store.all()) == []
+
+
+def test_a_timestamped_store_gives_values_with_their_timestamps() -> None:
+    store = TimestampedWindowStore(_store(StoreKind.TIMESTAMPED_WINDOW), MemoryRows())
+    store.put("k", "a", 0, 7)
+    assert store.fetch("k", 0) == ("a", 7)
+    assert list(store.fetch_range("k", 0, 0)) == [(0, ("a", 7))]
+
+
+def test_values_of_one_key_and_time_are_all_kept_where_duplicates_are() -> None:
+    store = _windows(retain_duplicates=True)
+    for value in ("a", "b", "a"):
+        store.put("k", value, 5, 5)
+    assert list(store.fetch_range("k", 5, 5)) == [(5, "a"), (5, "b"), (5, "a")]
+    assert store.put("k", None, 5, 5), "a delete of duplicates does nothing"
+    assert len(list(store.all())) == 3
+
+
+def test_the_sequence_of_duplicates_goes_on_after_a_restart() -> None:
+    rows = MemoryRows()
+    first = WindowStore(_store(retain_duplicates=True), rows)
+    first.put("k", "a", 5, 5)
+    first.flush()
+    second = WindowStore(_store(retain_duplicates=True), rows)
+    second.put("k", "b", 5, 5)
+    assert [value for _, value in second.fetch_range("k", 5, 5)] == ["a", "b"]
+
+
+def test_reads_hide_to_the_millisecond_and_segments_go_as_a_whole() -> None:
+    rows = MemoryRows()
+    store = WindowStore(_store(), rows)
+    for start in (0, 80_000, 200_000):
+        store.put("k", "a", start, start)
+    assert list(store.fetch_range("k", 0, 1 << 62)) == [(80_000, "a"), (200_000, "a")]
+    assert {segment_of(key) for key in rows.rows} == {0, 2}
+    assert store.put("k", "late, but its segment lives", 1, 1)
+    assert store.fetch("k", 1) is None
+    store.put("k", "b", 300_000, 300_000)
+    assert {segment_of(key) for key in rows.rows} == {2, 3}
+    assert not store.put("k", "expired", 2, 2)
+
+
+def test_a_store_in_memory_refuses_to_the_millisecond() -> None:
+    store = _windows(persistent=False)
+    store.put("k", "a", 300_000, 300_000)
+    assert store.put("k", "b", 120_001, 120_001)
+    assert not store.put("k", "c", 120_000, 120_000)
+
+
+def test_what_expired_is_logged_all_the_same() -> None:
+    rows = MemoryRows()
+    store = WindowStore(_store(), rows)
+    store.put("k", "a", 600_000, 600_000)
+    rows.logged.clear()
+    assert not store.put("k", "b", 0, 3)
+    assert rows.logged == [(b"k" + bytes(8) + bytes(4), b"b", 3, ())]
+
+
+def test_sessions_are_found_by_where_they_end_and_begin() -> None:
+    store = SessionStore(_store(StoreKind.SESSION), MemoryRows())
+    for start, end in ((0, 50), (100, 200), (300, 90_000)):
+        store.put(Windowed("k", start, end), f"{start}-{end}", end)
+    store.put(Windowed("k2", 100, 200), "other", 200)
+    assert [value for _, value in store.find_sessions("k", 50, 299)] == ["0-50", "100-200"]
+    assert [value for _, value in store.find_sessions("k", 51)] == ["100-200", "300-90000"]
+    assert [value for _, value in store.find_sessions("k", reverse=True)] == ["300-90000", "100-200", "0-50"]
+    assert store.fetch_session("k", 100, 200) == "100-200"
+    assert store.fetch_session("k", 100, 201) is None
+    store.remove(Windowed("k", 100, 200), 400)
+    assert store.fetch_session("k", 100, 200) is None
+    assert [windowed.key for windowed, _ in store.all()] == ["k", "k2", "k"]
+
+
+def test_old_sessions_are_hidden_by_their_ends() -> None:
+    store = SessionStore(_store(StoreKind.SESSION, retention_ms=1000), MemoryRows())
+    store.put(Windowed("k", 0, 100), "a", 100)
+    store.put(Windowed("k", 1100, 1100), "b", 1100)
+    assert [value for _, value in store.find_sessions("k")] == ["b"]
+    assert store.fetch_session("k", 0, 100) is None
+    assert [value for _, value in store.all()] == ["b"]
+
+
+@pytest.mark.parametrize("limit", [0, 5, 1000])
+def test_rows_kept_at_hand_are_the_rows_there_are(limit: int) -> None:
+    chance = random.Random(limit)
+    rows = MemoryRows()
+    segments = Segments(rows, 120_000, persistent=True, time_ordered=False)
+    recent = RecentRows(segments, 8, limit)
+    now = 0
+    for step in range(2000):
+        key = chance.choice((b"a", b"b", b"aa"))
+        now += chance.randrange(2000)
+        time = max(0, now - chance.randrange(200_000))
+        suffix = time.to_bytes(8, "big")
+        if segments.advance(time):
+            row = None if chance.random() < 0.2 else b"%d" % step
+            rows.put((time // segments.interval).to_bytes(8, "big") + key + suffix, row)
+            recent.put(key, suffix, row)
+        key = chance.choice((b"a", b"b", b"aa"))
+        there = [(k[-8:], row) for k, row in sorted(rows.rows.items()) if k[8:-8] == key]
+        assert list(recent.of(key)) == there
