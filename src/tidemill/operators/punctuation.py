@@ -22,13 +22,9 @@ class Punctuations:
     """The schedules of one task by one clock. Earlier due ones go first, ties in the order of scheduling."""
 
     def __init__(self) -> None:
-        self._due: list[tuple[int, int, _Schedule]] = []
+        self.due: list[tuple[int, int, _Schedule]] = []
+        """A heap of what is scheduled; empty if nothing is."""
         self._made = 0
-
-    @property
-    def next_due(self) -> int | None:
-        """The time from which a schedule is due; None if there is none."""
-        return self._due[0][0] if self._due else None
 
     def schedule(self, first: int, interval_ms: int, call: Callable[[int], None]) -> Callable[[], None]:
         """Calls ``call(now)`` from ``first`` on, every ``interval_ms``; the result ends it."""
@@ -44,8 +40,8 @@ class Punctuations:
 
     def run(self, now: int) -> None:
         """Calls what is due."""
-        while self._due and self._due[0][0] <= now:
-            at, _order, schedule = heapq.heappop(self._due)
+        while self.due and self.due[0][0] <= now:
+            at, _order, schedule = heapq.heappop(self.due)
             if not schedule.cancelled:
                 schedule.call(now)
                 missed = (now - at) // schedule.interval_ms
@@ -53,4 +49,4 @@ class Punctuations:
 
     def _add(self, at: int, schedule: _Schedule) -> None:
         self._made += 1
-        heapq.heappush(self._due, (at, self._made, schedule))
+        heapq.heappush(self.due, (at, self._made, schedule))

@@ -33,6 +33,7 @@ from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
+from tidemill.topology.operations import UserFunction
 
 UNKNOWN_TIME = -1
 
@@ -53,6 +54,10 @@ class HandedOver(NamedTuple):
     node: str
     record: Record
     origin: Origin
+
+
+_Reader = tuple[Callable[[Any], Any], Callable[[Any], Any], "UserFunction | None", bool]
+"""How a source reads: key, value, timestamp extractor, and whether it is global."""
 
 
 class TaskGraph:
@@ -86,15 +91,17 @@ class TaskGraph:
         inside = topology.nodes.keys() if nodes is None else set(nodes)
         self._contexts = {name: NodeContext(self, name) for name in topology.nodes}
         self._entries: dict[str, Callable[[Record], None]] = {}
-        self._decoders: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+        self._readers: dict[str, _Reader] = {}
         for name in topology.nodes:
             self._entries[name] = self._entry(name) if name in inside else self._exit(name)
         for name, context in self._contexts.items():
             if name in inside:
                 context.wire(tuple((child, self._entries[child]) for child in topology.children(name)))
-        self._inside = {name: NodeContext(self, name) for name in inside}
-        for name, context in self._inside.items():
-            context.wire(((name, self._entries[name]),))
+        self._enter: dict[str, Callable[[Record], None]] = {}
+        for name in inside:
+            gate = NodeContext(self, name)  # forwards to the node itself, so that errors in it are named too
+            gate.wire(((name, self._entries[name]),))
+            self._enter[name] = gate.forward
 
     # --- records in ---
 
@@ -105,41 +112,38 @@ class TaskGraph:
 
         A record whose extracted timestamp is negative is dropped. RecordError where bytes can't be read.
         """
-        node = self.topology.nodes[source]
-        assert isinstance(node, SourceNode)
-        read_key, read_value = self._decoders[source]
+        read_key, read_value, extractor, is_global = self._readers[source]
         try:
             record = Record(read_key(key), read_value(value), timestamp, headers)
-            if node.timestamp_extractor is not None:
+            if extractor is not None:
                 partition = origin.topic, origin.partition
-                timestamp = node.timestamp_extractor(record, self.partition_times.get(partition, UNKNOWN_TIME))
+                partition_time = self.partition_times.get(partition, UNKNOWN_TIME)
+                timestamp = extractor(record, partition_time)
                 record = record.with_timestamp(timestamp)
+                if timestamp > partition_time:
+                    self.partition_times[partition] = timestamp
+            elif timestamp < 0:
+                raise ValueError(f"the record's timestamp is {timestamp}, expected 0 or later: give a timestamp_extractor")
         except Exception as problem:
             self.origin = origin
             raise self.failed(source, problem) from problem
         if timestamp < 0:
-            if node.timestamp_extractor is None:
-                self.origin = origin
-                raise self.failed(source, ValueError(
-                    f"the record's timestamp is {timestamp}, expected 0 or later: give the source a timestamp_extractor"
-                ))
             self.dropped += 1
-            return
-        if node.timestamp_extractor is not None and timestamp > self.partition_times.get(partition, UNKNOWN_TIME):
-            self.partition_times[partition] = timestamp
-        if node.is_global:
+        elif is_global:
             self.origin = origin
-            self._inside[source].forward(record)
+            self._enter[source](record)
         else:
             self.process(source, record, origin)
 
     def process(self, node: str, record: Record, origin: Origin) -> None:
         """Hands a decoded record to ``node`` (a source passes it on) and runs what is due by stream time thereafter."""
         self.origin = origin
-        if record.timestamp > self.stream_time:
-            self.stream_time = record.timestamp
-        self._inside[node].forward(record)
-        self._punctuate_stream_time()
+        timestamp = record[2]
+        if timestamp > self.stream_time:
+            self.stream_time = timestamp
+        self._enter[node](record)
+        if self.by_stream_time.due:
+            self._punctuate_stream_time()
 
     def advance_stream_time(self, timestamp: int) -> None:
         """Says that the task has read a record of this timestamp which needs no node here."""
@@ -208,10 +212,12 @@ class TaskGraph:
 
     def failed(self, node: str, problem: Exception) -> RecordError:
         """What to raise for a problem in ``node``: says the node, and the record that was read."""
-        what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+        what = f"{node}: {problem}"
+        if not isinstance(problem, SerdeError):
+            what = f"the function of {node} failed: {type(problem).__name__}: {problem}"
         topic, partition, offset = self.origin
         return RecordError(
-            f"the function of {node} failed: {what}", task=str(self.task), topic=topic or "a punctuator",
+            what, task=str(self.task), topic=topic or "a punctuator",
             partition=partition, offset=-1 if offset is None else offset,
         )
 
@@ -219,7 +225,7 @@ class TaskGraph:
         node = self.topology.nodes[name]
         if isinstance(node, SourceNode):
             key, value = self._serdes(node)
-            self._decoders[name] = key.deserialize, value.deserialize
+            self._readers[name] = key.deserialize, value.deserialize, node.timestamp_extractor, node.is_global
             return self._contexts[name].forward
         if isinstance(node, SinkNode):
             return self._sink(node)
@@ -251,6 +257,5 @@ class TaskGraph:
         return hand_over
 
     def _punctuate_stream_time(self) -> None:
-        due = self.by_stream_time.next_due
-        if due is not None and due <= self.stream_time != UNKNOWN_TIME:
+        if self.stream_time != UNKNOWN_TIME:
             self.by_stream_time.run(self.stream_time)
