@@ -12,6 +12,7 @@ can be had.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -35,6 +36,12 @@ KEYS = (20_000, 200_000, 1_000_000)
 JAVA_KEYS = 200_000
 """Kafka Streams is shown at one size: three more JVMs take their time."""
 REPARTITION = "streams-wordcount-counts-store-repartition"
+JAVA_PROCESSES = {
+    "a": "4b61083e-57d0-457d-951f-d06556c148ca",
+    "b": "7156cef1-307e-49c0-a5bb-0f11d26a4933",
+    "victim": "bbb83e43-b1af-4b2d-a60a-94a7091684d0",
+}
+_RESTORED = re.compile(r"Finished restoring changelog \S+ to store \S+ with a total number of (\d+) records")
 _WORDS_A_LINE = 50
 _STEADY_S = 3.0
 _LOAD_LIMIT_S = 240.0
@@ -176,7 +183,10 @@ def _kafka_streams(report: Report, folder: Path, standbys: int, keys: int) -> li
         "acceptable.recovery.lag": 2**63 - 1,
     }
     with Scene(folder / f"kafka-streams-{standbys}") as scene:
-        instances = [JavaStreams(scene.folder / name, scene.servers, application, settings) for name in ("a", "b", "victim")]
+        instances = [
+            JavaStreams(scene.folder / name, scene.servers, application, process_id=process, settings=settings)
+            for name, process in JAVA_PROCESSES.items()
+        ]
         load = _Load(scene.servers)
         try:
             with report.step("three instances start"):
@@ -189,11 +199,11 @@ def _kafka_streams(report: Report, folder: Path, standbys: int, keys: int) -> li
             load.feed.start()
             with report.step("killed, and waited for"):
                 time.sleep(_STEADY_S)
-                dead = _owners(scene.admin, application)[instances[-1].process_id]
+                dead = _owners(scene.admin, application)[JAVA_PROCESSES["victim"]]
                 killed_s = time.time()
                 instances[-1].kill()
                 beyond_s = load.until_back(dead, killed_s)
-            restored = sum(int(event.fields["records"]) for one in instances[:-1] for event in one.restored(killed_s))
+            restored = sum(_restored_since(killed_s, one.log) for one in instances[:-1])
             exactness = load.finish()
         except EnvironmentProblem as problem:
             report.say(f"left out: {problem}")
@@ -213,6 +223,12 @@ def _kafka_streams(report: Report, folder: Path, standbys: int, keys: int) -> li
             exactness=exactness,
         )
     ]
+
+
+def _restored_since(at_s: float, log: str) -> int:
+    """Records of changelogs that an instance has restored for active tasks."""
+    lines = (line for line in log.splitlines() if _RESTORED.search(line) and float(line.split(" ", 1)[0]) >= at_s)
+    return sum(int(found[1]) for line in lines if (found := _RESTORED.search(line)) is not None)
 
 
 def _owners(admin: Admin, application: str) -> dict[str, list[int]]:
