@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from console import Report, run
-from instances import HEAP, INPUT, OUTPUT, Instance, Scene, all_at_work, until
+from instances import HEAP, INPUT, OUTPUT, ExperimentError, Instance, Scene, all_at_work, until
 from soak_auditors import ENDS, Active, Blind, ProcessAudit, active_times, overlaps
 from traffic import Counts, Feed
 
@@ -80,7 +80,7 @@ def main() -> int:
                     _start(group, instance)
                 until(group.is_at_work, "all tasks at work", pause_s=0.3)
             feed.start()
-            taken = _soak(report, group, options.minutes * 60)
+            taken = _soak(report, group, options.minutes * 60, feed, counts)
             _tell_faults(report, taken)
             with report.step("all that was sent is counted"):
                 feed.stop()
@@ -107,18 +107,31 @@ def main() -> int:
 # --- faults ----------------------------------------------------------------------------------------------------------------
 
 
-def _soak(report: Report, group: Group, seconds: float) -> list[tuple[str, float]]:
-    """(fault, seconds until all tasks were at work again) of each."""
+def _soak(report: Report, group: Group, seconds: float, feed: Feed, counts: Counts) -> list[tuple[str, float]]:
+    """(fault, seconds until it was over) of each: all tasks run, and what was sent until it had happened is counted."""
     began, taken = time.monotonic(), []
     while time.monotonic() - began < seconds:
         time.sleep(group.random.uniform(*_REST_S))
         name = group.random.choice([fault for fault, (is_possible, _) in FAULTS.items() if is_possible(group)])
         at_s = time.monotonic() - began
         what = FAULTS[name][1](group)
-        recovered_s = until(group.is_at_work, f"all tasks at work after {what}", RECOVERY_LIMIT_S, 0.2)
+        recovered_s = _recovered(group, what, feed.total, counts)
         taken.append((name, recovered_s))
-        report.say(f"  {at_s:6.1f} s  {what}: {recovered_s:.1f} s until all {TASKS} tasks ran, {len(group.running)} instances")
+        report.say(f"  {at_s:6.1f} s  {what}: over after {recovered_s:.1f} s, {len(group.running)} instances")
     return taken
+
+
+def _recovered(group: Group, what: str, sent: int, counts: Counts) -> float:
+    def is_over() -> bool:
+        return counts.total >= sent and group.is_at_work()
+
+    try:
+        return until(is_over, "", RECOVERY_LIMIT_S, 0.2)
+    except ExperimentError:
+        stands = {instance.name: instance.look() for instance in group.running}
+        raise ExperimentError(
+            f"{what}: not over after {RECOVERY_LIMIT_S:.0f} s; {counts.total} of {sent} words are counted; {stands}"
+        ) from None
 
 
 def _join(group: Group) -> str:
@@ -204,7 +217,7 @@ def _tell_faults(report: Report, taken: list[tuple[str, float]]) -> None:
         times = sorted(seconds for fault, seconds in taken if fault == name)
         if times:
             rows.append((name, len(times), f"{times[len(times) // 2]:.1f} s", f"{times[-1]:.1f} s"))
-    report.table("Until all tasks were at work again", ("fault", "times", "median", "longest"), rows)
+    report.table("Until all tasks ran again, and what was sent was counted", ("fault", "times", "median", "longest"), rows)
 
 
 # --- audit -----------------------------------------------------------------------------------------------------------------
