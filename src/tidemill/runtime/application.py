@@ -252,8 +252,8 @@ class KafkaStreams:
             spark.session,
             self.topology,
             config.application_id,
-            default_key=serde_of_setting(config.default_key_serde),
-            default_value=serde_of_setting(config.default_value_serde),
+            default_key=_serde(config.default_key_serde),
+            default_value=_serde(config.default_value_serde),
             presum=config.presum,
             emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
         )
