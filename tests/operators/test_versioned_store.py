@@ -57,15 +57,15 @@ def test_reads_as_of_any_time_give_what_a_list_of_all_versions_gives(puts: list[
         assert store.get(key) == model.as_of(key, 10_000)
         for time in times:
             assert store.get_as_of(key, time) == model.as_of(key, time)
-    assert sorted(store.all()) == sorted((k, row) for k in model.versions if (row := model.as_of(k, 10_000)) is not None)
+    assert list(store.all()) == sorted((k, row) for k in model.versions if (row := model.as_of(k, 10_000)) is not None)
 
 
 def test_history_begins_with_the_version_that_was_valid_at_its_start() -> None:
     store = VersionedStore(STORE, MemoryRows())
     for value, timestamp in (("x", 10), ("y", 20), (None, 30), ("z", 40)):
         store.put("k", value, timestamp)
-    assert list(store.history("k", 15, 35)) == [("x", 10), ("y", 20)]
-    assert list(store.history("k", 35, 40)) == [("z", 40)]
+    assert store.history("k", 15, 35) == [("x", 10), ("y", 20)]
+    assert store.history("k", 35, 40) == [("z", 40)]
 
 
 def test_versions_that_no_read_can_find_any_more_are_deleted() -> None:
@@ -73,5 +73,4 @@ def test_versions_that_no_read_can_find_any_more_are_deleted() -> None:
     store = VersionedStore(STORE, rows)
     for timestamp in range(0, 100_000, 10):
         store.put(f"k{timestamp // 1000}", None if timestamp % 1000 == 990 else "x", timestamp)
-    versions = [key for key in rows.rows if key[:1] == b"\x00"]
-    assert len(versions) <= 2 * RETENTION // 10
+    assert len(rows.rows) <= 5 * RETENTION // 10

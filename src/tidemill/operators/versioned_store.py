@@ -1,7 +1,8 @@
 """Versioned key-value stores: each key's values with the times from which they were valid.
 
-    version   00 | length of key 4 | key | valid from 8      01 | value, or 00 for a deletion
-    expiry    01 | valid to 8 | the version's row key        nothing
+    newest    00 | key                                       valid from 8 | 01 | value, or valid from 8 | 00 for a deletion
+    older     01 | length of key 4 | key | valid from 8      01 | value, or 00
+    expiry    02 | valid to 8 | the row key of an older version, or of a newest one that is a deletion
     clock     ff                                             highest timestamp that was put
     changelog key                                            value; the record's timestamp is the version's
 
@@ -22,7 +23,7 @@ from tidemill.topology.nodes import Serde, Store
 
 _LONG = struct.Struct(">q")
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
-_VERSION, _EXPIRY, _CLOCK = b"\x00", b"\x01", b"\xff"
+_NEWEST, _OLDER, _EXPIRY, _CLOCK = b"\x00", b"\x01", b"\x02", b"\xff"
 _DELETED, _PRESENT = b"\x00", b"\x01"
 _DAY_MS = 86_400_000
 _SWEEPS_PER_RETENTION = 8
@@ -51,41 +52,46 @@ class VersionedStore:
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         """The newest version, (value, valid from); None if the key was deleted or never put."""
-        prefix = _prefix(self._raw(key))
-        return self._first_of(self._rows.scan(prefix, prefix + b"\xff" * 9, reverse=True))
+        row = self._rows.get(_NEWEST + self._raw(key))
+        return None if row is None or row[8:9] == _DELETED else (self._read_value(row[9:]), _unpack(row)[0])
 
     def get_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
         """The version that was valid at ``timestamp``; None if there was none, or if it lies behind the history retention."""
+        raw = self._raw(key)
+        newest = self._rows.get(_NEWEST + raw)
+        if newest is None:
+            return None
+        since = _unpack(newest)[0]
+        if since <= timestamp:
+            return None if newest[8:9] == _DELETED else (self._read_value(newest[9:]), since)
         if timestamp < self._observed - self._retention:
-            newest = self.get(key)
-            return newest if newest is not None and newest[1] <= timestamp else None
-        prefix = _prefix(self._raw(key))
-        return self._first_of(self._rows.scan(prefix, prefix + _pack(timestamp) + b"\x00", reverse=True))
+            return None
+        prefix = _prefix(raw)
+        for row_key, row in self._rows.scan(prefix, prefix + _pack(timestamp) + b"\x00", reverse=True):
+            return None if row[:1] == _DELETED else (self._read_value(row[1:]), _unpack(row_key, len(row_key) - 8)[0])
+        return None
 
     def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
         """Ends the version that was valid at ``timestamp`` and gives it."""
         before = self.get_as_of(key, timestamp)
         return None if self.put(key, None, timestamp) is None else before
 
-    def history(self, key: Any, first: int, last: int) -> Iterator[tuple[Any, int]]:
+    def history(self, key: Any, first: int, last: int) -> list[tuple[Any, int]]:
         """(value, valid from) of the versions that were valid at a time in ``first .. last``, oldest first; no deletions."""
-        prefix = _prefix(self._raw(key))
-        valid_at_first = self._rows.scan(prefix, prefix + _pack(max(first, 0)) + b"\x00", reverse=True)
-        low = next((row_key for row_key, _row in valid_at_first), prefix)
-        for row_key, row in self._rows.scan(low, prefix + _pack(last) + b"\x00"):
-            if row[:1] == _PRESENT:
-                yield self._read_value(row[1:]), _unpack(row_key, len(row_key) - 8)[0]
+        raw = self._raw(key)
+        prefix = _prefix(raw)
+        versions = [(_unpack(k, len(k) - 8)[0], row) for k, row in self._rows.scan(prefix, prefix + _pack(last) + b"\x00")]
+        newest = self._rows.get(_NEWEST + raw)
+        if newest is not None and (since := _unpack(newest)[0]) <= last:
+            versions.append((since, newest[8:]))
+        begins = max((at for at, (since, _row) in enumerate(versions) if since <= first), default=0)
+        return [(self._read_value(row[1:]), since) for since, row in versions[begins:] if row[:1] == _PRESENT]
 
     def all(self) -> Iterator[tuple[Any, tuple[Any, int]]]:
-        """(key, (value, valid from)) of the newest version of each key that has one; in no order that means anything."""
-        newest: tuple[bytes, int, bytes] | None = None
-        for row_key, row in self._rows.scan(_VERSION, _EXPIRY):
-            raw = row_key[5:-8]
-            if newest is not None and newest[0] != raw and newest[2][:1] == _PRESENT:
-                yield self._key_serde.deserialize(newest[0]), (self._read_value(newest[2][1:]), newest[1])
-            newest = raw, _unpack(row_key, len(row_key) - 8)[0], row
-        if newest is not None and newest[2][:1] == _PRESENT:
-            yield self._key_serde.deserialize(newest[0]), (self._read_value(newest[2][1:]), newest[1])
+        """(key, (value, valid from)) of the newest version of each key that has one, in the order of the keys' bytes."""
+        for row_key, row in self._rows.scan(_NEWEST, _OLDER):
+            if row[8:9] == _PRESENT:
+                yield self._key_serde.deserialize(row_key[1:]), (self._read_value(row[9:]), _unpack(row)[0])
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         self._add(key, value, timestamp)
@@ -103,19 +109,28 @@ class VersionedStore:
             self._observed = observed = timestamp
         elif timestamp < observed - self._retention:
             return None
-        rows, prefix = self._rows, _prefix(key)
-        at = prefix + _pack(timestamp)
-        newer = next((row_key for row_key, _ in rows.scan(at + b"\x00", prefix + b"\xff" * 9)), None)
-        older = next((row_key for row_key, _ in rows.scan(prefix, at, reverse=True)), None)
-        rows.put(at, _DELETED if value is None else _PRESENT + value)
-        if older is not None:
-            rows.put(_EXPIRY + _pack(timestamp) + older, b"")
-        if newer is not None:
-            rows.put(_EXPIRY + newer[-8:] + at, b"")
-        elif value is None:
-            rows.put(_EXPIRY + _pack(timestamp) + at, b"")
+        rows, at = self._rows, _NEWEST + key
+        newest = rows.get(at)
+        written = _DELETED if value is None else _PRESENT + value
+        since = -1 if newest is None else _unpack(newest)[0]
+        if timestamp >= since:
+            if newest is not None and timestamp > since:
+                self._keep_older(key, newest[:8], newest[8:], timestamp)
+            rows.put(at, _pack(timestamp) + written)
+            if value is None:
+                rows.put(_EXPIRY + _pack(timestamp) + at, b"")
+        else:
+            later = _prefix(key) + _pack(timestamp + 1)
+            following = next((k for k, _row in rows.scan(later, _prefix(key) + _pack(since))), None)
+            ended = since if following is None else _unpack(following, len(following) - 8)[0]
+            self._keep_older(key, _pack(timestamp), written, ended)
         self._sweep()
-        return newer is None
+        return timestamp >= since
+
+    def _keep_older(self, key: bytes, since: bytes, written: bytes, until: int) -> None:
+        row_key = _prefix(key) + since
+        self._rows.put(row_key, written)
+        self._rows.put(_EXPIRY + _pack(until) + row_key, b"")
 
     def _sweep(self) -> None:
         """Deletes what ended before everything that may be asked for."""
@@ -128,15 +143,10 @@ class VersionedStore:
         rows = self._rows
         for entry in [row_key for row_key, _ in rows.scan(_EXPIRY, _EXPIRY + _pack(bound))]:
             version = entry[9:]
-            # A deletion expires at its own time, unless a value of the very same time has taken its place.
-            if entry[1:9] != entry[-8:] or rows.get(version) == _DELETED:
+            # A newest version only if it still is that deletion.
+            if version[:1] == _OLDER or rows.get(version) == entry[1:9] + _DELETED:
                 rows.put(version, None)
             rows.put(entry, None)
-
-    def _first_of(self, versions: Iterator[tuple[bytes, bytes]]) -> tuple[Any, int] | None:
-        for row_key, row in versions:
-            return (self._read_value(row[1:]), _unpack(row_key, len(row_key) - 8)[0]) if row[:1] == _PRESENT else None
-        return None
 
     def _raw(self, key: Any) -> bytes:
         raw = self._key_serde.serialize(key)
@@ -146,5 +156,5 @@ class VersionedStore:
 
 
 def _prefix(key: bytes) -> bytes:
-    """What the row keys of all versions of ``key`` begin with; no other key's do."""
-    return _VERSION + len(key).to_bytes(4, "big") + key
+    """What the row keys of all older versions of ``key`` begin with; no other key's do."""
+    return _OLDER + len(key).to_bytes(4, "big") + key
