@@ -7,10 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from harness import ROW_FORMS, TASK, MemoryRows, Program, Run, formats, run_case
+from harness import ROW_FORMS, TASK, MemoryRows, Program, Run, cases, formats, programs_in, run_case
 
 from tidemill import Serdes
 from tidemill.operators.stores import store_of
+from tidemill.topology.nodes import StoreKind
 
 MODULES = [__import__(path.stem) for path in sorted(Path(__file__).parent.glob("*of_formats.py"))]
 
@@ -20,6 +21,14 @@ def programs_of(module: ModuleType) -> dict[str, Program]:
 
 
 PROGRAMS = {name: program for module in MODULES for name, program in programs_of(module).items()}
+
+
+SEMANTICS = {
+    name: program
+    for path in sorted(Path(__file__).parent.glob("programs_*.py"))
+    for name, program in programs_in(__import__(path.stem)).items()
+    if any(kept["kind"] in ("key_value", "timestamped_key_value", "versioned") for kept in cases()[name][0]["stores"].values())
+}
 
 
 def records_of(run: Run, topic: str) -> list[dict[str, Any]]:
@@ -58,3 +67,19 @@ def test_a_changelog_gives_the_store_back(name: str) -> None:
         show = ROW_FORMS[described.kind]
         if described.source_topic is None:
             assert list(show(restored)) == list(show(run.graph.store(store))), f"{store} of task {TASK}"
+
+
+KEY_VALUE_KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED)
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+def test_key_value_stores_come_back_row_by_row(name: str) -> None:
+    run = run_case(SEMANTICS[name], cases()[name][0])
+    for store, described in run.topology.stores.items():
+        if described.kind in KEY_VALUE_KINDS and described.logged:
+            rows = MemoryRows()
+            restored = store_of(described, rows, Serdes.string(), Serdes.string())
+            for logged, key, value, timestamp, headers, _at in run.logged:
+                if logged == store:
+                    restored.restore(key, value, timestamp, headers)
+            assert rows.rows == run.rows[store].rows

@@ -1,0 +1,142 @@
+"""Tables: which changes go on, with which old values and timestamps, where operators follow one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from harness import start
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.dsl.functions import per_record
+from tidemill.dsl.materialized import Materialized
+
+STRING, LONG = Serdes.string(), Serdes.long()
+Given = tuple[str, "str | None", int]
+Out = tuple[str, "str | int | None", int]
+
+
+def run(program: Callable[[StreamsBuilder], None], *records: Given, value: str = "string") -> list[Out]:
+    """What reaches ``out`` for records of ``in``: (key, value, timestamp)."""
+    builder = StreamsBuilder()
+    program(builder)
+    running = start(builder.build())
+    for at, (key, text, timestamp) in enumerate(records):
+        running.pipe(at, "in", key.encode(), None if text is None else text.encode(), timestamp)
+    read = {"string": STRING, "long": LONG}[value].deserialize
+    return [
+        (STRING.deserialize(key) or "", read(data), timestamp)
+        for topic, key, data, timestamp, _headers, _at in running.written if topic == "out"
+    ]
+
+
+def is_long(_key: str, value: str) -> bool:
+    return len(value) > 1
+
+
+LONG_ONES = per_record(is_long)
+BY_VALUE = per_record(lambda k, v: (v, k))
+
+
+def test_a_filter_without_old_values_passes_every_tombstone() -> None:
+    def program(b: StreamsBuilder) -> None:
+        b.table("in").filter(LONG_ONES).to_stream().to("out")
+
+    assert run(program, ("k", "a", 1), ("k", None, 2)) == [("k", None, 1), ("k", None, 2)]
+
+
+@pytest.mark.parametrize("store", [None, "kept"])
+def test_a_filter_with_old_values_is_silent_about_what_was_not_there_and_is_not(store: str | None) -> None:
+    seen: list[str] = []
+
+    def group(key: str, value: str) -> tuple[str, str]:
+        seen.append(value)
+        return value, key
+
+    def program(b: StreamsBuilder) -> None:
+        b.table("in").filter(LONG_ONES, store=store).group_by(per_record(group)).count().to_stream().to("out", value=LONG)
+
+    assert run(program, ("k", "a", 1), ("k", "bb", 2), ("k", "c", 3), ("k", None, 4), value="long") == [
+        ("bb", 1, 2), ("bb", 0, 3),
+    ]
+    assert seen == ["bb", "bb"]
+
+
+def test_old_values_go_through_mappings_without_stores() -> None:
+    def program(b: StreamsBuilder) -> None:
+        upper = b.table("in").map_values(per_record(lambda v: v.upper(), STRING))
+        upper.group_by(BY_VALUE).count().to_stream().to("out", value=LONG)
+
+    assert run(program, ("k", "a", 1), ("k", "b", 2), ("k", None, 3), value="long") == [
+        ("A", 1, 1), ("A", 0, 2), ("B", 1, 2), ("B", 0, 3),
+    ]
+
+
+def test_the_first_count_of_a_key_takes_the_place_of_zero() -> None:
+    def program(b: StreamsBuilder) -> None:
+        counts = b.stream("in").group_by_key().count()
+        by_count = counts.group_by(per_record(lambda k, n: (f"n{n}", k)), value=STRING)
+        by_count.count().to_stream().to("out", value=LONG)
+
+    assert run(program, ("k", "x", 5), ("k", "x", 6), value="long") == [
+        ("n0", None, 5), ("n1", 1, 5), ("n1", 0, 6), ("n2", 1, 6),
+    ]
+
+
+def test_the_first_reduced_value_takes_the_place_of_nothing() -> None:
+    def program(b: StreamsBuilder) -> None:
+        last = b.stream("in").group_by_key().reduce(lambda a, b: b)
+        last.group_by(BY_VALUE).count().to_stream().to("out", value=LONG)
+
+    assert run(program, ("k", "a", 5), ("k", "b", 6), value="long") == [("a", 1, 5), ("a", 0, 6), ("b", 1, 6)]
+
+
+def test_a_null_group_leaves_that_half_out() -> None:
+    def group(key: str, value: str) -> tuple[str | None, str | None]:
+        return (None, key) if value == "no key" else (value, None) if value == "no value" else (value, key)
+
+    def program(b: StreamsBuilder) -> None:
+        b.table("in").group_by(per_record(group)).count().to_stream().to("out", value=LONG)
+
+    records = ("k", "a", 1), ("k", "no key", 2), ("k", "b", 3), ("k", "no value", 4), ("k", "c", 5)
+    assert run(program, *records, value="long") == [("a", 1, 1), ("a", 0, 2), ("b", 1, 3), ("b", 0, 4), ("c", 1, 5)]
+
+
+def test_a_group_whose_subtractor_gives_null_is_deleted_and_begins_anew() -> None:
+    def program(b: StreamsBuilder) -> None:
+        grouped = b.table("in").group_by(per_record(lambda k, v: (v[:1], v)))
+        table = grouped.aggregate(
+            lambda: "i", lambda k, v, a: a + v, lambda k, v, a: None, store=Materialized(key=STRING, value=STRING)
+        )
+        table.to_stream().to("out")
+
+    assert run(program, ("k", "a1", 9), ("k", "a2", 5), ("k", "b1", 7)) == [
+        ("a", "ia1", 9), ("a", "ia2", 9), ("a", None, 9), ("b", "ib1", 7),
+    ]
+
+
+def test_the_timestamp_of_a_group_is_the_later_one_where_something_was_there() -> None:
+    def program(b: StreamsBuilder) -> None:
+        grouped = b.table("in").group_by(per_record(lambda k, v: ("g", v)))
+        grouped.reduce(lambda a, v: a + v, lambda a, v: a.replace(v, "", 1)).to_stream().to("out")
+
+    assert run(program, ("a", "x", 9), ("b", "y", 5), ("a", None, 3)) == [("g", "x", 9), ("g", "xy", 9), ("g", "y", 9)]
+
+
+def test_an_out_of_order_change_of_a_versioned_table_ends_at_the_grouping_and_passes_a_filter() -> None:
+    def program(b: StreamsBuilder) -> None:
+        table = b.table("in", store=Materialized(name="v", history_retention=100))
+        filtered = table.filter(LONG_ONES)
+        filtered.to_stream().to("out")
+        filtered.group_by(BY_VALUE).count().to_stream().map_values(per_record(str, STRING)).to("out")
+
+    assert run(program, ("k", "aa", 10), ("k", "bb", 5), ("k", "c", 7), ("k", "cc", 12)) == [
+        ("k", "aa", 10), ("aa", "1", 10), ("k", "bb", 5), ("k", None, 7), ("k", "cc", 12), ("aa", "0", 12), ("cc", "1", 12),
+    ]
+
+
+def test_a_put_older_than_the_history_of_a_versioned_table_ends_there() -> None:
+    def program(b: StreamsBuilder) -> None:
+        b.table("in", store=Materialized(name="v", history_retention=100)).to_stream().to("out")
+
+    assert run(program, ("k", "a", 200), ("k", "b", 100), ("k", "c", 99)) == [("k", "a", 200), ("k", "b", 100)]
