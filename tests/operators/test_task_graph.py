@@ -147,7 +147,7 @@ def test_the_wall_clock_calls_once_however_far_it_moved() -> None:
 
 def test_an_error_in_a_punctuator_names_its_node() -> None:
     run = scheduled(10, PunctuationType.WALL_CLOCK_TIME, fails=True)
-    with pytest.raises(RecordError, match="the function of ticks failed: ValueError: no tick"):
+    with pytest.raises(StopError, match="task 0_0, in a punctuator: the function of ticks failed: ValueError: no tick"):
         run.advance_wall_clock(0, 10)
 
 

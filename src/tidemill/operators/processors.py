@@ -78,6 +78,9 @@ class ProcessorContext:
             )
         self._context.forward(record, child)
 
+    def commit(self) -> None:
+        """Asks for a commit soon: a batch is committed as a whole, right when it ends, so there is nothing to hasten."""
+
     def drop(self, count: int = 1) -> None:
         """Counts dropped records."""
         self._context.drop(count)

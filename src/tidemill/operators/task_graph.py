@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from tidemill.errors import RecordError, SerdeError
+from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import AsOfGetter, Getter, Operator, Origin
 from tidemill.operators.default_serdes import completed
@@ -210,16 +210,15 @@ class TaskGraph:
         getter: AsOfGetter | None = getattr(self.operator(node), "get_as_of", None)
         return getter
 
-    def failed(self, node: str, problem: Exception) -> RecordError:
-        """What to raise for a problem in ``node``: says the node, and the record that was read."""
+    def failed(self, node: str, problem: Exception) -> StopError:
+        """What to raise for a problem in ``node``: says the node, and the record that was read, if one was."""
         what = f"{node}: {problem}"
         if not isinstance(problem, SerdeError):
             what = f"the function of {node} failed: {type(problem).__name__}: {problem}"
         topic, partition, offset = self.origin
-        return RecordError(
-            what, task=str(self.task), topic=topic or "a punctuator",
-            partition=partition, offset=-1 if offset is None else offset,
-        )
+        if offset is None:
+            return StopError(f"task {self.task}, in a punctuator: {what}")
+        return RecordError(what, task=str(self.task), topic=topic, partition=partition, offset=offset)
 
     def _entry(self, name: str) -> Callable[[Record], None]:
         node = self.topology.nodes[name]
