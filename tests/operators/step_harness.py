@@ -165,6 +165,9 @@ class ListOutput:
     def commit(self, offsets: Any, membership: Any) -> Mapping[TopicPartition, int]:
         return {}
 
+    def partitions_of(self, topic: str) -> int:
+        return 1
+
     def abort(self) -> None: ...
 
 

@@ -132,6 +132,9 @@ class CollectingOutput:
     def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
         return {}
 
+    def partitions_of(self, topic: str) -> int:
+        return 1
+
     def abort(self) -> None: ...
 
 

@@ -53,6 +53,10 @@ class _Output:
         with _batch_terms():
             self._producer.write(topic, keys, values, timestamps, partitions, headers)
 
+    def partitions_of(self, topic: str) -> int:
+        with _batch_terms():
+            return self._producer.partitions_of(topic)
+
     def abort(self) -> None:
         self._producer.abort()
 

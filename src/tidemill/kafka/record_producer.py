@@ -57,6 +57,7 @@ class RecordProducer(ABC):
         self._producer: Producer | None = None
         self._is_open = False
         self._ends: dict[TopicPartition, int] = {}
+        self._partitions: dict[str, int] = {}
         self._delivery_error: tuple[KafkaError, str] | None = None
         self._asks_for_reasons = False
         self.failure: TidemillError | None = None
@@ -145,6 +146,22 @@ class RecordProducer(ABC):
                     raise self.refused(problem, f"writing to {topic}") from problem
         self._producer.poll(0)
 
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; asked once for each producer. Raises BatchLostError or StopError; the batch is
+        aborted then."""
+        found = self._partitions.get(topic)
+        if found is None:
+            self.begin()
+            assert self._producer is not None
+            try:
+                described = self._producer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+                if described.error is not None:
+                    raise KafkaException(described.error)
+            except KafkaException as problem:
+                raise self.refused(problem, f"looking at {topic}") from problem
+            found = self._partitions[topic] = len(described.partitions)
+        return found
+
     def delivered(self, error: KafkaError | None, message: Message) -> None:
         """The callback of a partition's last record; ``write`` sets it, a loop of one's own must."""
         partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
@@ -198,6 +215,7 @@ class RecordProducer(ABC):
 
     def _give_up(self) -> None:
         self._producer = None
+        self._partitions.clear()
         self._is_open = False
 
     def _reason(self, problem: KafkaException | None, doing: str) -> TidemillError:

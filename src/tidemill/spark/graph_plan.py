@@ -99,6 +99,7 @@ def graph_spec(
         inside=frozenset(cut.nodes.keys() - set(left_to_columns(topology, part))),
         entries=cut.entries,
         exits=cut.exits,
+        placed_sinks=frozenset(n for n, node in cut.nodes.items() if isinstance(node, SinkNode) and node.partitioner is not None),
         shift=shift,
         emit_interval_ms=emit_interval_ms,
         key_serde=default.key or Serdes.bytes(),

@@ -112,7 +112,8 @@ class _Arrived:
 class GraphOutput:
     """What a part has made: records to send by topic, records for columns by node, and rows that no serde could read."""
 
-    sent: dict[str, Records] = field(default_factory=dict)
+    sent: dict[tuple[str, str | None], Records] = field(default_factory=dict)
+    """By topic, and sink where that has a partitioner."""
     onward: dict[str, Records] = field(default_factory=dict)
     unreadable: list[pa.Table] = field(default_factory=list)
 
@@ -222,9 +223,10 @@ def _put(
     offset = -1 if offset is None else offset  # None means summed
     for made in produced:
         record = made.record
-        records = output.sent.get(made.topic)
+        to = made.topic, made.sink if made.sink in spec.placed_sinks else None
+        records = output.sent.get(to)
         if records is None:
-            records = output.sent[made.topic] = Records([], [], [], [], [], [], [])
+            records = output.sent[to] = Records([], [], [], [], [], [], [], sink=to[1])
         _append(records, partition, made.key, made.value, record, offset, sequence)
     for given in handed_over:
         exit_ = spec.exits[given.node]

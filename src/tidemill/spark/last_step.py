@@ -122,7 +122,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     _check_continuity(context, request)
     batch.reached(CommitStep.CONTINUITY)
     take_writes(batch.gathered.tables, batch.state)
-    for topic, records in take_outputs(batch.gathered.tables).items():
+    for (topic, _), records in take_outputs(batch.gathered.tables).items():
         batch.pending.setdefault(topic, []).append(records)
     _run_nodes(batch)
     batch.reached(CommitStep.RUN)
@@ -249,7 +249,7 @@ def _run_graphs(batch: _Batch) -> None:
     for graph in batch.spec.graphs:
         made = run_graph(graph, batch.gathered.tables, batch.state, kept, batch.request, running)
         batch.unreadable += made.unreadable
-        for topic, records in made.sent.items():
+        for (topic, _), records in made.sent.items():
             batch.pending.setdefault(topic, []).append(records)
         for node, records in made.onward.items():
             batch.onward.append((graph.exits[node], records))

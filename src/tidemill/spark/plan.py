@@ -193,6 +193,8 @@ def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name
         key_serde=edge.key,
         value_serde=edge.value,
         summed=name in compiler.summed_sinks,
+        topic_extractor=node.topic_extractor,
+        partitioner=node.partitioner,
     )
 
 

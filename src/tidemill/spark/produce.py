@@ -11,6 +11,7 @@ from typing import Any
 from tidemill.ids import TaskId
 from tidemill.spark.records import Records, in_order
 from tidemill.spark.rows import SUMMED_HEADER
+from tidemill.spark.sinks import by_topic_of, place
 from tidemill.spark.state_step import Written
 from tidemill.spark.step_context import Output
 from tidemill.spark.step_spec import SinkSpec, StepSpec, StoreSpec
@@ -28,15 +29,19 @@ def produce_batch(
     count = 0
     for name, held in pending.items():
         sink = sinks.get(name)
-        if sink is not None and sink.summed:
-            for records in held:
+        for records in held:
+            if sink is not None and sink.summed:
                 _produce_summed(output, sink, records)
                 count += len(records)
-        else:
-            by_topic.setdefault(name if sink is None else sink.topic, []).extend(held)
+                continue
+            for topic, routed in (by_topic_of(sink, records) if sink else {name: records}).items():
+                placing = sink or sinks.get(records.sink or "")
+                if placing is not None:
+                    place(placing, topic, routed, output.partitions_of)
+                by_topic.setdefault(topic, []).append(routed)
     for topic, held in by_topic.items():
         records = in_order(held)
-        output.produce(topic, records.keys, records.values, records.timestamps, None, records.headers)
+        output.produce(topic, records.keys, records.values, records.timestamps, records.partitions, records.headers)
         count += len(records)
     for (task, name), of_store in written.items():
         store = spec.stores[name]

@@ -16,13 +16,17 @@ from tidemill.spark.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, t
 from tidemill.spark.headers import Headers, packed, unpacked
 from tidemill.spark.rows import SCHEMA
 
+ANY_PARTITION = -1
+"""The producer's partitioner decides."""
+
 
 @dataclass(slots=True)
 class Records:
     """Columns of some records of one node. ``offsets`` are those of the source records (None: summed), for messages;
     ``sequences`` say in which order they came.
 
-    ``counts``: how many source records each one stands for; None = one each.
+    ``counts``: how many source records each one stands for; None = one each. ``sink``: which sink they are for, where it has
+    a partitioner; ``partitions`` are what it says, -1 where that is nothing.
     """
 
     parts: list[int]
@@ -33,6 +37,8 @@ class Records:
     sequences: list[int | None]
     headers: list[Headers | None] | None = None
     counts: list[int] | None = None
+    sink: str | None = None
+    partitions: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -98,6 +104,7 @@ def in_order(several: Sequence[Records]) -> Records:
         return several[0]
     has_headers = any(records.headers is not None for records in several)
     has_counts = any(records.counts is not None for records in several)
+    is_placed = any(records.partitions is not None for records in several)
     order = sorted(
         ((-1 if (s := records.sequences[at]) is None else s, which, at)
          for which, records in enumerate(several)
@@ -112,4 +119,7 @@ def in_order(several: Sequence[Records]) -> Records:
         sequences=[several[which].sequences[at] for _, which, at in order],
         headers=[several[which].header(at) for _, which, at in order] if has_headers else None,
         counts=[counts[at] if (counts := several[which].counts) else 1 for _, which, at in order] if has_counts else None,
+        partitions=[to[at] if (to := several[which].partitions) else ANY_PARTITION for _, which, at in order]
+        if is_placed
+        else None,
     )

@@ -173,6 +173,7 @@ def _summed_sinks(topology: Topology, part_of: Mapping[str, int]) -> frozenset[s
         for name, node in topology.nodes.items()
         if isinstance(node, SinkNode)
         and node.topic in topology.repartition_topics
+        and node.partitioner is None
         and len(readers.get(node.topic, [])) == 1
         and all(_is_count(topology, child) and child not in part_of for child in topology.children(readers[node.topic][0]))
         and topology.children(readers[node.topic][0])

@@ -45,6 +45,9 @@ class Output(Protocol):
         headers: Sequence[Any] | None = None,
     ) -> None: ...
 
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has."""
+
     def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
         """Commits and gives, for each partition written by number, the offset behind its last record.
 

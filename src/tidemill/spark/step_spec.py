@@ -43,13 +43,19 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """Where a sink writes and with which serdes; ``summed``: rows without offset are pre-summed records."""
+    """Where a sink writes and with which serdes; ``summed``: rows without offset are pre-summed records.
+
+    ``topic_extractor(key, value, record)`` names each record's topic instead, ``partitioner(topic, key, value, partitions)``
+    its partition.
+    """
 
     name: str
     topic: str
     key_serde: Any
     value_serde: Any
     summed: bool = False
+    topic_extractor: Any = None
+    partitioner: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +128,8 @@ class GraphSpec:
     entries: Mapping[int, GraphEntry]
     """By the rows' tag."""
     exits: Mapping[str, GraphExit]
+    placed_sinks: frozenset[str]
+    """Those that have a partitioner."""
     shift: int = 0
     """By how many bits the rows' ``seq`` has grown since the source step."""
     emit_interval_ms: int = 1000

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidemill.ids import TaskId
 from tidemill.spark.headers import packed, unpacked
-from tidemill.spark.records import Records, in_order
+from tidemill.spark.records import ANY_PARTITION, Records
 from tidemill.spark.rows import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE
 from tidemill.spark.state_step import StepState
 from tidemill.spark.step_spec import StoreSpec
@@ -75,36 +75,39 @@ def _take_log(table: pa.Table | None, name: str, store: StoreSpec, state: StepSt
 
 def outputs_as_rows(pending: Mapping[str, list[Records]]) -> Iterator[pa.RecordBatch]:
     """What the step sends, by topic."""
+    number = 0
     for topic, several in pending.items():
-        records = in_order(several)
-        count = len(records)
-        yield _rows(
-            {
-                "node": [OUTPUT] * count,
-                "part": [-1] * count,
-                "off": records.offsets,
-                "seq": records.sequences,
-                "n": list(range(count)),
-                "ts": records.timestamps,
-                "key": records.keys,
-                "value": records.values,
-                "headers": [packed([(topic, None), *(records.header(at) or ())]) for at in range(count)],
-            }
-        )
+        for records in several:
+            count = len(records)
+            to = topic, None if records.sink is None else records.sink.encode()
+            yield _rows(
+                {
+                    "node": [OUTPUT] * count,
+                    "off": records.offsets,
+                    "seq": records.sequences,
+                    "n": list(range(number, number + count)),
+                    "ts": records.timestamps,
+                    "key": records.keys,
+                    "value": records.values,
+                    "headers": [packed([to, *(records.header(at) or ())]) for at in range(count)],
+                }
+            )
+            number += count
 
 
-def take_outputs(tables: dict[int, pa.Table]) -> dict[str, Records]:
-    """Such rows as records again, by topic."""
+def take_outputs(tables: dict[int, pa.Table]) -> dict[tuple[str, str | None], Records]:
+    """Such rows as records again, by topic and, where it has a partitioner, sink."""
     table = tables.pop(OUTPUT, None)
-    found: dict[str, Records] = {}
+    found: dict[tuple[str, str | None], Records] = {}
     if table is None:
         return found
     table = table.sort_by([("seq", "ascending"), ("n", "ascending")])
-    columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "off", "seq", "headers"))
-    for part, key, value, timestamp, offset, sequence, data in zip(*columns, strict=True):
-        (topic, _), *headers = unpacked(data) or []
-        records = found.setdefault(topic, Records([], [], [], [], [], [], []))
-        records.parts.append(part)
+    columns = (table.column(column).to_pylist() for column in ("key", "value", "ts", "off", "seq", "headers"))
+    for key, value, timestamp, offset, sequence, data in zip(*columns, strict=True):
+        (topic, raw), *headers = unpacked(data) or []
+        sink = None if raw is None else raw.decode()
+        records = found.setdefault((topic, sink), Records([], [], [], [], [], [], [], sink=sink))
+        records.parts.append(ANY_PARTITION)
         records.keys.append(key)
         records.values.append(value)
         records.timestamps.append(timestamp)

@@ -1,0 +1,77 @@
+"""Operators on a running instance: what they keep survives a restart and the loss of the state directory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_application import Place, until
+from pyspark.sql import SparkSession
+
+from tidemill import JoinWindows, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
+STRING = Serdes.string()
+TEXT = {"default.key.serde": "string", "default.value.serde": "string"}
+
+
+@pytest.fixture
+def place(
+    bootstrap_servers: str, spark: SparkSession, tmp_path: Path, unique_name: Callable[[str], str]
+) -> Place:
+    return Place(bootstrap_servers, spark, tmp_path, unique_name("operators"))
+
+
+def joins_and_windows(place: Place) -> StreamsBuilder:
+    b = StreamsBuilder()
+    left, right = b.stream(place.topic("left")), b.stream(place.topic("right"))
+    joined = left.join(right, lambda x, y: f"{x}+{y}", JoinWindows.of_time_difference(10_000))
+    joined.to(place.topic("joined"))
+    rekeyed = left.map(per_record(lambda k, v: (v, k), (STRING, STRING)))
+    sessions = rekeyed.group_by_key().windowed_by(SessionWindows.of_inactivity_gap(5_000)).count(store="sessions")
+    named = sessions.to_stream().map(per_record(lambda k, n: (k.key, f"{k.start}-{k.end}:{n}"), (STRING, STRING)))
+    named.to(place.topic("sessions"))
+    counted = right.group_by_key().windowed_by(TimeWindows.of_size(60_000)).count(store="minutes")
+    counted.to_stream().map(per_record(lambda k, n: (k.key, f"{k.start}:{n}"), (STRING, STRING))).to(place.topic("minutes"))
+    return b
+
+
+def values(place: Place, end: str, count: int) -> list[tuple[bytes, bytes]]:
+    return [(m.key(), m.value()) for m in place.received(end, count)]
+
+
+def test_windows_sessions_and_joins_go_on_after_a_restart_and_after_their_state_was_lost(place: Place) -> None:
+    place.create("left", "right", "joined", "sessions", "minutes", partitions=2)
+    with place.running(joins_and_windows(place), **TEXT):
+        place.send("left", [(b"a", b"x")], timestamp_ms=1_000)
+        assert until(lambda: bool(place.received("sessions", 1, 1.0)))
+        place.send("right", [(b"a", b"1")], timestamp_ms=2_000)
+        assert values(place, "joined", 1) == [(b"a", b"x+1")]
+        assert values(place, "minutes", 1) == [(b"a", b"0:1")]
+    with place.running(joins_and_windows(place), **TEXT):
+        place.send("right", [(b"a", b"2")], timestamp_ms=3_000)
+        assert values(place, "joined", 2) == [(b"a", b"x+1"), (b"a", b"x+2")]
+    shutil.rmtree(place.folder / place.name)
+    with place.running(joins_and_windows(place), **TEXT):
+        place.send("left", [(b"a", b"x")], timestamp_ms=4_000)
+        assert values(place, "joined", 4)[2:] == [(b"a", b"x+1"), (b"a", b"x+2")]
+        assert values(place, "minutes", 2) == [(b"a", b"0:1"), (b"a", b"0:2")]
+        found = values(place, "sessions", 3)
+        assert found == [(b"x", b"1000-1000:1"), (b"x", b"1000-1000:None"), (b"x", b"1000-4000:2")]
+
+
+def test_a_sink_sends_where_its_functions_say(place: Place) -> None:
+    place.create("in", "big", "small", partitions=3)
+    b = StreamsBuilder()
+
+    def topic_of(key: str, value: str, record: object) -> str:
+        return place.topic("big" if len(value) > 3 else "small")
+
+    b.stream(place.topic("in")).to(topic_of, partitioner=lambda topic, key, value, partitions: partitions - 1)
+    with place.running(b, **TEXT):
+        place.send("in", [(b"a", b"1"), (b"b", b"12345"), (b"c", b"2")])
+        small, big = place.received("small", 2), place.received("big", 1)
+    assert [(m.value(), m.partition()) for m in small] == [(b"1", 2), (b"2", 2)]
+    assert [(m.value(), m.partition()) for m in big] == [(b"12345", 2)]
