@@ -24,7 +24,7 @@ from group_view import MemberView, members_of, take_out
 from instances import INPUT, OUTPUT, Instance, Scene, all_at_work, until
 from java_streams import LEAST_PROBING_INTERVAL_MS, VERSION, JavaStreams
 from rounds import Assignment, assignments, shown
-from traffic import Counts, Feed
+from traffic import Counts, Exactness, Feed
 
 from tidemill.assignment.model import LATEST_OFFSET
 from tidemill.cli.application_file import load_application
@@ -45,6 +45,7 @@ NAMES = {process: name for name, process in PROCESS_IDS.items()}
 COMMON = {"num.standby.replicas": 1, "acceptable.recovery.lag": 2_000}
 """Both sides have to agree on these, since either may lead."""
 TIDEMILL = {**COMMON, "probing.rebalance.interval.ms": 5_000}
+STOPS = "the Java instance stops and leaves the group"
 STEADY_S = 3.0
 MOVE_LIMIT_S = 120.0
 
@@ -95,7 +96,7 @@ class _Move:
         self._show_members()
         self._show_topics()
         with report.step("the Java instance is stopped and leaves the group; Tidemill carries on alone"):
-            written_by_java = self._java_is_stopped(self.java, "the Java instance stops and leaves the group", leaver="Java")
+            written_by_java = self._java_is_stopped(self.java, STOPS, leaver="Java")
         report.headline("B. A new Java instance with an empty directory joins; Tidemill leads")
         with report.step("the 2nd Java instance starts and is given copies, then tasks") as tell:
             written_by_both = self._java_comes_back(tell)
@@ -107,8 +108,8 @@ class _Move:
             self.feed.stop()
             self.counts.wait_total(self.feed.total)
             self.counts.settle()
-        self._show_rounds()
-        self._show_restored(written_by_java, written_by_both, copied)
+        given = self._show_rounds()
+        copied_by = self._show_restored(written_by_java, written_by_both, copied)
         report.table(
             "The longest time between two counts of one output partition", ("while", "seconds", "just before"), self.silences
         )
@@ -116,6 +117,7 @@ class _Move:
         self.counts.close()
         report.must(exact.is_exact, str(exact))
         report.must(exact.not_rising == 0, f"{exact.not_rising} counts did not exceed the one before: nothing was counted twice")
+        self._show_summary(given, copied_by, exact)
         with report.step("closing"):
             self.tidemill.close()
 
@@ -240,7 +242,8 @@ class _Move:
                 + (f"differs from what Tidemill would make: {differing}" if differing else "as Tidemill would make it"),
             )
 
-    def _show_rounds(self) -> None:
+    def _show_rounds(self) -> tuple[int, int]:
+        """How many stateful tasks Tidemill had from Java's leader in the end, and the 2nd Java from Tidemill's."""
         rows: list[tuple[object, ...]] = []
         decided = self._decided()
         for one in decided:
@@ -249,18 +252,29 @@ class _Move:
                 rows.append((*first, name, active, standby, one.follow_up if line == 0 else ""))
         columns = ("at", "leader", "client", "active", "copies", "next")
         self.report.table("What the leaders decided", columns, rows, left=len(columns))
+        given = []
         for leader, follower in (("Java", "Tidemill"), ("Tidemill", "2nd Java")):
-            given = [
-                sum(task.startswith("1_") for task in one.active[PROCESS_IDS[follower]])
-                for one in decided
-                if _leader(one) == leader and PROCESS_IDS[follower] in one.active
-            ]
+            process = PROCESS_IDS[follower]
+            led = [one.active[process] for one in decided if _leader(one) == leader and process in one.active]
+            given.append(sum(task.startswith("1_") for task in led[-1]) if led else 0)
             self.report.must(
-                bool(given) and given[-1] == PARTITIONS // 2,
-                f"{leader} led, and gave {follower} {given[-1] if given else 'none'} of the {PARTITIONS} stateful tasks",
+                given[-1] == PARTITIONS // 2, f"{leader} led, and gave {follower} {given[-1]} of the {PARTITIONS} stateful tasks"
             )
+        return given[0], given[1]
 
-    def _show_restored(self, by_java: Mapping[str, int], by_both: Mapping[str, int], copied: Mapping[str, MemberView]) -> None:
+    def _show_summary(self, given: tuple[int, int], written: tuple[int, int], exact: Exactness) -> None:
+        silent_s = next(seconds for what, seconds, _ in self.silences if what == STOPS)
+        rows = (
+            ("each is given tasks by the other's leader", f"stateful ones: Tidemill {given[0]}, Java {given[1]}"),
+            ("each restores what the other wrote", f"offsets that Java alone wrote: {written[0]:,}, Tidemill alone: {written[1]:,}"),
+            ("Java is stopped, Tidemill carries on", f"{silent_s} s without a count where it took longest"),
+            ("counts are exact", str(exact)),
+        )
+        self.report.table("What it is to show, and what was seen", ("to show", "seen"), rows, left=2)
+
+    def _show_restored(
+        self, by_java: Mapping[str, int], by_both: Mapping[str, int], copied: Mapping[str, MemberView]
+    ) -> tuple[int, int]:
         """Tidemill's first copies, of what only Java had written; the 2nd Java's, by what it said when it was given its tasks."""
         host = self.tidemill.host
         caught_up: dict[str, int] = {}
@@ -280,6 +294,7 @@ class _Move:
         self.report.must(all(caught_up.get(task, 0) > 0 for task in by_java), "Tidemill copied all of what Java had written")
         copied_all = all(sums.get(task, 0) >= end for task, end in by_both.items())
         self.report.must(copied_all, "the 2nd Java copied all of what Java and Tidemill had written")
+        return sum(caught_up.values()), sum(by_both.values()) - sum(by_java.values())
 
 
 class _Silence:

@@ -44,6 +44,7 @@ from tidemill.kafka.group_protocol import (
 
 _COMMIT_LIMIT_S = 10.0
 _RETRY_S = 0.02
+_METADATA_LIMIT_S = 10.0
 _FETCH_S = 0.1
 _CRASH_SHARE = 0.7
 """An auto committer is killed when so much of its interval has gone: the worst moment is what the table is about."""
@@ -139,6 +140,8 @@ class PlainConsumer:
                 "log_level": 0,
             }
         )
+        # Else it looks for the partitions' leaders when they are assigned, and if that fails once, again after a second.
+        self._fetcher.list_topics(settings.topic, _METADATA_LIMIT_S)
 
     def subscribe(self) -> None:
         self._member.start()
