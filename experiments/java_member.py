@@ -266,7 +266,7 @@ class _Move:
         silent_s = next(seconds for what, seconds, _ in self.silences if what == STOPS)
         rows = (
             ("each is given tasks by the other's leader", f"stateful ones: Tidemill {given[0]}, Java {given[1]}"),
-            ("each restores what the other wrote", f"offsets that Java alone wrote: {written[0]:,}, Tidemill alone: {written[1]:,}"),
+            ("each restores what the other wrote", f"offsets that Java alone wrote {written[0]:,}, Tidemill {written[1]:,}"),
             ("Java is stopped, Tidemill carries on", f"{silent_s} s without a count where it took longest"),
             ("counts are exact", str(exact)),
         )
