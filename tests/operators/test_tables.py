@@ -140,3 +140,15 @@ def test_a_put_older_than_the_history_of_a_versioned_table_ends_there() -> None:
         b.table("in", store=Materialized(name="v", history_retention=100)).to_stream().to("out")
 
     assert run(program, ("k", "a", 200), ("k", "b", 100), ("k", "c", 99)) == [("k", "a", 200), ("k", "b", 100)]
+
+
+def test_an_aggregate_in_a_versioned_store_is_a_versioned_table() -> None:
+    def program(b: StreamsBuilder) -> None:
+        kept = Materialized(name="v", history_retention=100)
+        last = b.stream("in").group_by_key().reduce(lambda a, b: b, store=kept)
+        last.group_by(per_record(lambda k, v: ("g", k))).count().to_stream().to("out", value=LONG)
+        last.to_stream().map_values(per_record(lambda v: None)).to("out", value=LONG)
+
+    assert run(program, ("k", "x", 200), ("j", "x", 100), ("i", "x", 99), value="long") == [
+        ("k", None, 200), ("g", 1, 200), ("j", None, 100), ("g", 2, 200),
+    ]

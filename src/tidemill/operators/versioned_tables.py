@@ -9,14 +9,15 @@ from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
 
 _DERIVED = (op.TableFilter, op.TableMapValues, op.TableTransformValues)
+_KEPT = (
+    op.TableSource, op.Count, op.Reduce, op.Aggregate, op.CogroupMerge, op.TableAggregate, op.TableReduce, op.TableJoinMerge,
+)
 
 
 def is_versioned_table(topology: Topology, name: str) -> bool:
     """Whether the changes that ``name`` forwards are those of a versioned store."""
     node = topology.nodes[name]
     operation = node.operation if isinstance(node, ProcessorNode) else None
-    if isinstance(operation, (*_DERIVED, op.TableSource, op.TableJoinMerge)):
-        if operation.store is not None:
-            return topology.stores[operation.store].kind is StoreKind.VERSIONED
-        return isinstance(operation, _DERIVED) and is_versioned_table(topology, topology.parents[name][0])
-    return False
+    if isinstance(operation, (*_DERIVED, *_KEPT)) and operation.store is not None:
+        return topology.stores[operation.store].kind is StoreKind.VERSIONED
+    return isinstance(operation, _DERIVED) and is_versioned_table(topology, topology.parents[name][0])
