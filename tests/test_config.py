@@ -32,6 +32,7 @@ def test_the_defaults_are_kafka_streams_but_exactly_once() -> None:
         "max_warmup_replicas": 2, "probing_rebalance_interval_ms": 600_000, "max_task_idle_ms": 0,
         "buffered_records_per_partition": 1_000, "state_cleanup_delay_ms": 600_000, "replication_factor": -1,
         "transaction_timeout_ms": 10_000, "repartition_purge_interval_ms": 30_000,
+        "windowstore_changelog_additional_retention_ms": 86_400_000,
     }  # fmt: skip
     assert {name: getattr(config, name) for name in numbers} == numbers
     assert (config.group_instance_id, config.default_key_serde, config.dead_letter_topic) == (None, None, None)

@@ -177,6 +177,10 @@ class StreamsConfig:
     repartition_purge_interval_ms: int = _setting(
         "repartition.purge.interval.ms", whole_number(1), 30_000, "Time between purges of repartition topics."
     )
+    windowstore_changelog_additional_retention_ms: int = _setting(
+        "windowstore.changelog.additional.retention.ms", whole_number(0), 86_400_000,
+        "How much longer than the store the changelog of windows keeps them, for clocks that differ.",
+    )
     topic: ClientSettings = _prefix("topic.", "Configs of internal topics.")
 
     # Handed on

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, TimeWindows
 from tidemill.membership.replay_e2e import facts_of
 from tidemill.membership.topology_facts import topology_facts
 
@@ -64,6 +64,25 @@ def test_topic_defaults_reach_internal_topics():
     group_by_key_count(builder)
     (topic,) = topology_facts(builder.build(), "app", topic_defaults={"min.insync.replicas": "2"}).internal_topics.values()
     assert topic.settings == {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "min.insync.replicas": "2"}
+
+
+def test_changelogs_of_windows_keep_rows_longer_than_their_stores_as_the_setting_says():
+    builder = StreamsBuilder()
+    windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size(1000, grace=500))
+    windowed.count(store="counts")
+    (topic,) = topology_facts(builder.build(), "app", additional_retention_ms=7).internal_topics.values()
+    assert (topic.settings["cleanup.policy"], topic.settings["retention.ms"]) == ("compact,delete", "1507")
+    (topic,) = topology_facts(builder.build(), "app").internal_topics.values()
+    assert topic.settings["retention.ms"] == str(1500 + 86_400_000)
+
+
+def test_a_global_table_has_no_tasks_and_no_internal_topic():
+    builder = StreamsBuilder()
+    table = builder.global_table("ref")
+    builder.stream("in").join(table, lambda value, row: row, selector=lambda key, value: key).to("out")
+    facts = topology_facts(builder.build(), "app")
+    assert ([part.subtopology for part in facts.subtopologies], facts.source_topics) == ([1], {"in"})
+    assert facts.internal_topics == {}
 
 
 def test_a_source_by_pattern_reads_the_topics_whose_whole_name_matches():

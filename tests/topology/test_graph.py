@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemill import Materialized, StreamsBuilder, Topology
-from tidemill.topology.graph import changelog_of, copartition_groups, internal_topics, node_groups, subtopologies
+from tidemill.topology.graph import changelog_of, copartition_groups, internal_topics, node_groups, subtopologies, united
 from tidemill.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
 from tidemill.topology.operations import PassThrough
 
@@ -56,14 +56,16 @@ def test_a_source_of_a_pattern_is_a_subtopology_without_known_topics() -> None:
     assert (part.source_topics, part.source_patterns) == ((), ("x.*",))
 
 
-def test_copartition_groups_that_share_a_topic_are_one() -> None:
+def test_a_copartition_group_joins_the_first_one_that_it_meets_and_united_they_are_one() -> None:
     made = replace(
         topology(SourceNode(name="s", topics=("a",)), parents={}),
         copartition_groups=(
             frozenset({"a", "b"}), frozenset({"c", "inner-repartition"}), frozenset({"d"}), frozenset({"b", "c"}),
         ),
     )
-    assert copartition_groups(made, "app") == (("a", "app-inner-repartition", "b", "c"), ("d",))
+    groups = copartition_groups(made, "app")
+    assert groups == (("a", "b", "c"), ("app-inner-repartition", "c"), ("d",))  # as Kafka Streams lists them
+    assert set(united(groups)) == {frozenset({"a", "app-inner-repartition", "b", "c"}), frozenset({"d"})}
 
 
 def test_a_store_without_logging_has_no_changelog_and_is_not_stateful() -> None:

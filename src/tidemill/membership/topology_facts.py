@@ -11,7 +11,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tidemill.topology.graph import InternalTopicKind, copartition_groups, internal_topics, subtopologies
+from tidemill.topology.graph import (
+    ADDITIONAL_RETENTION_MS,
+    InternalTopicKind,
+    copartition_groups,
+    internal_topics,
+    subtopologies,
+    united,
+)
 from tidemill.topology.nodes import Topology
 
 
@@ -68,10 +75,12 @@ def topology_facts(
     application_id: str,
     *,
     topic_defaults: Mapping[str, str] | None = None,
+    additional_retention_ms: int = ADDITIONAL_RETENTION_MS,
     topics_on_broker: Iterable[str] = (),
 ) -> TopologyFacts:
-    """The facts of a built topology. ``topic_defaults``: settings of ``topic.*``; sources by pattern read those
-    ``topics_on_broker`` whose whole name matches."""
+    """The facts of a built topology. ``topic_defaults``: settings of ``topic.*``; ``additional_retention_ms``: how much longer
+    than their stores the changelogs of windows keep rows; sources by pattern read those ``topics_on_broker`` whose whole name
+    matches."""
     known = sorted(set(topics_on_broker))
     parts = tuple(
         SubtopologyFacts(
@@ -89,11 +98,11 @@ def topology_facts(
                 name=name,
                 is_repartition=topic.kind is InternalTopicKind.REPARTITION,
                 enforced_partitions=topic.partitions,
-                settings=topic.properties(topic_defaults),
+                settings=topic.properties(topic_defaults, additional_retention_ms=additional_retention_ms),
             )
             for name, topic in internal_topics(topology, application_id).items()
         },
-        copartition_groups=tuple(map(frozenset, copartition_groups(topology, application_id))),
+        copartition_groups=united(copartition_groups(topology, application_id)),
     )
 
 

@@ -257,7 +257,10 @@ class KafkaStreams:
             presum=config.presum,
             emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
         )
-        facts = topology_facts(self.topology, config.application_id, topic_defaults=config.topic)
+        facts = topology_facts(
+            self.topology, config.application_id, topic_defaults=config.topic,
+            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+        )
         producer = data_client_settings(config, ClientRole.PRODUCER)
         known = task_facts(self.topology, config.application_id)
         self._reads.start(store_facts(compiled, config.application_id), admin, self._threads)

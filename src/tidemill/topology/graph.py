@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tidemill.topology import naming
+from tidemill.topology.java_order import hash_order
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.windows import MAX_TIME
 
@@ -209,12 +210,24 @@ def _changelog_config(store: Store) -> dict[str, str]:
 
 
 def copartition_groups(topology: Topology, application_id: str) -> tuple[tuple[str, ...], ...]:
-    """Topics on the broker that need equally many partitions; groups that share a topic are one."""
-    groups: list[set[str]] = []
+    """Topics on the broker that need equally many partitions, sorted, as Kafka Streams lists them.
+
+    A group joins the first of those before it that shares a topic with it, in the order of a hash set of its topics; so
+    groups that are joined only by a third may stay apart and overlap. ``united`` makes them one.
+    """
+    group_of: dict[str, set[str]] = {}
     for asked in topology.copartition_groups:
-        group = {broker_topic(topology, application_id, topic) for topic in asked}
-        for other in [other for other in groups if other & group]:
-            groups.remove(other)
-            group |= other
-        groups.append(group)
-    return tuple(sorted(tuple(sorted(group)) for group in groups))
+        topics = hash_order(sorted(broker_topic(topology, application_id, topic) for topic in asked))
+        group = next((group_of[topic] for topic in topics if topic in group_of), set())
+        group.update(topics)
+        group_of.update(dict.fromkeys(topics, group))
+    return tuple(sorted({tuple(sorted(group)) for group in group_of.values()}))
+
+
+def united(groups: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
+    """The groups, with those that share a topic made one: all of their topics need equally many partitions."""
+    found: list[frozenset[str]] = []
+    for group in map(frozenset, groups):
+        apart = [other for other in found if not other & group]
+        found = [*apart, group.union(*(other for other in found if other & group))]
+    return tuple(found)
