@@ -65,8 +65,8 @@ def count_windows(node: NodeSpec, operation: WindowAggregate, table: pa.Table, s
     """The records that ``node`` forwards for ``table``, its rows in the order of their ``seq``."""
     assert isinstance(operation.windows, TimeWindows)
     windows = operation.windows
-    codes, keys = _coded_keys(table, node.key_serde)
-    parts, timestamps = _longs(table, "part"), _longs(table, "ts")
+    codes, keys = coded_keys(table, node.key_serde)
+    parts, timestamps = longs(table, "part"), longs(table, "ts")
     headers = table.column("headers")
     out = Records([], [], [], [], [], [], None if headers.null_count == table.num_rows else [])
     for part in np.unique(parts).tolist():
@@ -88,7 +88,7 @@ def count_windows(node: NodeSpec, operation: WindowAggregate, table: pa.Table, s
     return out
 
 
-def _coded_keys(table: pa.Table, serde: Any) -> tuple[Longs, list[bytes]]:
+def coded_keys(table: pa.Table, serde: Any) -> tuple[Longs, list[bytes]]:
     """The key of each row as a number, -1 for null, and the bytes of each; numbered in the order of their bytes."""
     fixed = fixed_width(serde.sql_type)
     name = "key" if fixed is None else "key" + fixed.kind.value
@@ -103,7 +103,7 @@ def _coded_keys(table: pa.Table, serde: Any) -> tuple[Longs, list[bytes]]:
     return rank[codes], [keys[at] for at in order]
 
 
-def _longs(table: pa.Table, name: str) -> Longs:
+def longs(table: pa.Table, name: str) -> Longs:
     return table.column(name).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
