@@ -77,7 +77,7 @@ class TableJoinMerge:
     def process(self, record: Record) -> None:
         key, (new, old, is_latest), timestamp, headers = record
         if self._table is not None:
-            put = self._table.update(key, new, timestamp, headers)
+            put = self._table.put(key, new, timestamp, headers)
             if put is None:
                 self._context.drop()
                 return

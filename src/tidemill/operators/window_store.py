@@ -35,7 +35,7 @@ class WindowStore:
         self.size = LONG_MAX if store.window_size_ms is None else store.window_size_ms
         self._rows = rows
         self._log = rows.log
-        self._duplicates = store.retain_duplicates
+        self._duplicates, self._is_persistent = store.retain_duplicates, store.persistent
         assert store.key_serde is not None
         assert store.value_serde is not None
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
@@ -60,10 +60,11 @@ class WindowStore:
         segments = self._segments
         suffix = pack_time(start) + _FIRST
         if self._duplicates:
-            if value is None:
-                return True
             segments.sequence = segments.sequence + 1 & 0x7FFFFFFF
             suffix = suffix[:8] + segments.sequence.to_bytes(4, "big")
+            if value is None:  # deletes nothing: only the changelog takes notice, and the time of a store in memory
+                self._log(key + suffix, None, timestamp)
+                return self._is_persistent or segments.advance(start)
         data = None if value is None else self._encode(value)
         is_live = start == segments.observed or segments.advance(start)
         if is_live:
