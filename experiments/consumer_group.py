@@ -1,4 +1,4 @@
-"""Groups of plain consumers as processes, and what their logs tell: who processed what, twice, or had not committed it.
+"""Groups of plain consumers as processes, and what their logs tell: what was processed, or processed twice, or not committed.
 
     group = ConsumerGroup(scene, "my-topic", CommitStyle.SYNC, True, "name"); a = group.start("a"); a.leave(); group.end()
 
@@ -12,8 +12,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,60 +38,22 @@ class Processed:
     partition: int
     offset: int
 
-
-class ConsumerProcess:
-    """One consumer, from its start to its end."""
-
-    def __init__(self, settings: ConsumerSettings) -> None:
-        self.settings, self.log_file = settings, Path(settings.log)
-        with self.log_file.with_suffix(".err").open("ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, str(_PROGRAM), json.dumps(dataclasses.asdict(settings))],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, text=True, start_new_session=True,
-            )  # fmt: skip
-
-    # --- orders ----------------------------------------------------------------------------------------------------
-
-    def leave(self) -> None:
-        """Asks it to close in good order."""
-        self._order("leave")
-
-    def crash(self) -> None:
-        """Asks for its SIGKILL half-way through the records of a poll."""
-        self._order("crash")
-
-    def wait_ended(self) -> float:
-        """When it had ended."""
-        try:
-            self._process.wait(_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise ExperimentError(f"{self.settings.name} did not end within {_LIMIT_S:.0f} s; {self.problem()}") from None
-        return time.time()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(10)
-
     @property
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
+    def place(self) -> tuple[int, int]:
+        return self.partition, self.offset
 
-    def problem(self) -> str:
-        return self.log_file.with_suffix(".err").read_text(errors="replace")[-1500:] or "it said nothing"
 
-    def _order(self, order: str) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(order + "\n")
-            self._process.stdin.flush()
+class ConsumerLog:
+    """What one consumer has written (see ``plain_consumer``); read anew at each question."""
 
-    # --- its log ---------------------------------------------------------------------------------------------------
+    def __init__(self, file: Path) -> None:
+        self.file = file
 
     @property
     def lines(self) -> Iterator[Line]:
-        if not self.log_file.exists():
+        if not self.file.exists():
             return
-        for line in self.log_file.read_text().splitlines():
+        for line in self.file.read_text().splitlines():
             at_s, kind, *rest = line.split(" ", 2)
             yield Line(float(at_s), kind, rest[0] if rest else "")
 
@@ -118,7 +79,73 @@ class ConsumerProcess:
     def uncommitted(self) -> int:
         """Records that it has processed and whose commit was not answered."""
         committed = self.committed
-        return len({(r.partition, r.offset) for r in self.processed if r.offset >= committed.get(r.partition, 0)})
+        return len({r.place for r in self.processed if r.offset >= committed.get(r.partition, 0)})
+
+
+def repeated(logs: Sequence[ConsumerLog], since_s: float, until_s: float, of: ConsumerLog | None = None) -> int:
+    """Times that a record was processed again between these moments; only records that ``of`` had processed, if given."""
+    concerned = None if of is None else {record.place for record in of.processed}
+    seen: set[tuple[int, int]] = set()
+    again = 0
+    for record in sorted((r for log in logs for r in log.processed), key=lambda r: r.at_s):
+        if record.place in seen and since_s <= record.at_s < until_s:
+            again += concerned is None or record.place in concerned
+        seen.add(record.place)
+    return again
+
+
+def missing(logs: Sequence[ConsumerLog], ends: Mapping[int, int]) -> int:
+    """Records before ``ends`` (by partition) that nobody has processed."""
+    done = {r.place for log in logs for r in log.processed if r.offset < ends[r.partition]}
+    return sum(ends.values()) - len(done)
+
+
+class ConsumerProcess:
+    """One consumer, from its start to its end."""
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self.settings, self.log = settings, ConsumerLog(Path(settings.log))
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_PROGRAM), json.dumps(dataclasses.asdict(settings))],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, text=True, start_new_session=True,
+            )  # fmt: skip
+
+    def leave(self) -> None:
+        """Asks it to close in good order."""
+        self._order("leave")
+
+    def crash(self) -> None:
+        """Asks for its SIGKILL half-way through the records of a poll."""
+        self._order("crash")
+
+    def wait_ended(self) -> None:
+        try:
+            self._process.wait(_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise ExperimentError(f"{self.settings.name} did not end within {_LIMIT_S:.0f} s; {self.problem()}") from None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+    def check(self) -> None:
+        """ExperimentError if it has ended."""
+        if self._process.poll() is not None:
+            raise ExperimentError(f"consumer {self.settings.name} of {self.settings.group} has ended: {self.problem()}")
+
+    def problem(self) -> str:
+        return self._errors.read_text(errors="replace")[-1500:] or "it said nothing"
+
+    @property
+    def _errors(self) -> Path:
+        return self.log.file.with_suffix(".err")
+
+    def _order(self, order: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(order + "\n")
+            self._process.stdin.flush()
 
 
 @dataclass
@@ -149,47 +176,26 @@ class ConsumerGroup:
     def __getitem__(self, name: str) -> ConsumerProcess:
         return next(consumer for consumer in self.kept if consumer.settings.name == name)
 
+    @property
+    def logs(self) -> list[ConsumerLog]:
+        return [consumer.log for consumer in self.kept]
+
     def wait_assigned(self, *names: str) -> None:
         """Until each of these has partitions."""
+        self._wait(lambda log: log.has_partitions, names, "partitions")
 
-        def have() -> bool:
-            ended = [name for name in names if self[name].has_ended]
-            if ended:
-                raise ExperimentError(f"consumer {ended[0]} of {self.name} has ended: {self[ended[0]].problem()}")
-            return all(self[name].has_partitions for name in names)
+    def wait_processing(self, *names: str, since_s: float = 0.0) -> None:
+        """Until each of these has processed a record since then."""
+        self._wait(lambda log: log.first("R", since_s) is not None, names, "a record")
 
-        until(have, f"partitions for {', '.join(names)} of {self.name}", _LIMIT_S)
+    def _wait(self, claim: Callable[[ConsumerLog], bool], names: Sequence[str], what: str) -> None:
+        def holds() -> bool:
+            for name in names:
+                self[name].check()
+            return all(claim(self[name].log) for name in names)
 
-    def wait_processing(self, consumer: ConsumerProcess, since_s: float = 0.0) -> None:
-        """Until it has processed a record since then."""
-
-        def has() -> bool:
-            if consumer.has_ended:
-                raise ExperimentError(f"consumer {consumer.settings.name} of {self.name} has ended: {consumer.problem()}")
-            return consumer.first("R", since_s) is not None
-
-        until(has, f"a record for {consumer.settings.name} of {self.name}", _LIMIT_S)
-
-    def duplicates(self, since_s: float, until_s: float, of: ConsumerProcess | None = None) -> int:
-        """Times that a record was processed again between these moments; only records that ``of`` had processed, if given."""
-        concerned = None if of is None else {(record.partition, record.offset) for record in of.processed}
-        seen: set[tuple[int, int]] = set()
-        again = 0
-        for record in self._in_order():
-            key = (record.partition, record.offset)
-            if key in seen and since_s <= record.at_s < until_s:
-                again += concerned is None or key in concerned
-            seen.add(key)
-        return again
-
-    def missing(self, ends: dict[int, int]) -> int:
-        """Records before ``ends`` that nobody has processed."""
-        done = {(r.partition, r.offset) for consumer in self.kept for r in consumer.processed if r.offset < ends[r.partition]}
-        return sum(ends.values()) - len(done)
+        until(holds, f"{what} for {', '.join(names)} of {self.name}", _LIMIT_S)
 
     def end(self) -> None:
         for consumer in self.kept:
             consumer.kill()
-
-    def _in_order(self) -> list[Processed]:
-        return sorted((r for consumer in self.kept for r in consumer.processed), key=lambda r: r.at_s)

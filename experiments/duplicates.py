@@ -21,7 +21,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from console import Report, run
-from consumer_group import ConsumerGroup, ConsumerProcess
+from consumer_group import ConsumerGroup, ConsumerProcess, missing, repeated
 from instances import ExperimentError, Scene, until
 from plain_consumer import CommitStyle
 
@@ -94,8 +94,7 @@ def _newcomers(report: Report, scene: Scene) -> None:
                 group.wait_assigned("slow", "quick")
             flowing.enter_context(_records(scene, NEWCOMERS))
             for group in groups.values():
-                for consumer in group.kept:
-                    group.wait_processing(consumer)
+                group.wait_processing("slow", "quick")
             time.sleep(STEADY_S)
         with report.step("a newcomer joins each"):
             joining = [
@@ -115,15 +114,15 @@ def _join_a_busy_group(group: ConsumerGroup, slow: ConsumerProcess, case: _Case)
     """The newcomer's process is made first, since its start takes as long as some consumers' work."""
     since = time.time()
     until(lambda: _polls(slow, since) != [], "the slow consumer to begin its work", LIMIT_S, pause_s=0.02)
-    newcomer = group.start("newcomer")
-    group.wait_processing(newcomer)
+    group.start("newcomer")
+    group.wait_processing("newcomer")
     deadline = time.monotonic() + case.busy_s + 3
     while time.monotonic() < deadline:
         time.sleep(0.1)
 
 
 def _polls(consumer: ConsumerProcess, since_s: float) -> list[float]:
-    return [line.at_s for line in consumer.lines if line.kind == "P" and line.at_s >= since_s and line.rest != "0"]
+    return [line.at_s for line in consumer.log.lines if line.kind == "P" and line.at_s >= since_s and line.rest != "0"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,20 +137,19 @@ class _Newcomer:
 
 def _seen(group: ConsumerGroup, slow: ConsumerProcess) -> _Newcomer:
     newcomer = group["newcomer"]
-    asked = newcomer.first("J")
-    first = newcomer.first("R")
+    asked, first = newcomer.log.first("J"), newcomer.log.first("R")
     if asked is None or first is None:
         raise ExperimentError(f"the newcomer of {group.name} got nothing: {newcomer.problem()}")
     # A poll that found records has returned just now; the one before it was called when the work was over.
-    revoked = slow.first("V", asked.at_s) or slow.first("L", asked.at_s)
+    revoked = slow.log.first("V", asked.at_s) or slow.log.first("L", asked.at_s)
     by_partition: dict[int, float] = {}
-    for record in newcomer.processed:
+    for record in newcomer.log.processed:
         by_partition.setdefault(record.partition, record.at_s)
     return _Newcomer(
         polls=None if revoked is None or revoked.kind == "L" else revoked.at_s - asked.at_s,
         first=first.at_s - asked.at_s,
         all=max(by_partition.values()) - asked.at_s,
-        lost=slow.first("L", asked.at_s) is not None,
+        lost=slow.log.first("L", asked.at_s) is not None,
     )
 
 
@@ -188,8 +186,8 @@ def _show_newcomers(report: Report, seen: Sequence[tuple[_Case, _Newcomer]]) -> 
 
 def _show_threads(report: Report, groups: Sequence[ConsumerGroup]) -> None:
     """The listener's thread against the one that subscribed and polls."""
-    found = {line.rest.split(" ")[0] for group in groups for one in group.kept for line in one.lines if line.kind in "AV"}
-    polling = {line.rest for group in groups for one in group.kept for line in one.lines if line.kind == "J"}
+    found = {line.rest.split(" ")[0] for group in groups for log in group.logs for line in log.lines if line.kind in "AV"}
+    polling = {line.rest for group in groups for log in group.logs for line in log.lines if line.kind == "J"}
     report.must(found == polling, f"the listener is called by the thread that polls: {', '.join(sorted(found))}")
 
 
@@ -260,7 +258,7 @@ def _duplicates(report: Report, scene: Scene, eager: bool) -> None:
         stop_records()
         ends = {tp.partition: end for tp, end in scene.admin.end_offsets(_partitions(label)).items()}
         with report.step("the last one works off what is left"):
-            until(lambda: not any(group.missing(ends) for group in everyone), "all records to be processed", LIMIT_S, pause_s=0.5)
+            until(lambda: sum(missing(group.logs, ends) for group in everyone) == 0, "all to be processed", LIMIT_S, pause_s=0.5)
         time.sleep(1)
     counted = {style: _counted(group, [*moments, time.time()], ends) for style, group in groups.items()}
     _show_duplicates(report, label, counted)
@@ -268,13 +266,13 @@ def _duplicates(report: Report, scene: Scene, eager: bool) -> None:
 
 def _counted(group: ConsumerGroup, moments: Sequence[float], ends: dict[int, int]) -> _Counted:
     """``moments``: when each of the four events began, and the end."""
-    joined, left, joined_again, crashed = (group.duplicates(*span) for span in pairwise(moments))
-    crashed_one = group["third"]
+    joined, left, joined_again, crashed = (repeated(group.logs, *span) for span in pairwise(moments))
+    crashed_one = group["third"].log
     return _Counted(
         duplicates=(joined + joined_again, left, crashed),
-        of_the_crashed=group.duplicates(moments[-2], moments[-1], crashed_one),
+        of_the_crashed=repeated(group.logs, moments[-2], moments[-1], crashed_one),
         uncommitted=crashed_one.uncommitted,
-        missing=group.missing(ends),
+        missing=missing(group.logs, ends),
     )
 
 
@@ -282,8 +280,7 @@ def _settled(groups: Sequence[ConsumerGroup], *names: str) -> None:
     """Until these consumers have processed records from now on, and for a while."""
     since_s = time.time()
     for group in groups:
-        for name in names:
-            group.wait_processing(group[name], since_s)
+        group.wait_processing(*names, since_s=since_s)
     time.sleep(STEADY_S)
 
 
@@ -304,8 +301,8 @@ def _show_duplicates(report: Report, label: str, counted: dict[CommitStyle, _Cou
         )
     late = sum(counted[CommitStyle.ASYNC_LATE].duplicates[:2])
     report.must(late > 0, f"{CommitStyle.ASYNC_LATE.value}: {late} duplicates by join and leave: the commit came after JoinGroup")
-    missing = sum(found.missing for found in counted.values())
-    report.must(missing == 0, f"{missing} records were processed by nobody")
+    left_out = sum(found.missing for found in counted.values())
+    report.must(left_out == 0, f"{left_out} records were processed by nobody")
 
 
 # --- records -----------------------------------------------------------------------------------------------------------
