@@ -305,6 +305,11 @@ def serde_by_name(text: str) -> Serde:
     )
 
 
+def serde_of_setting(setting: Any) -> Any:
+    """The serde that a setting holds: by name, or as it is; None where none is set."""
+    return serde_by_name(setting) if isinstance(setting, str) else setting
+
+
 def _wrong_type(name: str, value: object, expected: str) -> SerdeError:
     return SerdeError(
         f"{name}: can't write a value of type {type(value).__name__}, expected {expected};"

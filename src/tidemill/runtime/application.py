@@ -18,7 +18,7 @@ from typing import Any
 from tidemill.config import StreamsConfig
 from tidemill.config_values import DeserializationHandler
 from tidemill.dsl.builder import StreamsBuilder
-from tidemill.dsl.serdes import serde_by_name
+from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin import Admin
@@ -252,8 +252,8 @@ class KafkaStreams:
             spark.session,
             self.topology,
             config.application_id,
-            default_key=_serde(config.default_key_serde),
-            default_value=_serde(config.default_value_serde),
+            default_key=serde_of_setting(config.default_key_serde),
+            default_value=serde_of_setting(config.default_value_serde),
             presum=config.presum,
             emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
         )
@@ -370,7 +370,3 @@ class KafkaStreams:
                 close()
             except Exception:
                 log.exception("event=close-failed what=%r", what)
-
-
-def _serde(setting: object) -> Any:
-    return serde_by_name(setting) if isinstance(setting, str) else setting

@@ -136,11 +136,14 @@ class ThreadMaker:
         )
 
     def _unreadable(self) -> Unreadable:
-        compiled = self.compiled
         handler = OnUnreadable(self.config.deserialization_exception_handler.value)
-        expected = {
-            compiled.compiler.tags.index(name): f"a key of {edge.key.name} and a value of {edge.value.name}"
-            for name, edge in compiled.compiler.edges.items()
-            if isinstance(compiled.topology.nodes.get(name), SourceNode)
-        }
-        return Unreadable(handler=handler, topic=self.config.dead_letter_topic, expected=expected)
+        return Unreadable(handler=handler, topic=self.config.dead_letter_topic, expected=expected_bytes(self.compiled))
+
+
+def expected_bytes(compiled: CompiledTopology) -> dict[int, str]:
+    """What the serdes of each source node expect, for messages about what they can't read."""
+    return {
+        compiled.compiler.tags.index(name): f"a key of {edge.key.name} and a value of {edge.value.name}"
+        for name, edge in compiled.compiler.edges.items()
+        if isinstance(compiled.topology.nodes.get(name), SourceNode)
+    }
