@@ -27,7 +27,7 @@ from tidemill.spark.records import Records, side_bytes
 from tidemill.spark.state_step import StepState
 from tidemill.spark.step_spec import NodeSpec
 from tidemill.spark.task_rows import TaskRows, opened
-from tidemill.spark.window_count import coded_keys, longs
+from tidemill.spark.window_count import Longs, coded_keys, longs
 from tidemill.topology.operations import Counting, SessionAggregate
 
 _ENDS = Struct(">qq")
@@ -158,9 +158,11 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
         with opened(state.readers.get(task)) as view:
             rows.begin(view, state.written_to(task, operation.store))
             fold = _begun(node, operation, rows, state, timestamps[mine], values)
-            for code, records in _by_key(codes[mine]):
-                at = mine[records]
-                _folded(fold, task, keys[code], timestamps[at].tolist(), records.tolist(), at.tolist(), table)
+            for code, times, records, at in _by_key(codes, timestamps, mine):
+                try:
+                    fold.key(keys[code], times, records, at)
+                except Exception as problem:
+                    raise _failed(node, task, table, at[0], problem) from problem
             state.dropped += fold.late
             _write(fold, timestamps)
             fold.segments.flush()
@@ -173,7 +175,7 @@ def _values(table: pa.Table, serde: Any) -> list[Any]:
 
 
 def _begun(
-    node: NodeSpec, operation: SessionAggregate, rows: TaskRows, state: StepState, timestamps: Any, values: list[Any] | None
+    node: NodeSpec, operation: SessionAggregate, rows: TaskRows, state: StepState, timestamps: Longs, values: list[Any] | None
 ) -> _Fold:
     """The task's clocks at each of its records, and where the batch leaves them."""
     kept = state.stores[operation.store].kept
@@ -196,30 +198,28 @@ def _begun(
     )
 
 
-def _by_key(codes: Any) -> Iterator[tuple[int, Any]]:
-    """(key, its records in their order) for each key."""
-    order = np.argsort(codes, kind="stable")
-    for records in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        if len(records):
-            yield int(codes[records[0]]), records
+def _by_key(codes: Longs, timestamps: Longs, mine: Longs) -> Iterator[tuple[int, list[int], list[int], list[int]]]:
+    """For each key: (which, the times of its records, their numbers in the task, their numbers in the table), in their order."""
+    order = np.argsort(codes[mine], kind="stable")
+    rows = mine[order]
+    ordered = codes[rows]
+    times, records, at = timestamps[rows].tolist(), order.tolist(), rows.tolist()
+    begins = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist()] if len(rows) else []
+    for begin, end in zip(begins, [*begins[1:], len(at)], strict=True) if begins else ():
+        yield int(ordered[begin]), times[begin:end], records[begin:end], at[begin:end]
 
 
-def _folded(
-    fold: _Fold, task: TaskId, key: bytes, times: list[int], records: list[int], at: list[int], table: pa.Table
-) -> None:
-    try:
-        fold.key(key, times, records, at)
-    except Exception as problem:
-        what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
-        offset = table.column("off")[at[0]].as_py()
-        raise RecordError(
-            f"the function of {fold.node.name} failed for a key whose first record in this batch stands there: {what}",
-            task=str(task), topic="|".join(fold.node.topics) or fold.node.name, partition=task.partition,
-            offset=-1 if offset is None else offset,
-        ) from problem
+def _failed(node: NodeSpec, task: TaskId, table: pa.Table, at: int, problem: Exception) -> RecordError:
+    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+    offset = table.column("off")[at].as_py()
+    return RecordError(
+        f"the function of {node.name} failed for a key whose first record in this batch stands there: {what}",
+        task=str(task), topic="|".join(node.topics) or node.name, partition=task.partition,
+        offset=-1 if offset is None else offset,
+    )
 
 
-def _write(fold: _Fold, timestamps: Any) -> None:
+def _write(fold: _Fold, timestamps: Longs) -> None:
     """Writes and logs what has changed. What has expired by the end of the batch leaves no row."""
     segments = fold.segments
     segments.advance(fold.highest)
