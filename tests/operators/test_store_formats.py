@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import programs_of_formats
 import pytest
 from harness import ROW_FORMS, TASK, MemoryRows, Program, Run, cases, formats, programs_in, run_case
 
@@ -13,14 +14,15 @@ from tidemill import Serdes
 from tidemill.operators.stores import store_of
 from tidemill.topology.nodes import StoreKind
 
-MODULES = [__import__(path.stem) for path in sorted(Path(__file__).parent.glob("*of_formats.py"))]
+MODULES = [__import__(path.stem) for path in sorted(Path(__file__).parent.glob("programs_*formats*.py"))]
 
 
 def programs_of(module: ModuleType) -> dict[str, Program]:
     return {name: getattr(module, name) for name in formats() if hasattr(module, name)}
 
 
-PROGRAMS = {name: program for module in MODULES for name, program in programs_of(module).items()}
+PROGRAMS = programs_of(programs_of_formats)
+RESTORED = {name: program for module in MODULES for name, program in programs_of(module).items()}
 
 
 SEMANTICS = {
@@ -54,9 +56,9 @@ def test_every_topic_has_the_bytes_of_kafka_streams(name: str) -> None:
     assert {topic: records_of(run, topic) for topic in case["topics"]} == case["topics"]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", RESTORED)
 def test_a_changelog_gives_the_store_back(name: str) -> None:
-    run = run_case(PROGRAMS[name], formats()[name])
+    run = run_case(RESTORED[name], formats()[name])
     for store, described in run.topology.stores.items():
         if described.kind not in ROW_FORMS:
             continue
