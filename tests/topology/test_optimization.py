@@ -106,15 +106,17 @@ def test_a_repartition_that_also_serves_another_stream_stays_where_it_is() -> No
     assert set(topology.repartition_topics) == {"merged-repartition", "alone-repartition"}
 
 
-def test_a_repartition_with_two_ways_from_the_change_of_keys_stays_where_it_is() -> None:
-    """Kafka Streams moves it into one of the ways, and the other goes round it."""
+def test_all_ways_from_the_change_of_keys_move_below_the_shared_repartition() -> None:
+    """Kafka Streams may move one of the ways only, and the other goes round the repartition."""
     builder = StreamsBuilder()
     changed = builder.stream("a").select_key(record)
-    changed.filter(record).merge(changed.filter_not(record), name="again").group_by_key().count(store="merged")
+    one, other = changed.filter(record, name="one"), changed.filter_not(record, name="other")
+    one.merge(other, name="again").group_by_key().count(store="merged")
     changed.group_by_key().count(store="alone")
     topology = builder.build(optimization="all")
-    assert topology.parents["merged-repartition-filter"] == ("again",)
-    assert set(topology.repartition_topics) == {"merged-repartition", "alone-repartition"}
+    assert set(topology.repartition_topics) == {"merged-repartition"}
+    assert topology.parents["one"] == topology.parents["other"] == ("merged-repartition-source",)
+    assert topology.parents["KSTREAM-AGGREGATE-0000000005"] == ("again",)
 
 
 def test_a_merge_below_a_merge_has_the_repartition_below_the_last() -> None:

@@ -115,41 +115,47 @@ def merge_repartition_topics(graph: LogicalGraph) -> LogicalGraph:
     (``repartition``) stay as they are.
     """
     for changer, repartitions in _repartitions_by_changer(graph).items():
-        tops = {node: _only_way_from(graph, changer, node) for node in repartitions}
-        movable = {node: top for node, top in tops.items() if top is not None}
+        tops = {node: _only_ways_from(graph, changer, node) for node in repartitions}
+        movable = {node: found for node, found in tops.items() if found}
         if movable:
             graph = _with_one_repartition(graph, changer, movable)
     return graph
 
 
-def _only_way_from(graph: LogicalGraph, changer: int, repartition: int) -> int | None:
-    """The child of ``changer`` that all records of ``repartition`` come through, straight from ``changer``.
+def _only_ways_from(graph: LogicalGraph, changer: int, repartition: int) -> tuple[int, ...]:
+    """The children of ``changer`` that all records of ``repartition`` come through.
 
-    None if there is another way: moved up, the repartition would miss the records that take it, and they would be
+    None at all if there is another way: moved up, the repartition would miss the records that take it, and they would be
     aggregated in the wrong task. Kafka Streams does move it, for instance where a stream with changed keys is both
     grouped and merged with another stream that is grouped.
     """
-    top = _child_towards(graph, changer, repartition)
-    if top is None or graph.parents[top] != (changer,):
-        return None
-    seen, above = {top}, [repartition]
+    tops: list[int] = []
+    seen: set[int] = set()
+    above = [repartition]
     while above:
         at = above.pop()
-        if at not in seen:
-            seen.add(at)
-            if not graph.parents[at]:
-                return None
-            above.extend(graph.parents[at])
-    return top
+        if at in seen:
+            continue
+        seen.add(at)
+        parents = graph.parents[at]
+        if not parents:
+            return ()
+        if changer in parents:
+            tops.append(at)
+        above.extend(parent for parent in parents if parent != changer)
+    return tuple(sorted(tops))
 
 
-def _with_one_repartition(graph: LogicalGraph, changer: int, top_of: Mapping[int, int]) -> LogicalGraph:
-    """The graph with one repartition below ``changer``, instead of those in ``top_of``, above their top operators."""
-    graph, shared = added(graph, _one_of(graph, top_of), ())
+def _with_one_repartition(
+    graph: LogicalGraph, changer: int, tops_of: Mapping[int, tuple[int, ...]]
+) -> LogicalGraph:
+    """The graph with one repartition below ``changer``, instead of those in ``tops_of``, above their top operators."""
+    graph, shared = added(graph, _one_of(graph, tops_of), ())
     # it takes the place of its parent in the build order, so as to come before everything below
     graph = replace(graph, priorities={**graph.priorities, shared: graph.priorities[changer]})
-    for repartition, top in top_of.items():
-        graph = linked(unlinked(graph, changer, top), shared, top)
+    for repartition, tops in tops_of.items():
+        for top in tops:
+            graph = linked(unlinked(graph, changer, top), shared, top)
         for child in graph.children(repartition):
             for parent in graph.parents[repartition]:
                 graph = linked(graph, parent, child)
