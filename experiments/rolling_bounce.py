@@ -11,6 +11,7 @@ moments of commits are the broker's own timestamps. Ten instances are simulated 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -86,6 +87,7 @@ class Bounce:
     exactness: Exactness
     tasks_of_restarted: int
     costs: Costs
+    load: float
 
 
 def main() -> int:
@@ -104,7 +106,12 @@ def main() -> int:
     with Scene(options.folder, topics={}) as scene:
         host = scene.host("driver", slots=options.instances, heap="1g")
         for number, kind in enumerate(kinds):
-            bounces.append(_bounce(report, scene, host, kind, number, options.instances))
+            found = _bounce(report, scene, host, kind, number, options.instances)
+            bounces.append(found)
+            report.say(
+                f"  {found.paused.total_ms:,.0f} partition-ms paused, the longest {found.paused.longest_ms:,.0f} ms, "
+                f"{found.rebalances} rebalances, {found.readings.requests} reads with {found.readings.failed} failures"
+            )
     _tell(report, bounces)
     _tell_simulated(report, bounces)
     return report.end()
@@ -181,7 +188,7 @@ def _under_load(
                 until(lambda: _is_mirrored(members, kind), "standbys to have caught up", LIMIT_S, 0.3)
                 readers.into_service(servers[member.name])
                 time.sleep(BETWEEN_S)
-        ends_at = time.time()
+        ends_at, load = time.time(), os.getloadavg()[0]
         time.sleep(1)
     with report.step("input ends, all is counted"):
         feed.stop()
@@ -201,6 +208,7 @@ def _under_load(
         exactness=counts.exactness(feed.expected),
         tasks_of_restarted=moved,
         costs=Costs.measured(host, application, begins_at, ends_at, away_s),
+        load=load,
     )
 
 
@@ -255,7 +263,7 @@ def _tell(report: Report, bounces: list[Bounce]) -> None:
         rows.append(
             (
                 bounce.kind.name, f"{bounce.paused.total_ms:,.0f}", share, aim, f"{bounce.paused.longest_ms:,.0f}",
-                bounce.rebalances, away, f"{bounce.interval_ms:.0f}",
+                bounce.rebalances, away, f"{bounce.interval_ms:.0f}", f"{bounce.load:.1f}",
             )
         )  # fmt: skip
     columns = (
@@ -267,6 +275,7 @@ def _tell(report: Report, bounces: list[Bounce]) -> None:
         "rebalances",
         "away each",
         "interval ms",
+        "machine's load",
     )
     report.table("Real instances", columns, rows)
     report.say(f"for comparison, {ARTICLE}")
