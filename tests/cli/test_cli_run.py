@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def test_people_are_told_only_what_there_is_to_tell() -> None:
     assert to_text(VIEW) == (
         "RUNNING · tasks 0_1 1_10 · 1 restoring · 3 restored · 12,000 in · 5 out · 8 behind · 6 skipped · 7 batches run again"
     )
+    assert to_text(replace(VIEW, seconds_left=12.4)).endswith(" · 12 s left to restore")
 
 
 def test_only_an_instance_with_tasks_past_restoring_is_at_work() -> None:

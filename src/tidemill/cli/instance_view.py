@@ -37,6 +37,8 @@ class InstanceView:
     skipped: int = 0
     lost: int = 0
     behind: int = 0
+    seconds_left: float | None = None
+    """Until the last of those that are restored runs; None if none is, or that can't be told. Not in the line."""
 
     @property
     def is_at_work(self) -> bool:
@@ -52,6 +54,7 @@ def view_of(streams: KafkaStreams) -> InstanceView:
     totals = [thread.metrics for thread in streams.threads]
     ends = {tp: end for metrics in totals for tp, end in dict(metrics.ends).items()}
     high = {tp: mark for metrics in totals for tp, mark in dict(metrics.high_watermarks).items()}
+    left_s = [copy.seconds_left for thread in streams.threads for copy in thread.copies if copy.is_active]
     inputs = [tp for task in tasks.values() for tp in task.inputs]
     return InstanceView(
         state=streams.state.value,
@@ -63,6 +66,7 @@ def view_of(streams: KafkaStreams) -> InstanceView:
         skipped=sum(metrics.skipped for metrics in totals),
         lost=sum(metrics.lost for metrics in totals),
         behind=sum(max(0, high[tp] - ends[tp]) for tp in inputs if tp in high and tp in ends),
+        seconds_left=max((seconds for seconds in left_s if seconds is not None), default=None),
     )
 
 
@@ -104,4 +108,6 @@ def to_text(view: InstanceView) -> str:
         "behind": view.behind, "skipped": view.skipped, "batches run again": view.lost,
     }  # fmt: skip
     parts += [f"{count:,} {what}" for what, count in counts.items() if count or (view.tasks and what in ("in", "out"))]
+    if view.seconds_left:
+        parts.append(f"{view.seconds_left:.0f} s left to restore")
     return " · ".join(parts)
