@@ -89,7 +89,10 @@ class PartitionConsumer:
     def _error(self, message: Any) -> bool:
         error = message.error()
         if error.code() in _OUT_OF_RANGE:
-            self.out_of_range.add(TopicPartition(message.topic(), message.partition()))
+            tp = TopicPartition(message.topic(), message.partition())
+            at = message.offset()
+            if at is None or at < 0 or at == self.ends().get(tp):  # else of a position that was left since
+                self.out_of_range.add(tp)
         elif error.code() in _FATAL:
             raise StopError(f"reading {message.topic()}: {error.str()}: give the application the right to read it")
         elif error.fatal():
