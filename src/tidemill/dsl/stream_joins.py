@@ -19,7 +19,7 @@ from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.durations import milliseconds
-from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoin
+from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoin, is_versioned
 from tidemill.topology.nodes import Serde, Store, StoreKind
 from tidemill.topology.windows import JoinWindows
 
@@ -232,8 +232,9 @@ def join_table(stream: KStream, table: KTable, joiner: op.UserFunction, joined: 
 def _check_history(table: KTable, grace_ms: int, stores: tuple[str, ...], kind: JoinKind) -> None:
     """A join with grace looks into the past: its table must be a versioned one that remembers long enough."""
     kept = {store.name: store for store in table.recorder.stores()}
+    versioned = is_versioned(table.recorder.graph, table.node)
     for store in (kept[name] for name in stores):
-        if store.kind is not StoreKind.VERSIONED or store.retention_ms is None:
+        if not versioned or store.kind is not StoreKind.VERSIONED or store.retention_ms is None:
             raise TopologyError(
                 f"{kind.operator}: with a grace the table must be versioned, but {store.name!r} of {table.name!r} is"
                 " not: give the table store=Materialized(name=..., history_retention=...)"
