@@ -216,10 +216,12 @@ def test_changelogs_that_lost_records_are_told_of_and_do_not_keep_a_group_probin
             assert moved
             for partition in range(3):
                 counted.send(partition, range(10))
-            lost = frozenset({emptied, cut} & moved)
-            assert until(lambda: counted.is_exact(but=lost)), "what nobody had to read anew has been kept"
+            # A store stands before the marker of its last transaction, so an emptied changelog lacks what the store lacks.
+            lost = frozenset({emptied, *({cut} & moved)})
+            assert until(lambda: counted.is_exact(but=lost), 60), "what nobody had to read anew has been kept"
     said = {line.split("task=")[1][:3] for line in caplog.messages if "event=changelog-cut" in line}
-    assert said == {f"0_{partition}" for partition in standbys.started if partition in (emptied, cut)}
+    assert said == {f"0_{partition}" for partition in (emptied, *standbys.started) if partition in (emptied, cut)}
+    assert [line for line in caplog.messages if "event=state-note task=0_0" in line and "not part of their changelogs" in line]
 
 
 def as_if_retained(place: Place, topic: str) -> None:
