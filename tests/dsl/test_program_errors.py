@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tidemill import Materialized, Serdes, StreamsBuilder
+from tidemill import (
+    EmitStrategy,
+    Joined,
+    JoinWindows,
+    Materialized,
+    Serdes,
+    SessionWindows,
+    Stores,
+    StreamJoined,
+    StreamsBuilder,
+    Suppressed,
+    TableJoined,
+    TimeWindows,
+    UnlimitedWindows,
+)
 from tidemill.errors import TidemillError, TopologyError
 from tidemill.topology.operations import Branch
 
@@ -96,7 +111,136 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         ),
         "split 's-' has its default branch 's-one' already",
     ),
+    "windows without a size": (
+        lambda b: b.stream("a").group_by_key().windowed_by(TimeWindows.of_size(0)), "TimeWindows: the size is 0",
+    ),
+    "windows that leave records out": (
+        lambda b: TimeWindows.of_size(10, advance=11), r"advance is 11 ms, expected 1 \.\. 10 ms",
+    ),
+    "a negative grace": (lambda b: TimeWindows.of_size(10, grace=-1), "TimeWindows: grace: -1 ms is negative"),
+    "a duration that is none": (lambda b: SessionWindows.of_inactivity_gap("5s"), "'5s' is no duration; give a timedelta"),
+    "join windows that hold nothing": (
+        lambda b: JoinWindows.of_time_difference(5, before=-6), r"before \(-6 ms\) and after \(5 ms\) make no window",
+    ),
+    "windows that are none": (
+        lambda b: b.stream("a").group_by_key().windowed_by(timedelta(1)), "windowed_by: expected TimeWindows",
+    ),
+    "unlimited windows that are to close": (
+        lambda b: b.stream("a").group_by_key().windowed_by(UnlimitedWindows.of()).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE),
+        "unlimited windows never close",
+    ),
+    "a store that forgets windows too early": (
+        lambda b: b.stream("a").group_by_key().windowed_by(TimeWindows.of_size(10, grace=5)).count(
+            store=Materialized(name="s", retention=14)
+        ),
+        "the store 's': the retention of 14 ms is shorter than its windows and their grace, 15 ms",
+    ),
+    "a versioned store of windows": (
+        lambda b: b.stream("a").group_by_key().windowed_by(TimeWindows.of_size(10)).count(
+            store=Materialized(name="s", history_retention=14)
+        ),
+        "windows can't be kept in a versioned store",
+    ),
+    "a retention of a table": (
+        lambda b: b.table("a", store=Materialized(name="s", retention=14)), "for the history of a table give history_retention",
+    ),
+    "sessions without a merger": (
+        lambda b: b.stream("a").group_by_key().cogroup(aggregator).windowed_by(SessionWindows(gap=5)).aggregate(int),
+        "sessions need a merger",
+    ),
+    "a merger for windows": (
+        lambda b: b.stream("a").group_by_key().cogroup(aggregator).windowed_by(TimeWindows.of_size(5)).aggregate(int, aggregator),
+        "a merger is for sessions only",
+    ),
+    "waiting for windows to close where there are none": (
+        lambda b: b.table("a").suppress(Suppressed.until_window_closes()), "has no windows, so nothing ever closes",
+    ),
+    "suppressing a versioned table": (
+        lambda b: b.table("a", store=VERSIONED).filter(record).suppress(Suppressed.until_time_limit(5)),
+        "versioned, or comes from one that is",
+    ),
+    "a join of streams without windows": (
+        lambda b: b.stream("a").join(b.stream("b"), record), r"two streams are joined in windows, got None; give JoinWindows",
+    ),
+    "a join of a table with windows": (
+        lambda b: b.stream("a").join(b.table("b"), record, JoinWindows.of_time_difference(5)),
+        "windows are for joins of two streams",
+    ),
+    "a join with something else": (
+        lambda b: b.stream("a").join("b", record), "joined with a stream, a table or a global table only",
+    ),
+    "an outer join with a table": (
+        lambda b: b.stream("a").outer_join(b.table("b"), record), "outer_join: a stream can be joined with a stream only",
+    ),
+    "a join with another builder's table": (
+        lambda b: b.stream("a").join(StreamsBuilder().table("b"), record), "belongs to another StreamsBuilder",
+    ),
+    "a global table without a selector": (
+        lambda b: b.stream("a").join(b.global_table("b"), record), "give selector=, a function",
+    ),
+    "a joiner of one": (
+        lambda b: b.stream("a").join(b.table("b"), lambda one: one), r"join: .* can't be called with \(left, right\)",
+    ),
+    "a joined of another kind": (
+        lambda b: b.stream("a").join(b.table("b"), record, joined=StreamJoined()), "joined must be a Joined here",
+    ),
+    "a grace over a table without history": (
+        lambda b: b.stream("a").join(b.table("b", store="s"), record, joined=Joined(grace=5)),
+        "with a grace the table must be versioned, but 's' of",
+    ),
+    "a grace longer than the history": (
+        lambda b: b.stream("a").join(b.table("b", store=VERSIONED), record, joined=Joined(grace=timedelta(hours=2))),
+        "the grace of 7200000 ms is longer than the history retention of 'v', 3600000 ms",
+    ),
+    "a versioned global table": (lambda b: b.global_table("b", store=VERSIONED), "a global table has no history"),
+    "a foreign-key name for a join by key": (
+        lambda b: b.table("a").join(b.table("b"), record, joined=TableJoined(name="x")), "joined= is for joins by foreign key",
+    ),
+    "a join of a table with a stream": (
+        lambda b: b.table("a").join(b.stream("b"), record), "a table can be joined with a table only",
+    ),
+    "stores of a join that forget too early": (
+        lambda b: b.stream("a").join(
+            b.stream("b"), record, JoinWindows.of_time_difference(5),
+            joined=StreamJoined(this_store=Stores.window_store("w", 9, 9, retain_duplicates=True)),
+        ),
+        r"the store 'w' of a join: expected Stores.window_store\(..., retention=10",
+    ),
+    "copartitioned repartitions of different sizes": (
+        lambda b: b.stream("a").repartition(name="ra", partitions=2).join(
+            b.stream("b").repartition(name="rb", partitions=3), record, JoinWindows.of_time_difference(5)
+        ),
+        r"different numbers of partitions: ra-repartition \(2\), rb-repartition \(3\)",
+    ),
+    "a processor with a store that nobody adds": (
+        lambda b: b.stream("a").process(Noop, "missing", name="p"), "'p' uses the store 'missing', which nobody adds",
+    ),
+    "a processor that names a global store": (
+        lambda b: (
+            b.add_global_store(Stores.key_value_store("g"), "topic", Noop), b.stream("a").process(Noop, "g", name="p"),
+        ),
+        "'p' names the global store 'g': every processor can use a global store",
+    ),
+    "a supplier that wants something": (
+        lambda b: b.stream("a").process(lambda context: context), "process: supplier: ",
+    ),
+    "a store that is no store": (lambda b: b.add_state_store("kv"), "expected a store of Stores"),
+    "a topic as global and as stream": (
+        lambda b: (b.global_table("t"), b.stream("t")), "the topic 't' is read by two nodes",
+    ),
 }
+
+
+class Noop:
+    def process(self, record: Any) -> None:
+        pass
+
+
+def aggregator(key: Any, value: Any, aggregate: Any) -> Any:
+    return aggregate
+
+
+VERSIONED = Materialized(name="v", history_retention=timedelta(hours=1))
 
 
 @pytest.mark.parametrize("what", PROGRAMS)

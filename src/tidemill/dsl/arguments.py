@@ -48,9 +48,11 @@ def python_function(function: UserFunction, expected: tuple[str, ...], operator:
 def python_joiner(joiner: UserFunction, operator: str) -> tuple[UserFunction, bool]:
     """A joiner of ``(left, right)`` or ``(key, left, right)``, called with Python values; and whether it takes the key."""
     inner = joiner.function if isinstance(joiner, PerRecord) else getattr(joiner, "func", joiner)
-    takes_three = not _accepts(_signature(inner, ("left", "right"), operator), 2)
-    expected = ("key", "left", "right") if takes_three else ("left", "right")
-    return python_function(joiner, expected, operator), takes_three
+    signature = _signature(inner, ("left", "right"), operator)
+    takes_three = not _accepts(signature, 2)
+    if takes_three and not _accepts(signature, 3):
+        raise _wrong_arguments(inner, "(left, right) or (key, left, right)", operator)
+    return python_function(joiner, ("key", "left", "right") if takes_three else ("left", "right"), operator), takes_three
 
 
 def python_value_function(function: UserFunction, operator: str) -> tuple[UserFunction, bool]:
