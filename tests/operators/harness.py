@@ -32,6 +32,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 ALL = os.environ.get("TIDEMILL_ALL_VECTORS") == "1"
 CASES_PER_PROGRAM = 2
 TASK = TaskId(0, 0)
+DEFAULT_SERDE: Any = Serdes.string()
 Case = dict[str, Any]
 Program = Callable[[StreamsBuilder], None]
 
@@ -138,7 +139,7 @@ def start(topology: Topology, wall_clock: int = 0, emit_interval_ms: int = 0) ->
         return rows.setdefault(name, MemoryRows(store.logged and store.source_topic is None))
 
     graph = TaskGraph(
-        topology, TASK, rows=rows_of, key_serde=Serdes.string(), value_serde=Serdes.string(), wall_clock=wall_clock,
+        topology, TASK, rows=rows_of, key_serde=DEFAULT_SERDE, value_serde=DEFAULT_SERDE, wall_clock=wall_clock,
         emit_interval_ms=emit_interval_ms,
     )
     return Run(topology, graph, rows)
