@@ -21,6 +21,7 @@ from vector_values import writer
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
+from tidemill.runtime.global_topics import global_topics
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.plan import compile_topology
@@ -72,7 +73,8 @@ class ListReader:
         self._messages = messages
 
     def place(self, request: BatchRequest) -> None:
-        self._ends = dict(request.inputs)
+        self._ends = {**request.inputs, **request.globals}
+        self._globals = request.globals
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
         if self._messages:
@@ -81,7 +83,10 @@ class ListReader:
             yield False, self._messages
 
     def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        return self._ends, {}
+        return {tp: at for tp, at in self._ends.items() if tp not in self._globals}, {}
+
+    def global_ends(self) -> dict[TopicPartition, int]:
+        return {tp: at for tp, at in self._ends.items() if tp in self._globals}
 
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return ()
@@ -199,9 +204,10 @@ class Worker:
 
 
 def mixes_waiting_records(topology: Topology) -> bool:
-    """Records that have waited in a repartition topic meet others that have not: batches decide which come first."""
+    """Records that have waited in a repartition topic meet others that have not, or global tables are read ahead: batches
+    decide which come first."""
     parts = subtopologies(topology, APPLICATION)
-    return any(len(part.source_topics) > 1 and part.repartition_source_topics for part in parts)
+    return bool(global_topics(topology)) or any(len(p.source_topics) > 1 and p.repartition_source_topics for p in parts)
 
 
 class StepRun:
@@ -215,7 +221,9 @@ class StepRun:
         )  # fmt: skip
         self._parts = subtopologies(topology, APPLICATION)
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
-        self._positions = {TopicPartition(topic, 0): 0 for part in self._parts for topic in part.source_topics}
+        self._globals = global_topics(topology)
+        topics = [*self._globals, *(topic for part in self._parts for topic in part.source_topics)]
+        self._positions = {TopicPartition(topic, 0): 0 for topic in topics}
         self.stores: dict[TaskId, SortedStores] = {}
         self._workers = [Worker(self.stores) for _ in self.compiled.steps]
         self._batch = 0
@@ -234,7 +242,12 @@ class StepRun:
 
     def store(self, name: str) -> Any:
         """A store as operators see it, as of now."""
-        spec = self.compiled.steps[-1].stores[name]
+        last = self.compiled.steps[-1]
+        if name not in last.stores:
+            shared = self._workers[-1].graphs.shared.rows(name)
+            described = next(graph.topology.stores[name] for graph in last.graphs if graph.is_global)
+            return store_of(described, shared, Serdes.string(), Serdes.string())
+        spec = last.stores[name]
         rows = TaskRows(name, logged=False)
         task = TaskId(spec.subtopology, 0)
         rows.begin(self.stores.setdefault(task, SortedStores(task)), Written())
@@ -273,9 +286,13 @@ class StepRun:
         self._batch += 1
         request = BatchRequest(
             batch_id=self._batch,
-            inputs=dict(self._positions),
+            inputs={tp: at for tp, at in self._positions.items() if tp.topic not in self._globals},
+            globals={tp: at for tp, at in self._positions.items() if tp.topic in self._globals},
+            globals_anew=self._batch == 1,
             tasks=tuple(
-                TaskRun(task=TaskId(part.id, 0), directory="", epoch="e") for part in self._parts if part.state_stores
+                TaskRun(task=TaskId(part.id, 0), directory="", epoch="e")
+                for part in self._parts
+                if part.state_stores and not part.is_global
             ),
             now_ms=now_ms,
             follows=self._batch - 1,

@@ -75,3 +75,19 @@ def test_a_sink_sends_where_its_functions_say(place: Place) -> None:
         small, big = place.received("small", 2), place.received("big", 1)
     assert [(m.value(), m.partition()) for m in small] == [(b"1", 2), (b"2", 2)]
     assert [(m.value(), m.partition()) for m in big] == [(b"12345", 2)]
+
+
+def test_a_stream_finds_the_rows_of_a_global_table_whatever_their_partitions(place: Place) -> None:
+    place.create("in", "out", partitions=1)
+    place.create("names", partitions=3)
+    for number, (key, value) in enumerate([(b"1", b"one"), (b"2", b"two"), (b"3", b"three")]):
+        place.send("names", [(key, value)], partition=number)
+    b = StreamsBuilder()
+    names = b.global_table(place.topic("names"))
+    joined = b.stream(place.topic("in")).join(names, lambda v, name: f"{v}={name}", selector=lambda k, v: v)
+    joined.to(place.topic("out"))
+    with place.running(b, **TEXT):
+        place.send("in", [(b"k", b"3"), (b"k", b"1"), (b"k", b"4")])
+        assert values(place, "out", 2) == [(b"k", b"3=three"), (b"k", b"1=one")]
+        place.send("names", [(b"4", b"four")], partition=1)
+        assert until(lambda: (place.send("in", [(b"k", b"4")]), len(place.received("out", 3, 1.0)) == 3)[1])

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.global_topics import global_topics
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.graph_step import KeptGraphs
@@ -89,7 +90,8 @@ class ListReader:
         self._messages = messages
 
     def place(self, request: BatchRequest) -> None:
-        self._ends = dict(request.inputs)
+        self._ends = {**request.inputs, **request.globals}
+        self._globals = request.globals
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
         if self._messages:
@@ -98,7 +100,10 @@ class ListReader:
             yield False, self._messages
 
     def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        return self._ends, {}
+        return {tp: at for tp, at in self._ends.items() if tp not in self._globals}, {}
+
+    def global_ends(self) -> dict[TopicPartition, int]:
+        return {tp: at for tp, at in self._ends.items() if tp in self._globals}
 
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return ()
@@ -258,7 +263,9 @@ class Program:
         self._begin()
 
     def _begin(self) -> None:
-        self._positions = {TopicPartition(t, 0): 0 for part in self._parts for t in part.source_topics}
+        self._globals = global_topics(self.topology)
+        topics = [*self._globals, *(t for part in self._parts for t in part.source_topics)]
+        self._positions = {TopicPartition(t, 0): 0 for t in topics}
         self._batch = 0
         self.wall_clock: int | None = None
         """None: a second later at each batch."""
@@ -278,11 +285,13 @@ class Program:
         self._batch += 1
         request = BatchRequest(
             batch_id=self._batch,
-            inputs=dict(self._positions),
+            inputs={tp: at for tp, at in self._positions.items() if tp.topic not in self._globals},
+            globals={tp: at for tp, at in self._positions.items() if tp.topic in self._globals},
+            globals_anew=self._batch == 1,
             tasks=tuple(
                 TaskRun(task=TaskId(part.id, 0), directory=str(self._folder / f"{self._restarts}-{part.id}_0"), epoch="e")
                 for part in self._parts
-                if part.state_stores
+                if part.state_stores and not part.is_global
             ),
             now_ms=1_000 * self._batch if self.wall_clock is None else self.wall_clock,
             follows=self._batch - 1,

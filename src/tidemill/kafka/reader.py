@@ -126,8 +126,8 @@ class PartitionConsumer:
         self._consumer.close()
 
 
-_CHANGELOG, _STANDBY, _INTERNAL, _SOURCE = "changelog", "standby", "internal", "source"
-_KINDS = (_CHANGELOG, _STANDBY, _INTERNAL, _SOURCE)
+_GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE = "global", "changelog", "standby", "internal", "source"
+_KINDS = (_GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE)
 _INPUTS = (_INTERNAL, _SOURCE)
 _SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16_384}
 
@@ -144,6 +144,7 @@ class ThreadReader:
 
     def place(self, request: BatchRequest) -> None:
         wanted: dict[str, dict[TopicPartition, int]] = {kind: {} for kind in _KINDS}
+        wanted[_GLOBAL].update(request.globals)
         wanted[_CHANGELOG].update(request.changelogs)
         wanted[_STANDBY].update(request.standbys)
         for tp, position in request.inputs.items():
@@ -162,6 +163,7 @@ class ThreadReader:
         kinds = [kind for kind in _KINDS if kind in self._consumers]
         left = dict.fromkeys(_INPUTS, request.max_records)
         left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
+        left[_GLOBAL] = request.max_restore_records
         deadline = time.monotonic() + READ_LIMIT_S
         idle_until = time.monotonic() + request.wait_ms / 1e3
         found = False
@@ -218,8 +220,13 @@ class ThreadReader:
         inputs: dict[TopicPartition, int] = {}
         changelogs: dict[TopicPartition, int] = dict(self._at_limit)
         for kind, consumer in self._consumers.items():
+            if kind == _GLOBAL:
+                continue
             (inputs if kind in _INPUTS else changelogs).update(consumer.ends())
         return inputs, {tp: min(at, self._limits.get(tp, at)) for tp, at in changelogs.items()}
+
+    def global_ends(self) -> dict[TopicPartition, int]:
+        return self._consumers[_GLOBAL].ends() if _GLOBAL in self._consumers else {}
 
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return tuple(sorted(tp for consumer in self._consumers.values() for tp in consumer.out_of_range))

@@ -24,6 +24,7 @@ from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.membership import member_state as machine
 from tidemill.runtime.first_join import FirstJoin
+from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.held_tasks import HeldTasks, text
 from tidemill.runtime.leading import Leader
@@ -72,6 +73,7 @@ class StreamThread(threading.Thread):
         make_engine: Callable[[StreamThread], BatchEngine],
         fence: Callable[[], None],
         first_join: FirstJoin,
+        global_topics: GlobalTopics,
         on_change: Callable[[], None],
         listeners: RestoreListeners,
     ) -> None:
@@ -91,6 +93,7 @@ class StreamThread(threading.Thread):
         self._request: BatchRequest | None = None
         self._batch_id = 0
         self._counted = 0
+        self._globals = global_topics
         self._max_records = config.batch_max_records
         self._incarnation = 0
         self._failures = 0
@@ -131,6 +134,8 @@ class StreamThread(threading.Thread):
         """What it lacks to be running; empty if it does."""
         if not self._is_assigned:
             return "not assigned by the group"
+        if not self._globals.are_read:
+            return "the global stores not read yet"
         waiting = [name for name, task in self._held.active.items() if task.phase is not Phase.RUNNING]
         return f"{text(waiting)} not running yet" if waiting else ""
 
@@ -348,7 +353,7 @@ class StreamThread(threading.Thread):
             restore_only=self._restored_first(active),
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
-        request = replace(request, follows=self._counted)
+        request = self._globals.extend(replace(request, follows=self._counted))
         if self._failures < _FAILURES_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
@@ -378,6 +383,10 @@ class StreamThread(threading.Thread):
             return None
         if found.outcome is Outcome.COMMITTED:
             self._counted = found.batch_id
+        were_read = self._globals.are_read
+        self._globals.reported(found)
+        if self._globals.are_read != were_read:
+            self._on_change()
         took_s = time.monotonic() - started
         self.metrics.batch(found, took_s)
         tell_if_slow(self.name, found, took_s)
@@ -399,7 +408,7 @@ class StreamThread(threading.Thread):
             self._member.request_rejoin("a commit was refused")
             return
         if report.out_of_range:
-            self._offsets.reset(report.out_of_range)
+            self._offsets.reset(self._globals.without(report.out_of_range))
         has_changed = self._held.reported(report)
         if report.outcome is Outcome.COMMITTED:
             self._failures = 0

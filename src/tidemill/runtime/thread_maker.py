@@ -20,6 +20,7 @@ from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.membership.member_state import MemberConfig
 from tidemill.runtime.first_join import FirstJoin
+from tidemill.runtime.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
@@ -87,6 +88,7 @@ class ThreadMaker:
             make_engine=make_engine,
             fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
             first_join=self.first_join,
+            global_topics=GlobalTopics(global_topics(self.compiled.topology), self.admin),
             on_change=self.on_change,
             listeners=self.listeners,
         )

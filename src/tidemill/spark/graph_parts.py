@@ -21,6 +21,7 @@ from tidemill.topology.operations import (
     FlatMap,
     FlatMapValues,
     Foreach,
+    GlobalUpdate,
     Map,
     MapValues,
     NullKeyFilter,
@@ -48,11 +49,21 @@ _TABLES_ON_COLUMNS = (TableFilter, TableMapValues)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPart:
-    """Nodes that run together, in insertion order; ``sources`` are those whose records go nowhere else, but to sinks."""
+    """Nodes that run together, in insertion order; ``sources`` are those whose records go nowhere else, but to sinks.
+
+    ``is_global``: it keeps a global store, once for the whole instance and not for a task.
+    """
 
     number: int
     nodes: tuple[str, ...]
     sources: tuple[str, ...]
+    is_global: bool = False
+
+
+def global_stores(topology: Topology) -> tuple[str, ...]:
+    """The stores that all tasks of an instance share."""
+    operations = (node.operation for node in topology.nodes.values() if isinstance(node, ProcessorNode))
+    return tuple(operation.store for operation in operations if isinstance(operation, GlobalUpdate))
 
 
 def functions(operation: Operation) -> tuple[Callable[..., object], ...]:
@@ -86,7 +97,8 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False) -> tuple[Grap
         _check_tables(topology, members)
         sources = tuple(name for name in topology.nodes if _enters_only(topology, name, members))
         nodes = tuple(name for name in topology.nodes if name in members)
-        parts.append(GraphPart(number=len(parts), nodes=nodes, sources=sources))
+        keeps_global = any(isinstance(topology.nodes[name].operation, GlobalUpdate) for name in nodes)  # type: ignore[union-attr]
+        parts.append(GraphPart(number=len(parts), nodes=nodes, sources=sources, is_global=keeps_global))
     if all_that_can:
         parts += [
             GraphPart(number=number, nodes=(), sources=(name,))
@@ -132,13 +144,15 @@ def _connected(topology: Topology, able: list[str]) -> list[set[str]]:
             root_of[root(one)] = root(other)
 
     users: dict[str, str] = {}
+    shared = global_stores(topology)
     for name in able:
         node = topology.nodes[name]
         assert isinstance(node, ProcessorNode)
         for parent in topology.parents[name]:
             unite(name, parent)
         for store in stores_of(node):
-            unite(name, users.setdefault(store, name))
+            if store not in shared:
+                unite(name, users.setdefault(store, name))
         for table in looked_up(node.operation):
             unite(name, table)
     for name, source in topology.nodes.items():

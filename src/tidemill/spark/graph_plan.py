@@ -77,8 +77,9 @@ def graph_spec(
     default: Sides,
     shift: int,
     emit_interval_ms: int,
+    shared: Mapping[str, Store],
 ) -> GraphSpec:
-    """What a worker needs to run ``part``.
+    """What a worker needs to run ``part``; ``shared``: the global stores.
 
     Raises:
         TopologyError: a serde is missing at its border.
@@ -95,13 +96,15 @@ def graph_spec(
     return GraphSpec(
         number=part.number,
         subtopology=subtopology,
-        topology=replace(topology, nodes=cut.nodes, parents=cut.parents, stores=stores, copartition_groups=()),
+        topology=replace(topology, nodes=cut.nodes, parents=cut.parents, stores={**stores, **shared}, copartition_groups=()),
         inside=frozenset(cut.nodes.keys() - set(left_to_columns(topology, part))),
         entries=cut.entries,
         exits=cut.exits,
         placed_sinks=frozenset(n for n, node in cut.nodes.items() if isinstance(node, SinkNode) and node.partitioner is not None),
         shift=shift,
         emit_interval_ms=emit_interval_ms,
+        is_global=part.is_global,
+        global_stores=frozenset(shared),
         key_serde=default.key or Serdes.bytes(),
         value_serde=default.value or Serdes.bytes(),
     )

@@ -21,6 +21,7 @@ from tidemill.ids import TaskId
 from tidemill.operators.context import Origin
 from tidemill.operators.record import Change, Headers, Record
 from tidemill.operators.task_graph import HandedOver, Produced, TaskGraph
+from tidemill.spark.global_state import GlobalState
 from tidemill.spark.headers import unpacked
 from tidemill.spark.records import Records, side_bytes
 from tidemill.spark.rows import topic_index
@@ -45,6 +46,7 @@ class KeptGraphs:
     def __init__(self) -> None:
         self._kept: dict[tuple[int, TaskId], _Kept] = {}
         self._batch_id = 0
+        self.shared = GlobalState()
 
     def begin(self, request: BatchRequest, running: Mapping[TaskId, str]) -> None:
         """Before a batch: drops what another batch has left that did not count, and tasks that are gone."""
@@ -64,19 +66,26 @@ class KeptGraphs:
             for name, rows in kept.rows.items():
                 rows.begin(view, state.written_to(task, name))
         else:
-            kept = self._kept[spec.number, task] = _made(spec, task, epoch, state, view, now_ms)
+            kept = self._kept[spec.number, task] = _made(spec, task, epoch, state, view, self.shared, now_ms)
         kept.graph.wall_clock = now_ms
         return kept.graph
 
 
-def _made(spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> _Kept:
-    rows = {name: TaskRows(name, logged=state.stores[name].changelog is not None) for name in spec.topology.stores}
+def _made(
+    spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, shared: GlobalState, now_ms: int
+) -> _Kept:
+    own = spec.topology.stores.keys() - spec.global_stores
+    rows = {name: TaskRows(name, logged=state.stores[name].changelog is not None) for name in own}
     for name, of_store in rows.items():
         of_store.begin(view, state.written_to(task, name))
+
+    def rows_of(name: str) -> TaskRows:
+        return shared.rows(name) if name in spec.global_stores else rows[name]
+
     graph = TaskGraph(
         spec.topology,
         task,
-        rows=rows.__getitem__,
+        rows=rows_of,
         key_serde=spec.key_serde,
         value_serde=spec.value_serde,
         nodes=spec.inside,
@@ -133,6 +142,9 @@ def run_graph(
             if unreadable is not None:
                 output.unreadable.append(unreadable)
     merged = _Merged(arrived, spec.shift)
+    if spec.is_global:
+        _keep_global(kept.shared.graph(spec, request.now_ms), merged, state)
+        return output
     for task, epoch in running.items():
         if task.subtopology != spec.subtopology:
             continue
@@ -159,7 +171,9 @@ class _Merged:
         self.nodes = _joined([[a.entry.node] * len(a.keys) for a in arrived])
         self.topics = _joined([_topics(a, shift) for a in arrived])
         self._by_part: dict[int, Any] = {}
+        self._order: Any = np.arange(0)
         self.sequences: list[int] = []
+        self.parts: list[int] = []
         if not arrived:
             return
         parts = np.concatenate([a.parts for a in arrived])
@@ -169,8 +183,13 @@ class _Merged:
             order = np.argsort(sequences, kind="stable")
         else:
             order = np.arange(len(sequences))
+        self.parts, self._order = parts.tolist(), order
         for part in np.unique(parts):
             self._by_part[int(part)] = order[parts[order] == part]
+
+    def all(self) -> list[int]:
+        found: list[int] = self._order.tolist()
+        return found
 
     def of(self, partition: int) -> list[int]:
         found = self._by_part.get(partition)
@@ -202,6 +221,17 @@ def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: _Merged, 
         produced, handed_over = take_produced(), take_handed_over()
         if produced or handed_over:
             _put(output, spec, task, produced, handed_over, sequences[at], offset)
+
+
+def _keep_global(graph: TaskGraph, merged: _Merged, state: StepState) -> None:
+    """Brings records of all partitions into the global stores."""
+    before = graph.dropped
+    for at in merged.all():
+        partition = merged.parts[at]
+        record = Record(merged.keys[at], merged.values[at], merged.timestamps[at], merged.headers[at])
+        graph.process(merged.nodes[at], record, Origin(merged.topics[at], partition, merged.offsets[at]))
+    graph.flush()
+    state.dropped += graph.dropped - before
 
 
 def _collect(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ class _Batch:
 
 def run_last_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext) -> Iterator[pa.RecordBatch]:
     """Gathers, checks, runs and commits one batch; always one report row, unless the process dies."""
-    report = _commit(batches, spec, context)
+    report = replace(_commit(batches, spec, context), globals=context.graphs.shared.positions)
     yield pa.RecordBatch.from_arrays([pa.array([report_to_json(report)])], schema=REPORT_SCHEMA)
 
 
@@ -84,6 +84,10 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
         return BatchReport(
             batch_id=request.batch_id, outcome=Outcome.LOST, message="offsets out of range", out_of_range=marker.out_of_range
         )
+    problem = context.graphs.shared.begin(request)
+    if problem is not None:
+        context.continuity.clear()
+        return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem)
     stores = context.open_stores(request.tasks)
     batch = _Batch(spec, context, request, gathered, StepState(stores, spec.stores), stores)
     batch.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
@@ -246,6 +250,8 @@ def _run_graphs(batch: _Batch) -> None:
         return
     running, kept = running_tasks(batch.spec, batch.request), batch.context.graphs
     kept.begin(batch.request, running)
+    if batch.gathered.marker is not None:
+        kept.shared.read(batch.gathered.marker.global_ends)
     for graph in batch.spec.graphs:
         made = run_graph(graph, batch.gathered.tables, batch.state, kept, batch.request, running)
         batch.unreadable += made.unreadable

@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemill.errors import TopologyError
 from tidemill.spark.codecs_wire import transit_of
 from tidemill.spark.compile import ArrowStep, Compiler, Edge
-from tidemill.spark.graph_parts import stores_of
+from tidemill.spark.graph_parts import global_stores, stores_of
 from tidemill.spark.graph_plan import graph_spec, sides_of_part
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.rows import Tags
 from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_as_columns, stages
 from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.operations import Count
 
 EMIT_INTERVAL_MS = 1000
@@ -108,10 +108,11 @@ def _source_spec(topology: Topology, application_id: str, compiler: Compiler) ->
                 key_serde=None if node.timestamp_extractor is None else edge.key,
                 value_serde=None if node.timestamp_extractor is None else edge.value,
             )
+    shared = global_stores(topology)
     changelogs = {
         changelog: tags.restoring(store)
         for store in topology.stores
-        if (changelog := changelog_of(topology, application_id, store)) is not None
+        if store not in shared and (changelog := changelog_of(topology, application_id, store)) is not None
     }
     return SourceSpec(topics=topics, changelogs=changelogs)
 
@@ -128,6 +129,7 @@ def _step_spec(
         if runs_as_columns(topology, plan, name) and plan.step_of[name] == number
     }
     last = number == plan.last
+    shared = _global_stores(topology, compiler)
     sinks = {
         tags.arrived(name): _sink_spec(topology, application_id, compiler, name)
         for name, node in topology.nodes.items()
@@ -157,8 +159,9 @@ def _step_spec(
                 compiler.default,
                 compiler.shifts.get(number, 0),
                 emit_interval_ms,
+                shared,
             )
-            for part in plan.parts
+            for part in sorted(plan.parts, key=lambda part: not part.is_global)
             if plan.step_of_part(part) == number
         ),
     )
@@ -198,6 +201,15 @@ def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name
     )
 
 
+def _global_stores(topology: Topology, compiler: Compiler) -> dict[str, Store]:
+    """The stores that all tasks share, with the serdes of what keeps them."""
+    found: dict[str, Store] = {}
+    for part in compiler.stages.parts:
+        if part.is_global:
+            found |= sides_of_part(topology, part, compiler.entering_part(part) or {}, compiler.default)[1]
+    return found
+
+
 def _store_specs(
     topology: Topology, application_id: str, compiler: Compiler, number_of: dict[str, int]
 ) -> dict[str, StoreSpec]:
@@ -213,7 +225,10 @@ def _store_specs(
         for name, store in sides_of_part(topology, part, compiler.entering_part(part) or {}, compiler.default)[1].items()
     }
     specs = {}
+    shared = global_stores(topology)
     for store, kept in topology.stores.items():
+        if store in shared:
+            continue
         user = users.get(store)
         if user is None:
             raise TopologyError(f"the store {store} is used by no node: remove it or connect it")

@@ -40,6 +40,9 @@ class SourceReader(Protocol):
     def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         """(inputs, changelogs): where reading stands now."""
 
+    def global_ends(self) -> Mapping[TopicPartition, int]:
+        """Where reading of global stores' topics stands now."""
+
     def out_of_range(self) -> tuple[TopicPartition, ...]: ...
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
@@ -86,6 +89,7 @@ def source_rows(
         rows=rows,
         out_of_range=reader.out_of_range(),
         high_watermarks=reader.high_watermarks(),
+        global_ends=reader.global_ends(),
     )
     yield marker_rows(marker)
 

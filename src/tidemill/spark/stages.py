@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from tidemill.errors import TopologyError
 from tidemill.spark.graph_parts import GraphPart, graph_parts
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import STATEFUL_OPERATIONS, Count, Foreach, PassThrough, Peek, Print, TableToStream
+from tidemill.topology.operations import (
+    STATEFUL_OPERATIONS,
+    Count,
+    Foreach,
+    GlobalTableJoin,
+    PassThrough,
+    Peek,
+    Print,
+    TableToStream,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +42,10 @@ class Stages:
 
     def step_of_part(self, part: GraphPart) -> int:
         return self.step_of[part.nodes[0]] if part.nodes else 1
+
+    @property
+    def has_global_stores(self) -> bool:
+        return any(part.is_global for part in self.parts)
 
 
 def parents_first(topology: Topology) -> tuple[str, ...]:
@@ -83,6 +96,10 @@ def stages(topology: Topology, *, without_jvm: bool = False) -> Stages:
         if name in layer and not isinstance(node, SinkNode) and not only_forwards(topology, name)
     ]
     last = max([1, *in_python.values(), *behind_catalyst])
+    for part in parts:
+        if part.is_global:  # where records meet the global stores, which only the last step keeps
+            in_python.update(dict.fromkeys(part.nodes, last))
+    _check_users_of_globals(topology, parts, in_python, last)
     sinks = {name: last for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
     part_of = {name: part.number for part in parts for name in (*part.sources, *part.nodes)}
     return Stages(
@@ -133,6 +150,19 @@ class _Placing:
             f"{' and '.join(between)} works on columns, but stands between operators that run together in Python "
             f"({', '.join(part.nodes)}): wrap its function in per_record(...)"
         )
+
+
+def _check_users_of_globals(
+    topology: Topology, parts: tuple[GraphPart, ...], in_python: Mapping[str, int], last: int
+) -> None:
+    for part in parts:
+        joins = [n for n in part.nodes if isinstance(node := topology.nodes[n], ProcessorNode)
+                 and isinstance(node.operation, GlobalTableJoin)]  # fmt: skip
+        if joins and in_python[joins[0]] != last:
+            raise TopologyError(
+                f"{joins[0]} joins a global table, but what it or its neighbours pass on goes through functions of columns: "
+                "wrap those below it in per_record(...)"
+            )
 
 
 def targets(topology: Topology, name: str) -> tuple[str, ...]:

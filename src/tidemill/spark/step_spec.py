@@ -133,6 +133,10 @@ class GraphSpec:
     shift: int = 0
     """By how many bits the rows' ``seq`` has grown since the source step."""
     emit_interval_ms: int = 1000
+    is_global: bool = False
+    """It keeps global stores, from the records of all partitions."""
+    global_stores: frozenset[str] = frozenset()
+    """The stores of its topology that such a graph keeps."""
     key_serde: Any = None
     """The defaults of the application, as far as operators ask for them."""
     value_serde: Any = None

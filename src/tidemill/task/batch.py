@@ -81,6 +81,10 @@ class BatchRequest:
     incarnation: int = 0
     follows: int = 0
     """The last batch that counted, 0 before the first: what workers keep in memory from another one is no longer true."""
+    globals: Positions = field(default_factory=dict)
+    """Where reading starts in the topics of global stores, all partitions of them."""
+    globals_anew: bool = False
+    """That is where they begin: what is held of them is to be forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,7 @@ class Marker:
     rows: int
     out_of_range: tuple[TopicPartition, ...] = ()
     high_watermarks: Positions = field(default_factory=dict)
+    global_ends: Positions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,8 @@ class BatchReport:
     dropped: int = 0
     skipped: int = 0
     """Records that a serde could not read and that were passed over or put aside."""
+    globals: Positions = field(default_factory=dict)
+    """Where the worker's global stores stand now, whatever became of the batch."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -174,13 +181,15 @@ def request_to_json(request: BatchRequest) -> str:
             "now_ms": request.now_ms,
             "incarnation": request.incarnation,
             "follows": request.follows,
+            "globals": positions_to_json(request.globals),
+            "globals_anew": request.globals_anew,
         }
     )
 
 
 def request_from_json(text: str | bytes) -> BatchRequest:
     fields = json.loads(text)
-    for name in ("inputs", "changelogs", "standbys", "limits"):
+    for name in ("inputs", "changelogs", "standbys", "limits", "globals"):
         fields[name] = positions_from_json(fields[name])
     fields["internal"] = frozenset(fields["internal"])
     fields["tasks"] = tuple(TaskRun(**{**run, "task": TaskId.parse(run["task"])}) for run in fields["tasks"])
@@ -198,13 +207,14 @@ def marker_to_json(marker: Marker) -> str:
             "rows": marker.rows,
             "out_of_range": [list(tp) for tp in marker.out_of_range],
             "high_watermarks": positions_to_json(marker.high_watermarks),
+            "global_ends": positions_to_json(marker.global_ends),
         }
     )
 
 
 def marker_from_json(text: str | bytes) -> Marker:
     fields = json.loads(text)
-    for name in ("starts", "ends", "changelog_ends", "high_watermarks"):
+    for name in ("starts", "ends", "changelog_ends", "high_watermarks", "global_ends"):
         fields[name] = positions_from_json(fields[name])
     fields["out_of_range"] = _partitions_from_json(fields["out_of_range"])
     return Marker(**fields)
@@ -227,6 +237,7 @@ def report_to_json(report: BatchReport) -> str:
             "records_out": report.records_out,
             "dropped": report.dropped,
             "skipped": report.skipped,
+            "globals": positions_to_json(report.globals),
             "timings_ms": dict(report.timings_ms),
         }
     )
@@ -235,7 +246,7 @@ def report_to_json(report: BatchReport) -> str:
 def report_from_json(text: str | bytes) -> BatchReport:
     fields = json.loads(text)
     fields["outcome"] = Outcome(fields["outcome"])
-    for name in ("ends", "changelog_ends", "high_watermarks"):
+    for name in ("ends", "changelog_ends", "high_watermarks", "globals"):
         fields[name] = positions_from_json(fields[name])
     fields["out_of_range"] = _partitions_from_json(fields["out_of_range"])
     fields["restored"] = {TaskId.parse(task): stores for task, stores in fields["restored"].items()}
