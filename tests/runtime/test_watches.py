@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
 
+from tidemill import KafkaStreams, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.instance_state import InstanceState, State
 from tidemill.runtime.rebalance_watch import RebalanceCost, RebalanceWatch
 from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.restore_watch import RestoreWatch
@@ -114,3 +117,33 @@ def test_what_is_given_up_is_not_waited_for() -> None:
     watch.assigned(1, [ONE, TWO])
     watch.gone([ONE])
     assert watch.ran([ONE]) is not None
+
+
+def test_listeners_are_set_before_the_start() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    streams = KafkaStreams(builder, {"application.id": "app", "bootstrap.servers": "none:1"})
+    streams.set_state_restore_listener(Notes())
+    streams.set_standby_update_listener(Notes())
+    streams.close()
+    with pytest.raises(StopError, match="NOT_RUNNING: listeners of restoring are set before start"):
+        streams.set_state_restore_listener(Notes())
+    with pytest.raises(StopError, match="listeners of standbys are set before start"):
+        streams.set_standby_update_listener(Notes())
+
+
+def test_a_state_changes_only_as_kafka_streams_does_and_says_why_and_after_how_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "tidemill.application")
+    state, seen = InstanceState("app"), list[tuple[State, State]]()
+    state.listeners.append(lambda new, old: seen.append((new, old)))
+    state.move(State.RUNNING, "not from CREATED")
+    state.move(State.REBALANCING, "it was started")
+    state.move(State.REBALANCING, "again")
+    assert seen == [(State.REBALANCING, State.CREATED)]
+    [line] = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(
+        r"event=state application=app from=CREATED to=REBALANCING after_ms=\d+ cause='it was started'", line
+    )
+    assert state.wait(State.RUNNING, timeout_s=0.01) is State.REBALANCING
