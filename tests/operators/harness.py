@@ -251,7 +251,7 @@ def _timestamped_windowed_rows(store: Any) -> Iterator[dict[str, Any]]:
 
 
 def _waiting_rows(store: Any) -> Iterator[dict[str, Any]]:
-    for waiting in store.waiting():
+    for waiting in (store.read(row_key, row) for _time, _is_left, row_key, row in store.rows()):
         side = "left" if waiting.is_left else "right"
         for value in waiting.values:
             yield {"key": {"key": waiting.key, "timestamp": waiting.timestamp, "side": side}, "value": value}

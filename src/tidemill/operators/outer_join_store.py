@@ -47,7 +47,6 @@ class SharedClock:
 class Waiting(NamedTuple):
     """Values of one time, side and key that have found no match."""
 
-    row_key: bytes
     timestamp: int
     is_left: bool
     key: Any
@@ -68,9 +67,12 @@ class OuterJoinStore:
         kept = rows.get(_META)
         self._kept: tuple[int, int, int] | None = None if kept is None else _META_FORMAT.unpack(kept)
         self.clock = SharedClock() if self._kept is None else SharedClock(*self._kept)
+        self.floor = 0
+        """Nothing older waits: where to begin to look, past what this batch has deleted."""
 
     def add(self, timestamp: int, is_left: bool, key: Any, value: Any) -> None:
         """Lets a record wait; its timestamp is also the changelog record's."""
+        self.floor = min(self.floor, timestamp)
         row_key = _row_key(timestamp, is_left, self._write_key(key) or b"")
         item = _LEFT + (self._write_left(value) or b"") if is_left else _RIGHT + (self._write_right(value) or b"")
         entry = _LENGTH.pack(len(item)) + item
@@ -89,25 +91,29 @@ class OuterJoinStore:
             self.delete(row_key, now)
 
     def delete(self, row_key: bytes, now: int) -> None:
-        """Forgets what ``waiting`` gave; ``now`` is the timestamp of the record being processed."""
+        """Forgets a row that ``rows`` gave; ``now`` is the timestamp of the record being processed."""
         self._rows.put(row_key, None)
         self._rows.log(row_key, None, now)
 
-    def waiting(self) -> Iterator[Waiting]:
-        """Everything that waits: by time, right before left, then by the key's bytes; values as they came."""
-        read_key = self._read_key
-        for row_key, row in self._rows.scan(None, _META):
-            is_left = row_key[8] == 1
-            values = self._values(row, self._read_left if is_left else self._read_right)
-            yield Waiting(row_key, _LONG.unpack_from(row_key)[0], is_left, read_key(row_key[9:]), values)
+    def rows(self) -> Iterator[tuple[int, bool, bytes, bytes]]:
+        """(timestamp, is left, row key, row) of what waits: by time, right before left, then by the key's bytes."""
+        for row_key, row in self._rows.scan(_LONG.pack(self.floor), _META):
+            yield _LONG.unpack_from(row_key)[0], row_key[8] == 1, row_key, row
+
+    def read(self, row_key: bytes, row: bytes) -> Waiting:
+        """What a row means; its values are in the order in which they came."""
+        is_left = row_key[8] == 1
+        values = self._values(row, self._read_left if is_left else self._read_right)
+        return Waiting(_LONG.unpack_from(row_key)[0], is_left, self._read_key(row_key[9:]), values)
 
     def least_time(self) -> int:
         """The least timestamp that waits."""
-        first = next(iter(self._rows.scan(None, _META)), None)
-        return NOTHING_WAITS if first is None else int(_LONG.unpack_from(first[0])[0])
+        first = next(self.rows(), None)
+        return NOTHING_WAITS if first is None else first[0]
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         """Applies a record of the changelog."""
+        self.floor = 0
         self._rows.put(key, value)
         clock = self.clock
         clock.stream_time = max(clock.stream_time, timestamp)

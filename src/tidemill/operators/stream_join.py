@@ -124,21 +124,25 @@ class StreamStreamJoin:
         clock.min_time = NOTHING_WAITS
         left_open = right_open = False
         gone: list[bytes] = []
+        first_open = NOTHING_WAITS
         stream_time, joiner, forward = clock.stream_time, self._joiner, self._forward
-        for row_key, timestamp, is_left, key, values in waits.waiting():
+        for timestamp, is_left, row_key, row in waits.rows():
             clock.min_time = timestamp
             if left_open and right_open:
                 break
             if timestamp + (windows.after if is_left else windows.before) + grace >= stream_time:
+                first_open = min(first_open, timestamp)
                 if is_left:
                     left_open = True
                 else:
                     right_open = True
                 continue
+            _time, _side, key, values = waits.read(row_key, row)
             for value in values:
                 joined = joiner(key, value, None) if is_left else joiner(key, None, value)
                 forward(Record(key, joined, timestamp, record.headers))
             gone.append(row_key)
+        waits.floor = first_open
         for row_key in gone:
             waits.delete(row_key, record.timestamp)
 

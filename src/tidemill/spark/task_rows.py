@@ -7,14 +7,16 @@ sends and applies them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 
 from sortedcontainers import SortedList
 
 from tidemill.spark.state_step import StoreReader, StoreView, Written
 
 _NEVER = object()
+_FIRST_PIECE = 16
 Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
@@ -76,17 +78,35 @@ class TaskRows:
             return held
         if self._sorted is None:
             self._sorted = SortedList(self._rows)
-        rows = self._rows
-        mine = [(key, rows[key]) for key in self._sorted.irange(low, high, (True, False), reverse)]
-        return _merged(mine, held, reverse) if mine else held
+        if next(self._sorted.irange(low, high, (True, False), reverse), None) is None:
+            return held
+        return _merged(_written_rows(self._sorted, self._rows, low, high, reverse), held, reverse)
 
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
         if self._logged:
             self._written.log.append((key, value, timestamp, headers))
 
 
+def _written_rows(
+    keys: SortedList[bytes], rows: Mapping[bytes, bytes | None], low: bytes | None, high: bytes | None, reverse: bool
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """The rows of a range in pieces that grow: who looks at the first ones only pays for these, and may write meanwhile."""
+    includes_low, size = True, _FIRST_PIECE
+    while True:
+        piece = list(islice(keys.irange(low, high, (includes_low, False), reverse), size))
+        for key in piece:
+            yield key, rows[key]
+        if len(piece) < size:
+            return
+        if reverse:
+            high = piece[-1]
+        else:
+            low, includes_low = piece[-1], False
+        size *= 2
+
+
 def _merged(
-    mine: Sequence[tuple[bytes, bytes | None]], held: Iterator[tuple[bytes, bytes]], reverse: bool
+    mine: Iterator[tuple[bytes, bytes | None]], held: Iterator[tuple[bytes, bytes]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
     """Both in their order; of two rows with one key the batch's counts, and None is no row."""
     other = next(held, None)
