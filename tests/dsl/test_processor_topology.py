@@ -9,7 +9,7 @@ import pytest
 
 from tidemill import Serdes, Stores, StreamsBuilder, TopologyBuilder
 from tidemill.errors import TopologyError
-from tidemill.topology.graph import subtopologies
+from tidemill.topology.graph import internal_topics, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SourceNode
 from tidemill.topology.operations import GlobalUpdate, ProcessRecords
 
@@ -52,6 +52,14 @@ def test_a_global_store_is_a_subtopology_without_tasks() -> None:
     assert isinstance(keeper, ProcessorNode)
     assert keeper.operation == GlobalUpdate("g", Noop)
     assert topology.stores["g"].source_topic == "topic"
+
+
+def test_a_read_only_store_has_its_source_topic_as_changelog() -> None:
+    store = Stores.key_value_store("r", key=STRING)
+    topology = TopologyBuilder().add_read_only_state_store(store, "rs", "topic", "rp", Noop).build()
+    (part,) = subtopologies(topology, "app")
+    assert (part.state_stores, part.changelog_topics, part.source_topic_changelogs) == (("r",), ("topic",), ("topic",))
+    assert internal_topics(topology, "app") == {}
 
 
 REFUSED: dict[str, tuple[Callable[[TopologyBuilder], Any], str]] = {

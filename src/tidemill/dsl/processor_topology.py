@@ -133,6 +133,27 @@ class TopologyBuilder:
         self._draft.add_global(source, processor, replace(kept, logged=False, source_topic=source.topics[0]))
         return self
 
+    def add_read_only_state_store(
+        self,
+        store: Store,
+        source_name: str,
+        topic: str,
+        processor_name: str,
+        supplier: UserFunction,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamp_extractor: UserFunction | None = None,
+    ) -> TopologyBuilder:
+        """Adds a store that tasks fill from their partitions of a topic, which is its changelog; others only read it."""
+        kept = checked_store(store, "add_read_only_state_store")
+        self.add_source(
+            source_name, topic, key=key or kept.key_serde, value=value or kept.value_serde, offset_reset="earliest",
+            timestamp_extractor=timestamp_extractor,
+        )
+        self.add_processor(processor_name, supplier, source_name)
+        return self.add_state_store(replace(kept, logged=False, source_topic=topic), processor_name)
+
     def build(self) -> Topology:
         """The topology so far; TopologyError if it can't run as written."""
         topology = self._draft.topology()
