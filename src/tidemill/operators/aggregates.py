@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.operators.context import Context
-from tidemill.operators.record import Change, Record
+from tidemill.operators.record import Record, change_of, record_of
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
 
@@ -23,8 +23,8 @@ class AggregateByKey:
         self, store: str, context: Context, initializer: Callable[[], Any], following: Callable[[Any, Any, Any], Any]
     ) -> None:
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
-        self._put = context.store(store).put
-        self.get = context.store(store).get
+        table = context.store(store)
+        self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
         self._initializer, self._following = initializer, following
 
     def process(self, record: Record) -> None:
@@ -32,7 +32,8 @@ class AggregateByKey:
         if key is None or value is None:
             self._drop()
             return
-        found = self.get(key)
+        raw = self._encode(key)
+        found = self._get(raw)
         if found is None:
             old = self._initializer()
         else:
@@ -40,11 +41,11 @@ class AggregateByKey:
             if stored > timestamp:
                 timestamp = stored
         new = self._following(key, value, old)
-        is_latest = self._put(key, new, timestamp, headers)
+        is_latest = self._put(raw, new, timestamp, headers)
         if is_latest is None:
             self._drop()
             return
-        self._forward(Record(key, Change(new, old if self._sends_old else None, is_latest), timestamp, headers))
+        self._forward(record_of((key, change_of((new, old if self._sends_old else None, is_latest)), timestamp, headers)))
 
 
 def count(operation: op.Count, context: Context) -> AggregateByKey:

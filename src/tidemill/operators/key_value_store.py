@@ -89,13 +89,18 @@ class TimestampedKeyValueStore:
         assert store.value_serde is not None
         self._get, self._put, self._log, self._rows = rows.get, rows.put, rows.log, rows
         self._with_headers = store.with_headers
-        self._write_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
+        self.encode_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         """(value, timestamp) of ``key``; None if there is none."""
-        raw = self._write_key(key)
+        raw = self.encode_key(key)
         row = None if raw is None else self._get(raw)
+        return None if row is None else (self._read_value(row[8:]), _unpack(row)[0])
+
+    def get_at(self, raw: bytes) -> tuple[Any, int] | None:
+        """``get`` for the bytes of a key (``encode_key``): spares who reads and writes a row to encode its key twice."""
+        row = self._get(raw)
         return None if row is None else (self._read_value(row[8:]), _unpack(row)[0])
 
     def put(self, key: Any, value: Any, timestamp: int, headers: Headers = ()) -> bool | None:
@@ -103,9 +108,11 @@ class TimestampedKeyValueStore:
 
         ``headers``, of the record being processed, are logged with deletions in a store of the format with headers.
         """
-        raw, written = self._write_key(key), self._write_value(value)
-        if raw is None:
-            raise _no_null_keys()
+        return self.put_at(self._key(key), value, timestamp, headers)
+
+    def put_at(self, raw: bytes, value: Any, timestamp: int, headers: Headers = ()) -> bool | None:
+        """``put`` for the bytes of a key."""
+        written = self._write_value(value)
         if written is None:
             self._put(raw, None)
             self._log(raw, None, timestamp, headers if self._with_headers else ())
@@ -145,7 +152,7 @@ class TimestampedKeyValueStore:
         self._put(key, None if value is None else _pack(timestamp) + value)
 
     def _key(self, key: Any) -> bytes:
-        raw = self._write_key(key)
+        raw = self.encode_key(key)
         if raw is None:
             raise _no_null_keys()
         return raw

@@ -6,6 +6,8 @@ dataclasses: several are made for each record on its way, and a frozen dataclass
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
@@ -45,3 +47,9 @@ class Change(NamedTuple):
     new: Any
     old: Any = None
     is_latest: bool = True
+
+
+record_of: Callable[[tuple[Any, Any, int, Headers]], Record] = partial(tuple.__new__, Record)
+"""A record of its four parts. Takes half as long as ``Record(...)``: for what every record on its way needs."""
+change_of: Callable[[tuple[Any, Any, bool]], Change] = partial(tuple.__new__, Change)
+"""A change of its three parts, likewise."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.operators.context import Context
-from tidemill.operators.record import Record
+from tidemill.operators.record import Record, record_of
 from tidemill.topology import operations as op
 from tidemill.topology.operations import PerRecord, UserFunction
 
@@ -33,7 +33,7 @@ def map_records(operation: op.Map, context: Context) -> Step:
     def process(record: Record) -> None:
         key, value, timestamp, headers = record
         key, value = function(key, value)
-        forward(Record(key, value, timestamp, headers))
+        forward(record_of((key, value, timestamp, headers)))
 
     return Step(process)
 
@@ -43,11 +43,11 @@ def map_values(operation: op.MapValues, context: Context) -> Step:
 
     def process(record: Record) -> None:
         key, value, timestamp, headers = record
-        forward(Record(key, function(value), timestamp, headers))
+        forward(record_of((key, function(value), timestamp, headers)))
 
     def process_with_key(record: Record) -> None:
         key, value, timestamp, headers = record
-        forward(Record(key, function(key, value), timestamp, headers))
+        forward(record_of((key, function(key, value), timestamp, headers)))
 
     return Step(process_with_key if operation.takes_key else process)
 
@@ -58,7 +58,7 @@ def flat_map(operation: op.FlatMap, context: Context) -> Step:
     def process(record: Record) -> None:
         key, value, timestamp, headers = record
         for new_key, new_value in function(key, value):
-            forward(Record(new_key, new_value, timestamp, headers))
+            forward(record_of((new_key, new_value, timestamp, headers)))
 
     return Step(process)
 
@@ -69,7 +69,7 @@ def flat_map_values(operation: op.FlatMapValues, context: Context) -> Step:
     def process(record: Record) -> None:
         key, value, timestamp, headers = record
         for new_value in function(key, value) if takes_key else function(value):
-            forward(Record(key, new_value, timestamp, headers))
+            forward(record_of((key, new_value, timestamp, headers)))
 
     return Step(process)
 
@@ -89,7 +89,7 @@ def select_key(operation: op.SelectKey, context: Context) -> Step:
 
     def process(record: Record) -> None:
         key, value, timestamp, headers = record
-        forward(Record(function(key, value), value, timestamp, headers))
+        forward(record_of((function(key, value), value, timestamp, headers)))
 
     return Step(process)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.operators.context import Context
-from tidemill.operators.record import Change, Record
+from tidemill.operators.record import Record, change_of, record_of
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
 
@@ -37,7 +37,7 @@ class TableSource:
             return
         table = self._table
         if table is None:
-            self._forward(Record(key, Change(value), timestamp, headers))
+            self._forward(record_of((key, change_of((value, None, True)), timestamp, headers)))
             return
         found = table.get(key) if self._sends_old else None
         is_latest = table.put(key, value, timestamp, headers)
@@ -45,7 +45,7 @@ class TableSource:
             self._context.drop()
             return
         old = None if found is None else found[0]
-        self._forward(Record(key, Change(value, old, is_latest), timestamp, headers))
+        self._forward(record_of((key, change_of((value, old, is_latest)), timestamp, headers)))
 
 
 class DerivedTable:
@@ -84,7 +84,7 @@ class DerivedTable:
             if is_latest is None:
                 self._context.drop()
                 return
-        self._forward(Record(key, Change(new, old, is_latest), timestamp, headers))
+        self._forward(record_of((key, change_of((new, old, is_latest)), timestamp, headers)))
 
     def _computed(self, key: Any) -> _Row | None:
         return self._row(key, self._context.table(self._context.parents[0])(key))
@@ -131,4 +131,4 @@ class TableToStream:
         self._forward = context.forward
 
     def process(self, record: Record) -> None:
-        self._forward(Record(record[0], record[1][0], record[2], record[3]))
+        self._forward(record_of((record[0], record[1][0], record[2], record[3])))

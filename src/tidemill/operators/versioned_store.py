@@ -37,6 +37,7 @@ class VersionedStore:
         assert store.value_serde is not None
         self._rows = rows
         self._key_serde: Serde = store.key_serde
+        self.encode_key = store.key_serde.serialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
         self._retention = _DAY_MS if store.retention_ms is None else store.retention_ms
         kept = rows.get(_CLOCK)
@@ -45,14 +46,22 @@ class VersionedStore:
 
     def put(self, key: Any, value: Any, timestamp: int, _headers: Headers = ()) -> bool | None:
         """Adds a version, None for a deletion. True: it is the newest; False: a newer one is there; None: refused, too old."""
-        raw, written = self._raw(key), self._write_value(value)
+        return self.put_at(self._raw(key), value, timestamp)
+
+    def put_at(self, raw: bytes, value: Any, timestamp: int, _headers: Headers = ()) -> bool | None:
+        """``put`` for the bytes of a key (``encode_key``)."""
+        written = self._write_value(value)
         is_newest = self._add(raw, written, timestamp)
         self._rows.log(raw, written, timestamp)
         return is_newest
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         """The newest version, (value, valid from); None if the key was deleted or never put."""
-        row = self._rows.get(_NEWEST + self._raw(key))
+        return self.get_at(self._raw(key))
+
+    def get_at(self, raw: bytes) -> tuple[Any, int] | None:
+        """``get`` for the bytes of a key."""
+        row = self._rows.get(_NEWEST + raw)
         return None if row is None or row[8:9] == _DELETED else (self._read_value(row[9:]), _unpack(row)[0])
 
     def get_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
@@ -149,7 +158,7 @@ class VersionedStore:
             rows.put(entry, None)
 
     def _raw(self, key: Any) -> bytes:
-        raw = self._key_serde.serialize(key)
+        raw = self.encode_key(key)
         if raw is None:
             raise ValueError("a versioned store has no null keys")
         return raw
