@@ -20,6 +20,7 @@ After a batch that did not count, the graph is thrown away and made anew: operat
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, NamedTuple
 
 from tidemill.errors import RecordError, SerdeError, StopError
@@ -46,6 +47,9 @@ class Produced(NamedTuple):
     key: bytes | None
     value: bytes | None
     record: Record
+
+
+_produced_of: Callable[[tuple[str, str, bytes | None, bytes | None, Record]], Produced] = partial(tuple.__new__, Produced)
 
 
 class HandedOver(NamedTuple):
@@ -245,7 +249,7 @@ class TaskGraph:
         def produce(record: Record) -> None:
             key, value, _timestamp, _headers = record
             to = topic if extractor is None else extractor(key, value, record)
-            self._produced.append(Produced(name, to, write_key(key), write_value(value), record))
+            self._produced.append(_produced_of((name, to, write_key(key), write_value(value), record)))
 
         return produce
 
