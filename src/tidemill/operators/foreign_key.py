@@ -97,16 +97,16 @@ class ForeignKeyReceive:
         self._store: SubscriptionStore = context.store(operation.store)
 
     def process(self, record: Record) -> None:
-        foreign_key, subscription, timestamp, _headers = record
+        foreign_key, subscription, timestamp, headers = record
         instruction = subscription.instruction
         if foreign_key is None:
             if instruction != Instruction.PROPAGATE_NULL_IF_NO_MATCH:
                 self._context.drop()
                 return
         elif instruction in (Instruction.DELETE_NO_PROPAGATE, Instruction.DELETE_AND_PROPAGATE):
-            self._store.delete(foreign_key, subscription.primary_key, timestamp)
+            self._store.delete(foreign_key, subscription.primary_key, timestamp, headers)
         else:
-            self._store.put(foreign_key, subscription, timestamp)
+            self._store.put(foreign_key, subscription, timestamp, headers)
         self._forward(record)
 
 

@@ -40,8 +40,8 @@ class JoinWindowed:
 
     def process(self, record: Record) -> None:
         self._forward(record)
-        key, value, timestamp, _headers = record
-        if key is not None and not self._store.put(key, value, timestamp, timestamp):
+        key, value, timestamp, headers = record
+        if key is not None and not self._store.put(key, value, timestamp, timestamp, headers):
             self._context.drop()
 
 

@@ -37,17 +37,20 @@ class SubscriptionStore:
         self._write_primary = primary.serialize
         self._write, self._read = store.value_serde.serialize, store.value_serde.deserialize
 
-    def put(self, foreign_key: Any, subscription: Subscription, timestamp: int) -> None:
-        """Keeps a subscription, instead of the one that its left row had to this foreign key."""
+    def put(self, foreign_key: Any, subscription: Subscription, timestamp: int, headers: Headers = ()) -> None:
+        """Keeps a subscription, instead of the one that its left row had to this foreign key.
+
+        ``timestamp`` and ``headers`` are those of the record being processed; the changelog record gets them, as in ``delete``.
+        """
         key, data = self._key(foreign_key, subscription.primary_key), self._write(subscription) or b""
         self._rows.put(key, _LONG.pack(timestamp) + data)
-        self._rows.log(key, data, timestamp)
+        self._rows.log(key, data, timestamp, headers)
 
-    def delete(self, foreign_key: Any, primary_key: Any, timestamp: int) -> None:
-        """Forgets a subscription; ``timestamp`` is that of the record being processed."""
+    def delete(self, foreign_key: Any, primary_key: Any, timestamp: int, headers: Headers = ()) -> None:
+        """Forgets a subscription."""
         key = self._key(foreign_key, primary_key)
         self._rows.put(key, None)
-        self._rows.log(key, None, timestamp)
+        self._rows.log(key, None, timestamp, headers)
 
     def subscribers(self, foreign_key: Any) -> list[Subscription]:
         """All subscriptions to a foreign key."""

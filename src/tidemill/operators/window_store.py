@@ -48,14 +48,15 @@ class WindowStore:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def put(self, key: Any, value: Any, start: int, timestamp: int) -> bool:
+    def put(self, key: Any, value: Any, start: int, timestamp: int, headers: Headers = ()) -> bool:
         """Keeps ``value``, None deletes. ``timestamp`` is the value's, or for None and without timestamps the record's.
 
-        False: the window's segment has expired, nothing is kept, and the caller counts a dropped record.
+        ``headers`` are the changelog record's. False: the window's segment has expired, nothing is kept, and the caller counts a
+        dropped record.
         """
-        return self.put_at(self.encode_key(key) or b"", value, start, timestamp)
+        return self.put_at(self.encode_key(key) or b"", value, start, timestamp, headers)
 
-    def put_at(self, key: bytes, value: Any, start: int, timestamp: int) -> bool:
+    def put_at(self, key: bytes, value: Any, start: int, timestamp: int, headers: Headers = ()) -> bool:
         """``put`` for the bytes of a key."""
         segments = self._segments
         suffix = pack_time(start) + _FIRST
@@ -63,13 +64,13 @@ class WindowStore:
             segments.sequence = segments.sequence + 1 & 0x7FFFFFFF
             suffix = suffix[:8] + segments.sequence.to_bytes(4, "big")
             if value is None:  # deletes nothing: only the changelog takes notice, and the time of a store in memory
-                self._log(key + suffix, None, timestamp)
+                self._log(key + suffix, None, timestamp, headers)
                 return self._is_persistent or segments.advance(start)
         data = None if value is None else self._encode(value)
         is_live = start == segments.observed or segments.advance(start)
         if is_live:
             self._keep(key, suffix, data, start, timestamp)
-        self._log(key + suffix, data, timestamp)
+        self._log(key + suffix, data, timestamp, headers)
         return is_live
 
     def _keep(self, key: bytes, suffix: bytes, data: bytes | None, start: int, timestamp: int) -> None:
