@@ -33,8 +33,9 @@ from tidemill.kafka.broker_plan import free_port
 PARTITIONS = 8
 TASKS = 2 * PARTITIONS
 LINES_PER_S = 120.0
-STATE_WORDS, ACCEPTABLE_LAG = 40_000, 2_000
-"""Each changelog has more records than may be lacking, so a task does not go where its state is not."""
+STATE_WORDS, ACCEPTABLE_LAG, MOST_STALE = 40_000, 2_000, 1_000
+"""Each changelog has more records than may be lacking, so a task does not go where its state is not, and a copy that has yet to be
+restored answers no reads."""
 STEADY_S = 8.0
 BETWEEN_S = 1.0
 LEAST_INTERVAL_MS = 100.0
@@ -222,6 +223,7 @@ def _member(host: Host, kind: Kind, application: str, index: int, program: Path)
         "acceptable.recovery.lag": ACCEPTABLE_LAG,
         "tidemill.http.listen": f"127.0.0.1:{free_port()}",
         "tidemill.http.timeout.ms": 60_000,
+        "tidemill.http.max.staleness": MOST_STALE,
         **kind.settings,
     }
     if kind.is_static:
