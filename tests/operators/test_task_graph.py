@@ -65,6 +65,14 @@ def test_a_value_that_the_sink_cannot_write_is_told_with_the_sink() -> None:
         graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b"v", 1)
 
 
+def test_a_topic_extractor_names_the_topic_of_each_record_and_must_name_one() -> None:
+    graph = graph_of(built(lambda b: b.stream("in").to(lambda key, value, record: value, name="routes")))
+    graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b"here", 1)
+    assert [made.topic for made in graph.take_produced()] == ["here"]
+    with pytest.raises(RecordError, match=r"the function of routes failed: .*gave None, expected the name of a topic"):
+        graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", None, 1)
+
+
 def test_a_negative_timestamp_without_an_extractor_is_an_error() -> None:
     graph = graph_of(built(lambda b: b.stream("in").to("out")))
     with pytest.raises(RecordError, match=r"timestamp is -1.*timestamp_extractor"):

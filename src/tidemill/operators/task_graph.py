@@ -248,7 +248,11 @@ class TaskGraph:
 
         def produce(record: Record) -> None:
             key, value, _timestamp, _headers = record
-            to = topic if extractor is None else extractor(key, value, record)
+            to = topic
+            if extractor is not None:
+                to = extractor(key, value, record)
+                if not isinstance(to, str) or not to:
+                    raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic")
             self._produced.append(_produced_of((name, to, write_key(key), write_value(value), record)))
 
         return produce
