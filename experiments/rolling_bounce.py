@@ -21,21 +21,20 @@ from pathlib import Path
 from bounce_simulated import Costs, simulated
 from commits import Commits, Pauses, pauses, quantile
 from console import Report, run
-from instances import INPUT, LIMIT_S, OUTPUT, WORDCOUNT, Host, Instance, Scene, all_at_work, until
+from instances import INPUT, LIMIT_S, OUTPUT, Host, Instance, Scene, all_at_work, own_wordcount, until
 from readers import Readers, Readings
 from rounds import assignments
 from traffic import VOCABULARY, Counts, Exactness, Feed
 
 from tidemill.assignment.choice import DEFAULT
-from tidemill.kafka.admin import TopicSpec
 from tidemill.kafka.broker_plan import free_port
 
 PARTITIONS = 8
 TASKS = 2 * PARTITIONS
 LINES_PER_S = 120.0
 STATE_WORDS, ACCEPTABLE_LAG, MOST_STALE = 40_000, 2_000, 1_000
-"""Each changelog has more records than may be lacking, so a task does not go where its state is not, and a copy that has yet to be
-restored answers no reads."""
+"""Each changelog has more records than may be lacking, so a task does not go where its state is not, and a copy that has yet to
+be restored answers no reads."""
 STEADY_S = 8.0
 BETWEEN_S = 1.0
 LEAST_INTERVAL_MS = 100.0
@@ -126,8 +125,7 @@ def main() -> int:
 def _bounce(report: Report, scene: Scene, host: Host, kind: Kind, number: int, instances: int) -> Bounce:
     report.headline(kind.name)
     application = f"bounce-{number}"
-    program = _program(scene.folder, application)
-    scene.admin.create_topics([TopicSpec(name=f"{application}-{end}", partitions=PARTITIONS) for end in (INPUT, OUTPUT)])
+    program = own_wordcount(scene, application, PARTITIONS)
     members = [_member(host, kind, application, index, program) for index in range(instances)]
     feed = Feed(scene.servers, f"{application}-{INPUT}", partitions=PARTITIONS, seed=number, lines_per_s=LINES_PER_S)
     counts = Counts(scene.servers, f"{application}-{OUTPUT}", partitions=PARTITIONS)
@@ -242,16 +240,6 @@ def _is_mirrored(members: list[Instance], kind: Kind) -> bool:
     wanted = int(str(kind.settings.get("num.standby.replicas", 0))) * PARTITIONS
     lags = [lag for member in members for lag in member.look()["standbys"].values()]
     return sum(lag is not None and lag < 1_000 for lag in lags) >= wanted
-
-
-def _program(folder: Path, application: str) -> Path:
-    """The example with topics of this application's own."""
-    source = WORDCOUNT.read_text()
-    for end in (INPUT, OUTPUT):
-        source = source.replace(f'"{end}"', f'"{application}-{end}"')
-    path = folder / f"{application}.py"
-    path.write_text(source)
-    return path
 
 
 # --- what came of it -----------------------------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
     make experiment-scale-out                       # or: .venv/bin/python experiments/scale_out.py [--probing-s 60]
 
 Part A repeats the published WordCount experiment on Kafka Streams 2.7.2: the same process ids, settings and the one line a to z.
-Two groups run it side by side in the same three processes: one with tidemill.compatibility=2.7, which has to give the published
-rounds, one without, which has to give those of Kafka Streams 4.3. Part B lets the third instance join under load, with state that
-is worth warming up, exactly_once_v2 and the default lag. The log and the state are left in --folder.
+First with tidemill.compatibility=2.7, which has to give the published rounds, then without, which has to give those of Kafka
+Streams 4.3 (and probes four times as often, since that changes no decision). Part B lets the third instance join under load, with
+state that is worth warming up, exactly_once_v2 and the default lag. The log and the state are left in --folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from console import Report, run
-from instances import INPUT, OUTPUT, Host, Instance, Scene, all_at_work, until
+from instances import INPUT, LIMIT_S, OUTPUT, Host, Instance, Scene, all_at_work, own_wordcount, until
 from rounds import Assignment, assignments, shown
 from traffic import Counts, Feed
 
@@ -97,66 +97,69 @@ def main() -> int:
     asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-scale-out"), help="emptied first")
     options = asked.parse_args()
     report = Report("Scale-out: a third instance joins two")
-    with Scene(options.folder) as scene:
-        hosts = {name: scene.host(name, slots=4) for name in PROCESS_IDS}
-        feed = Feed(scene.servers, INPUT, partitions=PARTITIONS, seed=1, lines_per_s=LINES_PER_S)
-        _article(report, scene, hosts, feed, options.probing_s)
-        _under_load(report, scene, hosts, feed)
+    with Scene(options.folder, topics={}) as scene:
+        hosts = {name: scene.host(name, slots=2) for name in PROCESS_IDS}
+        _article(report, scene, hosts, "2.7", PUBLISHED, options.probing_s)
+        _article(report, scene, hosts, "4.3", OF_4_3, max(options.probing_s // 4, 5))
+        _under_load(report, scene, hosts)
     return report.end()
 
 
 # --- part A ------------------------------------------------------------------------------------------------------------
 
 
-def _article(report: Report, scene: Scene, hosts: Mapping[str, Host], feed: Feed, probing_s: int) -> None:
-    report.headline("A. As published: one line, at_least_once, acceptable.recovery.lag=0, 2 threads, probing every "
-                    f"{probing_s} s")  # fmt: skip
-    groups = {
-        version: _group(hosts, f"streams-wordcount-{version.replace('.', '-')}", probing_s, version) for version in ("2.7", "4.3")
-    }
+def _article(
+    report: Report, scene: Scene, hosts: Mapping[str, Host], version: str, expected: Sequence[Round], probing_s: int
+) -> None:
+    """One group from its start to its last round."""
+    source = "as published" if version == "2.7" else "as Kafka Streams 4.3 decides"
+    report.headline(
+        f'A. compatibility="{version}": one line, at_least_once, acceptable.recovery.lag=0, 2 threads, probing every {probing_s} s'
+    )
+    group = _group(scene, hosts, version, probing_s)
+    feed = Feed(scene.servers, f"{group.name}-{INPUT}", partitions=PARTITIONS, seed=1, lines_per_s=1)
+    started: list[Instance] = []
     for name in ("7156", "4b61"):  # in this order 7156 leads, and its threads have the tasks that the article shows
         with report.step(f"{name} starts"):
-            for group in groups.values():
-                group.members[name].start(wait=False)
-            for group in groups.values():
-                members = [member for other, member in group.members.items() if other in (name, "7156")]
-                until(lambda members=members: all_at_work(members, TASKS), f"{group.name}: all tasks at work")
+            started.append(group.members[name].start(wait=False))
+            until(lambda: all_at_work(started, TASKS) and _have_alike(started), "all tasks at work, as many on each")
     with report.step("the line a b c ... z is processed and committed"):
         feed.send_line(ARTICLES_LINE)
         feed.stop()
-        for group in groups.values():
-            until(lambda group=group: _offsets(scene, group)[0] == ARTICLES_OFFSETS, f"{group.name}: offsets as published", 90)
-    _show_offsets(report, scene, groups)
-    before = {version: group.threads() for version, group in groups.items()}
+        until(lambda: _offsets(scene, group)[0] == ARTICLES_OFFSETS, "offsets as published", 90)
+    _show_offsets(report, scene, group)
+    seen = [group.threads()]
     joins_at = time.time()
-    seen: dict[str, list[dict[str, str]]] = {version: [threads] for version, threads in before.items()}
     with report.step("bbb8 starts, and the group probes until it is stable") as tell:
-        for group in groups.values():
-            group.members["bbb8"].start(wait=False)
+        group.members["bbb8"].start(wait=False)
 
         def is_over() -> bool:
-            decided = {version: _rounds(group, joins_at) for version, group in groups.items()}
-            tell(", ".join(f"{version}: round {len(found)}" for version, found in decided.items()))
-            for version, group in groups.items():
-                if len(decided[version]) >= len(seen[version]) and time.time() > decided[version][-1].at_s + 5:
-                    seen[version].append(group.threads())
-            return all(len(threads) > len(PUBLISHED) for threads in seen.values())
+            decided = _rounds(group, joins_at)
+            tell(f"round {len(decided)}")
+            if len(decided) >= len(seen) and time.time() > decided[-1].at_s + 5:
+                seen.append(group.threads())
+            return len(seen) > len(expected)
 
-        until(is_over, "three rounds", 3 * probing_s + 90, pause_s=0.5)
-    for version, expected, source in (("2.7", PUBLISHED, "as published"), ("4.3", OF_4_3, "as Kafka Streams 4.3 decides")):
-        found = _rounds(groups[version], joins_at)
-        _show_rounds(report, version, found, joins_at)
-        report.must([_as_round(one) for one in found] == list(expected), f"{version}: the three rounds are {source}")
-        follow_ups = _with_follow_up(groups[version], joins_at)
-        report.must(follow_ups >= 1, f"{version}: {follow_ups} rounds in which tasks move are followed by a rebalance at once")
-    _show_threads(report, seen["2.7"])
+        until(is_over, "three rounds", 3 * probing_s + LIMIT_S, pause_s=0.5)
+    found = _rounds(group, joins_at)
+    _show_rounds(report, version, found, joins_at)
+    report.must([_as_round(one) for one in found] == list(expected), f"{version}: the three rounds are {source}")
+    follow_ups = _with_follow_up(group, joins_at)
+    report.must(follow_ups >= 1, f"{version}: {follow_ups} rounds in which tasks move are followed by a rebalance at once")
+    if version == "2.7":
+        _show_threads(report, seen)
     with report.step("closing"):
-        for group in groups.values():
-            for member in group.members.values():
-                member.close()
+        for member in group.members.values():
+            member.close()
 
 
-def _group(hosts: Mapping[str, Host], application: str, probing_s: int, version: str) -> Group:
+def _have_alike(members: Sequence[Instance]) -> bool:
+    held = [len(member.look()["tasks"]) for member in members]
+    return max(held) == min(held)
+
+
+def _group(scene: Scene, hosts: Mapping[str, Host], version: str, probing_s: int) -> Group:
+    application = f"streams-wordcount-{version.replace('.', '-')}"
     settings: dict[str, object] = {
         "application.id": application,
         "num.stream.threads": 2,
@@ -171,7 +174,11 @@ def _group(hosts: Mapping[str, Host], application: str, probing_s: int, version:
         # The article's warm-ups took longer than the hand-over after a round; with one record in a batch ours do too.
         "tidemill.standby.max.records": 1,
     }
-    members = {name: host.instance(f"{name}-{version}", settings, process_id=PROCESS_IDS[name]) for name, host in hosts.items()}
+    program = own_wordcount(scene, application, PARTITIONS)
+    members = {
+        name: host.instance(f"{name}-{version}", settings, process_id=PROCESS_IDS[name], program=program)
+        for name, host in hosts.items()
+    }
     return Group(application, members)
 
 
@@ -202,10 +209,10 @@ def _offsets(scene: Scene, group: Group) -> tuple[tuple[int, ...], tuple[int, ..
     return tuple(committed.get(p, 0) for p in partitions), tuple(ends[p] for p in partitions)
 
 
-def _show_offsets(report: Report, scene: Scene, groups: Mapping[str, Group]) -> None:
+def _show_offsets(report: Report, scene: Scene, group: Group) -> None:
     rows = []
-    threads = groups["2.7"].threads()
-    committed, ends = _offsets(scene, groups["2.7"])
+    threads = group.threads()
+    committed, ends = _offsets(scene, group)
     for number in range(PARTITIONS):
         rows.append((number, committed[number], ends[number], ends[number] - committed[number], threads[f"1_{number}"]))
     report.table("counts-store-repartition, before bbb8 joins", ("partition", "current", "end", "lag", "client/thread"), rows)
@@ -231,13 +238,18 @@ def _show_threads(report: Report, seen: Sequence[Mapping[str, str]]) -> None:
 # --- part B ------------------------------------------------------------------------------------------------------------
 
 
-def _under_load(report: Report, scene: Scene, hosts: Mapping[str, Host], feed: Feed) -> None:
+def _under_load(report: Report, scene: Scene, hosts: Mapping[str, Host]) -> None:
     report.headline(
         f"B. Under load: {LINES_PER_S:.0f} lines a second, exactly_once_v2, default lag (10,000), {STATE_WORDS:,} words as "
         "state, 2 threads, probing every 5 s"
     )
     settings = {"application.id": "wordcount-under-load", "num.stream.threads": 2, "probing.rebalance.interval.ms": 5_000}
-    members = {name: host.instance(f"{name}-load", settings, process_id=PROCESS_IDS[name]) for name, host in hosts.items()}
+    program = own_wordcount(scene, "wordcount-under-load", PARTITIONS)
+    feed = Feed(scene.servers, f"wordcount-under-load-{INPUT}", partitions=PARTITIONS, seed=1, lines_per_s=LINES_PER_S)
+    members = {
+        name: host.instance(f"{name}-load", settings, process_id=PROCESS_IDS[name], program=program)
+        for name, host in hosts.items()
+    }
     first, third = [members["7156"], members["4b61"]], members["bbb8"]
     with report.step(f"two instances start and count {STATE_WORDS:,} words"):
         for number in range(0, STATE_WORDS, 50):
@@ -246,7 +258,7 @@ def _under_load(report: Report, scene: Scene, hosts: Mapping[str, Host], feed: F
         for member in first:
             member.start()
         until(lambda: all_at_work(first, TASKS), "all tasks at work")
-        counts = Counts(scene.servers, OUTPUT, partitions=PARTITIONS)
+        counts = Counts(scene.servers, f"wordcount-under-load-{OUTPUT}", partitions=PARTITIONS)
         counts.wait_total(feed.total)
     feed.start()
     time.sleep(5)
