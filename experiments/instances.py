@@ -288,13 +288,20 @@ class Scene:
     topics: Mapping[str, int] = field(default_factory=lambda: {INPUT: 6, OUTPUT: 6})
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     hosts: dict[str, Host] = field(default_factory=dict)
+    keeps_broker: bool = False
+    """Its data and log stay in the folder, to be looked at."""
 
     def __enter__(self) -> Scene:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         # SIGTERM ends an experiment as Ctrl-C does: what it has started is ended.
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-        self.broker = EmbeddedBroker(environ=os.environ, settings=dict(self.broker_settings), start_limit_s=120)
+        self.broker = EmbeddedBroker(
+            environ=os.environ,
+            settings=dict(self.broker_settings),
+            start_limit_s=120,
+            data=self.folder / "broker" if self.keeps_broker else None,
+        )
         self.broker.__enter__()
         try:
             self.admin = Admin({"bootstrap.servers": self.servers})

@@ -68,7 +68,7 @@ def main() -> int:
     options = asked.parse_args()
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     report = Report(f"Soak: {options.minutes:g} minutes of faults, seed {seed}")
-    with Scene(options.folder) as scene:
+    with Scene(options.folder, keeps_broker=True) as scene:
         others = [scene.own(name, settings=_SETTINGS) for name in ("b", "c")]
         group = Group(scene, random.Random(seed), scene.own("anchor", settings=_SETTINGS), others)
         audit = ProcessAudit(list(scene.hosts.values()), float(HEAP.removesuffix("m")))

@@ -14,12 +14,13 @@ from tidemill.errors import BatchLostError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group_metadata import Membership
 from tidemill.membership.member_state import AssignTasks, MemberConfig, RevokeTasks
+from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.state.directory import StateDirectory
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, request_from_json, request_to_json
 from tidemill.task.lifecycle import ActiveTask, Phase
 
 KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
@@ -71,6 +72,7 @@ def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
         first_join=unused,
         on_change=lambda: None,
         listeners=RestoreListeners(),
+        global_topics=GlobalTopics((), unused),
     )
     engine.thread = thread
     thread._engine = engine  # type: ignore[assignment]
@@ -106,3 +108,12 @@ def test_a_task_that_becomes_a_standby_keeps_its_stores_open_and_asks_for_no_ack
     assert engine.asked == []
     assert (set(thread.tasks), set(thread.standbys)) == ({KEPT}, {GIVEN})
     assert thread.standbys[GIVEN].epoch == "e", "the owner's epoch stays, so the worker closes nothing"
+
+
+def test_workers_are_told_that_the_driver_has_fenced_their_producer(tmp_path: Path) -> None:
+    engine = Engine(None)
+    thread = thread_with(engine, tmp_path)
+    thread._run_batch()
+    thread._run_batch()
+    before, after = (request_from_json(request_to_json(request)).fences for request in engine.asked)
+    assert after == before + 1

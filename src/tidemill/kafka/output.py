@@ -37,6 +37,10 @@ class _Output:
             with _batch_terms():
                 self._producer.init()
 
+    def renew(self) -> None:
+        """The producer is fenced: the next ``prepare`` or ``begin`` makes another one."""
+        self._producer.close()
+
     def begin(self) -> None:
         with _batch_terms():
             self._producer.begin()

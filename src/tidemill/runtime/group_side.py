@@ -22,7 +22,7 @@ from tidemill.membership.member import step
 from tidemill.membership.member_subscription import OwnSubscription, may_commit, next_subscription, owned_partitions
 from tidemill.runtime.leading import Leader
 
-_COMMIT_LIMIT_S = 1.0
+_COMMIT_LIMIT_S = 3.0
 _JOIN_LIMIT_S = 0.1
 """How long a join waits for a commit under way, and a commit for the answer to a join: the group may be waiting for others."""
 

@@ -88,7 +88,7 @@ class StreamThread(threading.Thread):
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
         self._engine: BatchEngine | None = None
-        start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, fence)
+        start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._fence_own)
         self._offsets = TaskOffsets(name, self._held, start_offsets)
         self._request: BatchRequest | None = None
         self._batch_id = 0
@@ -96,7 +96,7 @@ class StreamThread(threading.Thread):
         self._globals = global_topics
         self._max_records = config.batch_max_records
         self._incarnation = 0
-        self._failures = 0
+        self._failures = self._fences = 0
         self._first_since: float | None = None
         self._uncommitted: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
@@ -197,7 +197,7 @@ class StreamThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
+            fencing = threading.Thread(target=self._fence_own, name=f"{self.name}-fence", daemon=True)
             fencing.start()  # takes as long as building the plan does
             is_at_once = self._first_join.is_at_once()
             if is_at_once:
@@ -353,7 +353,7 @@ class StreamThread(threading.Thread):
             restore_only=self._restored_first(active),
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
-        request = self._globals.extend(replace(request, follows=self._counted))
+        request = self._globals.extend(replace(request, follows=self._counted, fences=self._fences))
         if self._failures < _FAILURES_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
@@ -440,8 +440,13 @@ class StreamThread(threading.Thread):
         log.warning("event=batch-lost thread=%s reason=%r failures=%d", self.name, reason, self._failures)
         self._uncommitted = {}
         self._held.lost(reason)
-        self._fence()  # the dead worker may have left a transaction open, which would hold the offsets back
+        self._fence_own()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
+
+    def _fence_own(self) -> None:
+        """Ends what this thread's producer has left open; the worker makes another one then."""
+        self._fence()
+        self._fences += 1
 
     def _forget(self, report: BatchReport) -> None:
         """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""

@@ -73,19 +73,23 @@ class Worker:
         self.unreadable = spec.unreadable
         self.graphs = KeptGraphs()
         self.times = PartitionTimes()
-        self.output: Output
-        if spec.transactional_id is None:
-            self.output = AtLeastOnceOutput(spec.producer)
-        else:
-            self.output = ExactlyOnceOutput(spec.producer, spec.group_id, spec.transactional_id)
+        self._own = _output(spec)
+        self.output: Output = self._own
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
         self._prepared: Future[None] | None = None
+        self._fences: int | None = None
         self._tasks: OpenTasks | ReadTasks | None = None
         if spec.spec is not None:
             self._tasks = (OpenTasks if spec.spec.last else ReadTasks)(spec.spec.stores)
 
     def request(self) -> BatchRequest:
         request = self.control.request()
+        if self._fences not in (None, request.fences):
+            if self._prepared is not None:
+                self._prepared.exception()  # under way still: what it makes may be from before the fence
+            self._prepared = None
+            self._own.renew()  # else the batch would be refused, and the group asked for a rebalance
+        self._fences = request.fences
         if self.spec.spec is not None and self.spec.spec.last and request.inputs and not self.continuity:
             self._prepare()  # takes half a second, in which the batch is on its way
         return request
@@ -121,6 +125,12 @@ class Worker:
             for target in targets:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(os.getpid() if target == "self" else int(target), int(number))
+
+
+def _output(spec: WorkerSpec) -> AtLeastOnceOutput | ExactlyOnceOutput:
+    if spec.transactional_id is None:
+        return AtLeastOnceOutput(spec.producer)
+    return ExactlyOnceOutput(spec.producer, spec.group_id, spec.transactional_id)
 
 
 _workers: dict[str, Worker] = {}

@@ -79,6 +79,8 @@ class BatchRequest:
     wait_ms: int = 100
     now_ms: int = 0
     incarnation: int = 0
+    fences: int = 0
+    """How often the driver has fenced the thread's own producer: one that a worker has from before is of no use any more."""
     follows: int = 0
     """The last batch that counted, 0 before the first: what workers keep in memory from another one is no longer true."""
     globals: Positions = field(default_factory=dict)
@@ -180,6 +182,7 @@ def request_to_json(request: BatchRequest) -> str:
             "wait_ms": request.wait_ms,
             "now_ms": request.now_ms,
             "incarnation": request.incarnation,
+            "fences": request.fences,
             "follows": request.follows,
             "globals": positions_to_json(request.globals),
             "globals_anew": request.globals_anew,
