@@ -49,6 +49,8 @@ def join_streams(
         )
     if right.recorder is not left.recorder:
         raise TopologyError(f"{kind.operator}: the other stream belongs to another StreamsBuilder; build both with one")
+    for given in (joined.this_store, joined.other_store):
+        _check_given_store(given, windows)
     serde = value_serde_of(joiner)
     function, takes_key = python_joiner(joiner, kind.operator)
     name = joined.name
@@ -144,6 +146,13 @@ def _window_store(
             persistent=joined.persistent, caching=False, changelog_config=dict(joined.changelog_config),
             retention_ms=windows.retention, window_size_ms=windows.size, retain_duplicates=True,
         )
+    return replace(given, key_serde=given.key_serde or key, value_serde=given.value_serde or value)
+
+
+def _check_given_store(given: Store | None, windows: JoinWindows) -> None:
+    """A store of the program's own must keep what the windows need, and several records of one key and time."""
+    if given is None:
+        return
     given = checked_store(given, "StreamJoined")
     wanted = (StoreKind.WINDOW, windows.retention, windows.size, True)
     if (given.kind, given.retention_ms, given.window_size_ms, given.retain_duplicates) != wanted:
@@ -151,7 +160,6 @@ def _window_store(
             f"the store {given.name!r} of a join: expected Stores.window_store(..., retention={windows.retention} (before, after"
             f" and grace), window_size={windows.size}, retain_duplicates=True), got {given!r}"
         )
-    return replace(given, key_serde=given.key_serde or key, value_serde=given.value_serde or value)
 
 
 def _outer_store(
