@@ -42,7 +42,7 @@ flights = builder.stream("flights", key=TEXT, value=FLIGHT)
 named = flights.left_join(
     airlines, per_record(with_airline, ENRICHED), selector=lambda _, flight: flight["carrier"]
 )
-by_plane = named.select_key(lambda _, flight: flight["tailnum"])
+by_plane = named.select_key(per_record(lambda _, flight: flight["tailnum"], TEXT))
 planed = by_plane.left_join(planes, per_record(with_plane, ENRICHED), joined=Joined(key=TEXT, value=ENRICHED))
 by_hour = planed.select_key(lambda _, flight: F.concat_ws("|", flight["origin"], flight["hour_at"]))
 done = by_hour.left_join(weather, per_record(with_weather, ENRICHED), joined=Joined(key=TEXT, value=ENRICHED))

@@ -72,6 +72,10 @@ class StateError(TidemillError):
     """A store can't be opened or is not at the position that was expected."""
 
 
+class NoStateYetError(StateError):
+    """A task's state was asked for before the task has run here for the first time."""
+
+
 class StateBehindError(StateError):
     """The store is not where the batch was computed from: nothing was applied; catch up from the changelog first."""
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tidemill.errors import BatchLostError, CorruptStateError, StateBehindError, StateError
+from tidemill.errors import BatchLostError, CorruptStateError, NoStateYetError, StateBehindError, StateError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.state_step import StoreView
 from tidemill.spark.step_spec import StoreSpec
+from tidemill.spark.task_rows import NO_STATE
 from tidemill.state.durability import Shutdown
 from tidemill.state.lmdb import TaskState, wipe_files
-from tidemill.state.snapshot import Snapshot
 from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
 from tidemill.task.batch import StoresAt, TaskRun
 
@@ -230,7 +230,7 @@ class OpenTasks:
 class _Views:
     """Several snapshots as one."""
 
-    def __init__(self, view_of: Mapping[str, Snapshot]) -> None:
+    def __init__(self, view_of: Mapping[str, StoreView]) -> None:
         self._view_of = view_of
 
     def get(self, store: str, key: bytes) -> bytes | None:
@@ -243,7 +243,10 @@ class _Views:
 
 
 class ReadStores:
-    """The tasks' stores for a step that is not the last: opened when first read, never written."""
+    """The tasks' stores for a step that is not the last: opened when first read, never written.
+
+    Before the last step has made them, in a task's first batch, they are empty.
+    """
 
     def __init__(self, run: TaskRun, specs: Mapping[str, StoreSpec]) -> None:
         self.run = run
@@ -255,27 +258,32 @@ class ReadStores:
         return StoresAt(task=self.run.task, changelog={})
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._state_of(store).get_many(store, keys)
+        state = self._state_of(store)
+        return [None] * len(keys) if state is None else state.get_many(store, keys)
 
     def scan(
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        return self._state_of(store).scan(store, low, high, reverse=reverse)
+        state = self._state_of(store)
+        return iter(()) if state is None else state.scan(store, low, high, reverse=reverse)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[StoreView]:
+        mine = [spec.name for spec in self._specs.values() if spec.subtopology == self.run.task.subtopology]
+        state_of = {name: self._state_of(name) for name in mine}
         with contextlib.ExitStack() as stack:
-            mine = [spec.name for spec in self._specs.values() if spec.subtopology == self.run.task.subtopology]
-            views = {state: stack.enter_context(state.snapshot()) for state in {self._state_of(name) for name in mine}}
-            yield _Views({name: views[self._state_of(name)] for name in mine})
+            views = {state: stack.enter_context(state.snapshot()) for state in set(state_of.values()) if state is not None}
+            yield _Views({name: NO_STATE if state is None else views[state] for name, state in state_of.items()})
 
-    def _state_of(self, store: str) -> TaskState:
+    def _state_of(self, store: str) -> TaskState | None:
         persistent = self._specs[store].persistent
-        state = self._states.get(persistent)
-        if state is None:
+        if persistent not in self._states:
             folder = Path(self.run.directory)
-            state = self._states[persistent] = TaskState.open_to_read(folder if persistent else folder / VOLATILE_FOLDER)
-        return state
+            try:
+                self._states[persistent] = TaskState.open_to_read(folder if persistent else folder / VOLATILE_FOLDER)
+            except NoStateYetError:
+                return None
+        return self._states[persistent]
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         raise StateError(f"task {self.run.task}: only the last step writes stores, asked to write {sorted(writes)}")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import lmdb
 
-from tidemill.errors import CorruptStateError, StateError
+from tidemill.errors import CorruptStateError, NoStateYetError, StateError
 from tidemill.state.pages import require_complete
 
 DATA_FILE, LOCK_FILE = "data.mdb", "lock.mdb"
@@ -228,7 +228,7 @@ class SharedEnvironment:
     def _open(self) -> None:
         header = require_complete(self.directory / DATA_FILE)
         if header is None and self.read_only:
-            raise StateError(f"{self.directory} holds no state yet: it appears when the task first runs here")
+            raise NoStateYetError(f"{self.directory} holds no state yet: it appears when the task first runs here")
         with self._errors():
             self._environment = lmdb.open(
                 str(self.directory),

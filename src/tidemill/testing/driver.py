@@ -1,0 +1,231 @@
+"""TopologyTestDriver: a topology on its real Spark plan, without a broker, a record or a batch at a time.
+
+Decides what stands for the rest of an instance: every topic has one partition, each sub-topology is one task, records of
+repartition topics are read in a batch of their own before the next input, the wall clock stands still unless it is moved.
+State is kept in a folder that goes with the driver. Plans, steps, stores and operators are those of an instance.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tidemill.config import StreamsConfig
+from tidemill.dsl.builder import StreamsBuilder
+from tidemill.dsl.serdes import serde_of_setting
+from tidemill.errors import StopError, TopologyError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.stores import store_of
+from tidemill.runtime.task_store import ReadStores
+from tidemill.runtime.thread_maker import expected_bytes
+from tidemill.spark.engine import BatchEngine
+from tidemill.spark.plan import CompiledTopology, compile_topology
+from tidemill.spark.state_step import Written
+from tidemill.spark.task_rows import NO_STATE, TaskRows
+from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, request_to_json
+from tidemill.testing.sessions import shared_session
+from tidemill.testing.topics import Duration, TestInputTopic, TestOutputTopic
+from tidemill.testing.wire import RawRecord, data, from_json, to_json
+from tidemill.testing.worker import source_of, step_of
+from tidemill.topology.durations import milliseconds
+from tidemill.topology.graph import Subtopology, subtopologies
+from tidemill.topology.nodes import Serde, SourceNode, Topology
+
+_BATCH_LIMIT_S = 60.0
+_DEFAULTS = {"application.id": "topology-test-driver", "bootstrap.servers": "nowhere:9092"}
+"""What Kafka Streams' driver does not need either."""
+
+
+class TopologyTestDriver:
+    """Runs ``topology`` (or the builder that makes it) with ``config``; close it, or use it as a context manager.
+
+    ``start_ms``: what the wall clock shows at first. ``session``: a Spark session to use; else the process's shared one. Records
+    that can't be read or processed raise StopError, as an instance would stop.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        topology: Topology | StreamsBuilder,
+        config: Mapping[str, Any] | None = None,
+        *,
+        start_ms: int = 0,
+        session: SparkSession | None = None,
+    ) -> None:
+        self._config = StreamsConfig.of({**_DEFAULTS, **(config or {})})
+        if isinstance(topology, StreamsBuilder):
+            topology = topology.build(optimization=list(self._config.topology_optimization))
+        self._folder = tempfile.TemporaryDirectory(prefix="tidemill-driver-", ignore_cleanup_errors=True)
+        self._application = self._config.application_id
+        self._default_key = serde_of_setting(self._config.default_key_serde)
+        self._default_value = serde_of_setting(self._config.default_value_serde)
+        self._parts = subtopologies(topology, self._application)
+        self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
+        self._positions = {TopicPartition(topic, 0): 0 for part in self._parts for topic in part.source_topics}
+        self._globals = {TopicPartition(topic, 0): 0 for topic in _global_topics(topology)}
+        self._written: dict[str, list[RawRecord]] = {}
+        self._read: dict[int, ReadStores] = {}
+        """By sub-topology, once a store of it was asked for."""
+        self._batch = 0
+        self.wall_clock_ms = start_ms
+        self.dropped = 0
+        """How many records were dropped (dropped-records-total)."""
+        self.skipped = 0
+        """How many could not be read and were passed over."""
+        session = session or shared_session()
+        self._compiled = compile_topology(
+            session, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False
+        )
+        self._engine = self._make_engine(session, self._compiled)
+
+    # --- topics and time ---
+
+    def create_input_topic(
+        self, topic: str, key: Serde, value: Serde, *, start: int = 0, advance: Duration = 0
+    ) -> TestInputTopic:
+        """A source topic to write; records without a timestamp get ``start`` ms, and ``advance`` more each."""
+        read = {partition.topic for partition in (*self._positions, *self._globals)}
+        if topic not in read:
+            known = ", ".join(sorted(read))
+            raise TopologyError(f"the topology does not read the topic {topic!r}; it reads {known}")
+        return TestInputTopic(self._pipe, topic, key, value, start, advance)
+
+    def create_output_topic(self, topic: str, key: Serde, value: Serde) -> TestOutputTopic:
+        """A topic to read what was written to it: a sink's, a repartition topic or a changelog."""
+        return TestOutputTopic(self._written.setdefault(topic, []), topic, key, value)
+
+    def advance_wall_clock_time(self, by: Duration) -> None:
+        """Moves the wall clock on and runs the punctuators that are due."""
+        self.wall_clock_ms += milliseconds(by, "advance_wall_clock_time")
+        self._pipe([])
+
+    @property
+    def produced_topics(self) -> tuple[str, ...]:
+        """All topics that something was written to."""
+        return tuple(sorted(topic for topic, records in self._written.items() if records))
+
+    # --- stores ---
+
+    def store(self, name: str) -> Any:
+        """A store as it is now, with the reads of its kind: ``get``, ``all``, ``range``, ``fetch`` ...
+
+        Raises:
+            TopologyError: the topology has no such store.
+        """
+        topology = self._compiled.topology
+        if name not in topology.stores:
+            raise TopologyError(f"the topology has no store {name!r}; its stores are {', '.join(topology.stores) or 'none'}")
+        if not self._batch:
+            self._pipe([])  # the stores are made by the first batch
+        spec = self._compiled.steps[-1].stores.get(name)
+        if spec is None:  # a global store: the worker holds it in memory
+            rows = TaskRows(name, logged=False)
+            rows.begin(NO_STATE, Written(rows=dict(self._run([], show=name)[1])))
+            return store_of(topology.stores[name], rows, self._default_key, self._default_value)
+        if spec.subtopology not in self._read:
+            part = next(part for part in self._parts if part.id == spec.subtopology)
+            self._read[spec.subtopology] = ReadStores(self._task_run(part), self._compiled.steps[-1].stores)
+        rows = TaskRows(name, logged=False)
+        rows.begin(_Now(self._read[spec.subtopology]), Written())
+        return store_of(spec.kept or topology.stores[name], rows, spec.key_serde, spec.value_serde)
+
+    # --- running ---
+
+    def close(self) -> None:
+        """Removes the driver's state; the session and its workers are for the next driver."""
+        for held in self._read.values():
+            held.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> TopologyTestDriver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _make_engine(self, session: SparkSession, compiled: CompiledTopology) -> BatchEngine:
+        handler = OnUnreadable(self._config.deserialization_exception_handler.value)
+        unreadable = Unreadable(handler=handler, topic=self._config.dead_letter_topic, expected=expected_bytes(compiled))
+        return BatchEngine(
+            session,
+            compiled,
+            "topology-test-driver",  # all drivers share the workers; each has a place of its own in them
+            source_of(self._address, compiled.source, unreadable),
+            [step_of(self._address, spec, unreadable) for spec in compiled.steps],
+            limit_s=_BATCH_LIMIT_S,
+        )
+
+    @property
+    def _address(self) -> str:
+        return str(Path(self._folder.name) / "batch.json")
+
+    def _task_run(self, part: Subtopology) -> TaskRun:
+        return TaskRun(task=TaskId(part.id, 0), directory=str(Path(self._folder.name) / f"{part.id}_0"), epoch="driver")
+
+    def _pipe(self, records: Sequence[RawRecord]) -> None:
+        """One batch, then what it sent to repartition topics, until nothing is left."""
+        while True:
+            sent, _ = self._run(records)
+            for record in sent:
+                self._written.setdefault(record.topic, []).append(record)
+            records = [record for record in sent if record.topic in self._internal]
+            if not records:
+                return
+
+    def _run(
+        self, records: Sequence[RawRecord], show: str | None = None
+    ) -> tuple[list[RawRecord], list[tuple[bytes, bytes]]]:
+        """What one batch sent, and the rows of the global store to show."""
+        request = BatchRequest(
+            batch_id=self._batch + 1,
+            inputs=dict(self._positions),
+            globals=dict(self._globals),
+            globals_anew=not self._batch,
+            tasks=tuple(self._task_run(part) for part in self._parts if part.state_stores and not part.is_global),
+            now_ms=self.wall_clock_ms,
+            follows=self._batch,
+        )
+        with open(self._address, "w", encoding="utf-8") as file:
+            rows = [to_json(record) for record in records]
+            json.dump({"request": request_to_json(request), "records": rows, "show": show}, file)
+        report = self._engine.run()
+        carried = json.loads(report.message)
+        if report.outcome is not Outcome.COMMITTED:
+            raise StopError(carried["said"])
+        self._take(report)
+        return [from_json(row) for row in carried["sent"]], [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
+
+    def _take(self, report: BatchReport) -> None:
+        self._batch = report.batch_id
+        self._positions.update(report.ends)
+        self._globals.update(report.globals)
+        self.dropped += report.dropped
+        self.skipped += report.skipped
+
+
+class _Now:
+    """A task's stores as they are at each read."""
+
+    def __init__(self, held: ReadStores) -> None:
+        self._held = held
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        return self._held.get_many(store, [key])[0]
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return self._held.scan(store, low, high, reverse=reverse)
+
+
+def _global_topics(topology: Topology) -> list[str]:
+    sources = (node for node in topology.nodes.values() if isinstance(node, SourceNode) and node.is_global)
+    return [topic for source in sources for topic in source.topics]

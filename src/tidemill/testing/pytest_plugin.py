@@ -1,0 +1,36 @@
+"""Fixtures for pytest, there as soon as Tidemill is installed: a driver for each test, one session for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidemill.testing.driver import TopologyTestDriver
+
+
+@pytest.fixture(scope="session")
+def tidemill_session() -> Iterator[SparkSession]:
+    """The session that drivers use; overwrite it to hand in your own."""
+    from tidemill.testing.sessions import close_shared_session, shared_session  # loads Spark
+
+    yield shared_session()
+    close_shared_session()
+
+
+@pytest.fixture
+def topology_test_driver(tidemill_session: SparkSession) -> Iterator[Callable[..., TopologyTestDriver]]:
+    """Makes drivers that are closed with the test: ``topology_test_driver(builder, config)``."""
+    from tidemill.testing.driver import TopologyTestDriver
+
+    with ExitStack() as open_drivers:
+
+        def make(topology: Any, config: Any = None, **options: Any) -> TopologyTestDriver:
+            return open_drivers.enter_context(TopologyTestDriver(topology, config, session=tidemill_session, **options))
+
+        yield make

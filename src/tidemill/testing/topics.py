@@ -1,0 +1,127 @@
+"""Topics of a TopologyTestDriver as tests see them: values in, values out (Kafka's TestInputTopic and TestOutputTopic)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from tidemill.errors import TopologyError
+from tidemill.testing.wire import Headers, RawRecord
+from tidemill.topology.durations import milliseconds
+from tidemill.topology.nodes import Serde
+
+Duration = int | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """A record with its values decoded. ``timestamp`` None: the input topic's own time."""
+
+    __test__ = False
+
+    key: Any
+    value: Any
+    timestamp: int | None = None
+    headers: Headers = ()
+
+
+class TestInputTopic:
+    """Writes one topic. Its time begins at ``start`` ms and moves on by ``advance`` with each record that has no own one."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        pipe: Callable[[Sequence[RawRecord]], None],
+        topic: str,
+        key: Serde,
+        value: Serde,
+        start: int,
+        advance: Duration,
+    ) -> None:
+        self._pipe, self.topic, self._key, self._value = pipe, topic, key, value
+        self._now, self._advance = start, milliseconds(advance, "create_input_topic: advance")
+
+    def advance_time(self, by: Duration) -> None:
+        """Moves the topic's own time on."""
+        self._now += milliseconds(by, "advance_time")
+
+    def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = ()) -> None:
+        """Writes one record and runs the topology until all that came of it is done."""
+        self.pipe_records([TestRecord(key, value, timestamp, headers)])
+
+    def pipe_value(self, value: Any, timestamp: int | None = None) -> None:
+        """A record with a null key."""
+        self.pipe_input(None, value, timestamp)
+
+    def pipe_records(self, records: Iterable[TestRecord], batch: int | None = 1) -> None:
+        """Writes several records, ``batch`` of them in one micro-batch (None: all).
+
+        One by one gives each record's own result, as Kafka Streams without a cache; in larger batches operators that are computed
+        for a whole batch at once (count, reduce, aggregate) send one result for each key.
+        """
+        raw = [self._raw(record) for record in records]
+        size = batch or max(len(raw), 1)
+        for at in range(0, len(raw), size):
+            self._pipe(raw[at : at + size])
+
+    def _raw(self, record: TestRecord) -> RawRecord:
+        if record.timestamp is None:
+            record = replace(record, timestamp=self._now)
+            self._now += self._advance
+        assert record.timestamp is not None
+        return RawRecord(
+            self.topic, self._key.serialize(record.key), self._value.serialize(record.value), record.timestamp, record.headers
+        )
+
+
+class TestOutputTopic:
+    """Reads one topic, from where it was last read."""
+
+    __test__ = False
+
+    def __init__(self, written: list[RawRecord], topic: str, key: Serde, value: Serde) -> None:
+        self._written, self.topic, self._key, self._value = written, topic, key, value
+        self._at = 0
+
+    @property
+    def queue_size(self) -> int:
+        """How many records wait to be read."""
+        return len(self._written) - self._at
+
+    @property
+    def is_empty(self) -> bool:
+        return self.queue_size == 0
+
+    def read_record(self) -> TestRecord:
+        """The next record.
+
+        Raises:
+            TopologyError: there is none.
+        """
+        if self.is_empty:
+            raise TopologyError(f"the topic {self.topic} has no record that was not read yet; {self._at} were read before")
+        found = self._written[self._at]
+        self._at += 1
+        return TestRecord(self._key.deserialize(found.key), self._value.deserialize(found.value), found.timestamp, found.headers)
+
+    def read_key_value(self) -> tuple[Any, Any]:
+        record = self.read_record()
+        return record.key, record.value
+
+    def read_value(self) -> Any:
+        return self.read_record().value
+
+    def read_records(self) -> list[TestRecord]:
+        """All that wait."""
+        return [self.read_record() for _ in range(self.queue_size)]
+
+    def read_key_values(self) -> list[tuple[Any, Any]]:
+        return [(record.key, record.value) for record in self.read_records()]
+
+    def read_key_values_to_dict(self) -> dict[Any, Any]:
+        """The last value of each key; what was deleted is left out."""
+        last = dict(self.read_key_values())
+        return {key: value for key, value in last.items() if value is not None}

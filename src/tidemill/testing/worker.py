@@ -1,0 +1,215 @@
+"""What the steps of a driver's plan find in their workers in place of Kafka's clients: given records in, a list out.
+
+A batch and its records come in a file, which the driver writes before each execution; what a batch sent goes back in its
+report. Everything between is what an instance runs: source step, Python steps, stores.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.task_store import OpenTasks, ReadTasks
+from tidemill.spark.graph_step import KeptGraphs
+from tidemill.spark.last_step import run_last_step, run_middle_step
+from tidemill.spark.source_step import PartitionTimes, source_rows
+from tidemill.spark.step_context import TaskStore
+from tidemill.spark.step_spec import SourceSpec, StepSpec
+from tidemill.spark.unreadable import Unreadable
+from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun, request_from_json
+from tidemill.task.commit import CommitStep
+from tidemill.testing.wire import RawRecord, from_json, text, to_json
+
+_KEPT = "tidemill_testing_kept"
+"""A module that outlives a task: Spark unpickles the step's function for each."""
+
+
+class _Message:
+    """A record as confluent-kafka shows it."""
+
+    def __init__(self, record: RawRecord, offset: int) -> None:
+        self._record, self._offset = record, offset
+
+    def topic(self) -> str:
+        return self._record.topic
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    def value(self) -> bytes | None:
+        return self._record.value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._record.timestamp
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return list(self._record.headers) or None
+
+
+class _Reader:
+    """Hands out one batch's records in the order given."""
+
+    def __init__(self, records: Sequence[RawRecord]) -> None:
+        self._records = records
+
+    def place(self, request: BatchRequest) -> None:
+        self._ends = {**request.inputs, **request.globals}
+        self._globals = request.globals
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        del request
+        messages = []
+        for record in self._records:
+            partition = TopicPartition(record.topic, 0)
+            messages.append(_Message(record, self._ends[partition]))
+            self._ends[partition] += 1
+        if messages:
+            yield False, messages
+
+    def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        return {tp: at for tp, at in self._ends.items() if tp not in self._globals}, {}
+
+    def global_ends(self) -> Mapping[TopicPartition, int]:
+        return {tp: at for tp, at in self._ends.items() if tp in self._globals}
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]:
+        return ()
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        return {}
+
+
+@dataclass(slots=True)
+class _Output:
+    """Keeps what is sent."""
+
+    sent: list[RawRecord] = field(default_factory=list)
+
+    def prepare(self) -> None: ...
+
+    def begin(self) -> None:
+        self.sent = []
+
+    def produce(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        partitions: Sequence[int] | None = None,
+        headers: Sequence[Any] | None = None,
+    ) -> None:
+        del partitions
+        for at, key in enumerate(keys):
+            own = tuple(headers[at] or ()) if headers else ()
+            self.sent.append(RawRecord(topic, key, values[at], timestamps[at], own))
+
+    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
+        del offsets, membership
+        return {}
+
+    def partitions_of(self, topic: str) -> int:
+        del topic
+        return 1
+
+    def abort(self) -> None:
+        self.sent = []
+
+
+class _Worker:
+    """One step of one driver, in the worker's process."""
+
+    def __init__(self, address: str, spec: StepSpec | None, unreadable: Unreadable) -> None:
+        self._address = address
+        self._tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
+        self.output = _Output()
+        self.continuity: dict[TopicPartition, int] = {}
+        self.graphs = KeptGraphs()
+        self.times = PartitionTimes()
+        self.unreadable = unreadable
+
+    def request(self) -> BatchRequest:
+        return request_from_json(self._batch()["request"])
+
+    def records(self) -> list[RawRecord]:
+        return [from_json(row) for row in self._batch()["records"]]
+
+    def shown(self) -> list[list[str | None]]:
+        """The rows of the global store that the batch asks for."""
+        store = self._batch()["show"]
+        if store is None:
+            return []
+        return [[text(key), text(row)] for key, row in self.graphs.shared.rows(store).scan()]
+
+    def _batch(self) -> dict[str, Any]:
+        with open(self._address, encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+        return found
+
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
+        assert self._tasks is not None
+        return self._tasks.open(runs)
+
+    def membership(self) -> Membership:
+        return Membership(generation=1, member_id="driver", instance_id=None, incarnation=0, may_commit=True)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        del partitions
+        return {}
+
+    def reached(self, step: CommitStep, batch_id: int) -> None: ...
+
+
+def _kept(address: str, step: str, spec: StepSpec | None, unreadable: Unreadable) -> _Worker:
+    place = sys.modules.setdefault(_KEPT, ModuleType(_KEPT))
+    workers: dict[tuple[str, str], _Worker] = place.__dict__.setdefault("workers", {})
+    if (address, step) not in workers:
+        workers[(address, step)] = _Worker(address, spec, unreadable)
+    return workers[(address, step)]
+
+
+def source_of(
+    address: str, spec: SourceSpec, unreadable: Unreadable
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The source step of the driver whose batches are in the file ``address``."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        worker = _kept(address, "source", None, unreadable)
+        yield from source_rows(_Reader(worker.records()), worker.request(), spec, worker.times)
+
+    return read
+
+
+def step_of(
+    address: str, spec: StepSpec, unreadable: Unreadable
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A Python step; the last one puts what was sent into its report's message."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        worker = _kept(address, f"step-{spec.number}", spec, unreadable)
+        if not spec.last:
+            yield from run_middle_step(batches, spec, worker)
+            return
+        for report in run_last_step(batches, spec, worker):
+            carried = json.loads(report.column("report")[0].as_py())
+            sent = [to_json(record) for record in worker.output.sent]
+            carried["message"] = json.dumps({"said": carried["message"], "sent": sent, "rows": worker.shown()})
+            worker.output.sent = []
+            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(carried)])], schema=report.schema)
+
+    return run

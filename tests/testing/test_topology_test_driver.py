@@ -1,0 +1,129 @@
+"""TopologyTestDriver: what a user's test does, on the real plan."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemill import ProcessorContext, PunctuationType, Record, Serdes, StreamsBuilder, TimeWindows, Windowed, WindowedSerdes
+from tidemill.errors import StopError, TopologyError
+from tidemill.testing import TestRecord, TopologyTestDriver
+
+pytestmark = pytest.mark.spark
+TEXT, LONG = Serdes.string(), Serdes.long()
+
+
+@pytest.fixture(scope="module")
+def tidemill_session(spark: SparkSession) -> SparkSession:
+    """The run's own session, since a process can have one."""
+    return spark
+
+
+def wordcount() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    lines = builder.stream("lines", key=TEXT, value=TEXT)
+    words = lines.flat_map_values(lambda line: F.split(F.lower(line), " "))
+    words.group_by(lambda _, word: word).count(store="counts").to_stream().to("counts", key=TEXT, value=LONG)
+    return builder
+
+
+def test_records_go_in_and_results_stores_and_internal_topics_can_be_read(topology_test_driver: Any) -> None:
+    driver = topology_test_driver(wordcount())
+    lines = driver.create_input_topic("lines", TEXT, TEXT, start=100, advance=timedelta(milliseconds=10))
+    counts = driver.create_output_topic("counts", TEXT, LONG)
+    assert list(driver.store("counts").all()) == []
+    lines.pipe_value("a b a")
+    lines.pipe_value("b")
+    assert counts.read_record() == TestRecord("a", 2, 100)
+    assert counts.read_key_values() == [("b", 1), ("b", 2)]
+    assert counts.is_empty
+    assert driver.store("counts").get("b") == (2, 110)
+    assert dict(driver.store("counts").all()) == {"a": (2, 100), "b": (2, 110)}
+    assert "topology-test-driver-counts-repartition" in driver.produced_topics
+    with pytest.raises(TopologyError, match="3 were read before"):
+        counts.read_value()
+
+
+def test_a_batch_may_hold_many_records(topology_test_driver: Any) -> None:
+    driver = topology_test_driver(wordcount())
+    lines = driver.create_input_topic("lines", TEXT, TEXT)
+    lines.pipe_records([TestRecord(None, "a"), TestRecord(None, "a b")], batch=None)
+    assert driver.create_output_topic("counts", TEXT, LONG).read_key_values_to_dict() == {"a": 2, "b": 1}
+
+
+class Ticker:
+    """Counts records and says how many at each tick of the wall clock."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.seen = 0
+        context.schedule(1_000, PunctuationType.WALL_CLOCK_TIME, lambda now: context.forward(Record("tick", self.seen, now)))
+
+    def process(self, record: Record) -> None:
+        self.seen += 1
+
+
+def test_the_wall_clock_moves_when_it_is_told_to(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).process(Ticker, key=TEXT, value=LONG).to("out", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder, start_ms=5_000)
+    source, out = driver.create_input_topic("in", TEXT, TEXT), driver.create_output_topic("out", TEXT, LONG)
+    source.pipe_input("k", "v")
+    driver.advance_wall_clock_time(999)
+    assert out.is_empty
+    driver.advance_wall_clock_time(timedelta(milliseconds=1))
+    assert out.read_record() == TestRecord("tick", 1, 6_000)
+
+
+def test_windows_are_read_from_topics_and_stores(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key(key=TEXT, value=TEXT)
+    counted = grouped.windowed_by(TimeWindows.of_size(10)).count(store="windows")
+    key = WindowedSerdes.time_windowed_serde_from(TEXT, 10)
+    counted.to_stream().to("out", key=key, value=LONG)
+    driver = topology_test_driver(builder)
+    source, out = driver.create_input_topic("in", TEXT, TEXT), driver.create_output_topic("out", key, LONG)
+    for at in (1, 2, 11):
+        source.pipe_input("k", "v", at)
+    assert out.read_key_values() == [(Windowed("k", 0, 10), 1), (Windowed("k", 0, 10), 2), (Windowed("k", 10, 20), 1)]
+    source.pipe_input("k", "late", 3)
+    assert driver.dropped == 1
+
+
+def test_what_an_instance_would_stop_for_is_raised(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=LONG).to("out", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder)
+    with pytest.raises(StopError, match="in-0 at offset 0"):
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "no long")
+
+
+def test_configuration_holds(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    config = {"default.key.serde": TEXT, "default.value.serde": "long", "deserialization.exception.handler": "continue"}
+    driver = topology_test_driver(builder, config)
+    driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "no long")
+    driver.create_input_topic("in", TEXT, LONG).pipe_input("k", 5)
+    assert driver.create_output_topic("out", TEXT, LONG).read_key_values() == [("k", 5)]
+    assert driver.skipped == 1
+
+
+def test_names_that_the_topology_does_not_have_are_refused_with_those_that_it_has(topology_test_driver: Any) -> None:
+    driver = topology_test_driver(wordcount())
+    with pytest.raises(TopologyError, match=r"does not read the topic 'nope'; it reads .*lines"):
+        driver.create_input_topic("nope", TEXT, TEXT)
+    with pytest.raises(TopologyError, match="no store 'nope'; its stores are counts"):
+        driver.store("nope")
+
+
+def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:
+    with TopologyTestDriver(wordcount(), session=spark) as driver:
+        driver.create_input_topic("lines", TEXT, TEXT).pipe_value("a")
+        folder = Path(driver._folder.name)
+        assert folder.is_dir()
+    assert not folder.exists()
