@@ -114,7 +114,7 @@ def _article(
     """One group from its start to its last round."""
     source = "as published" if version == "2.7" else "as Kafka Streams 4.3 decides"
     report.headline(
-        f'A. compatibility="{version}": one line, at_least_once, acceptable.recovery.lag=0, 2 threads, probing every {probing_s} s'
+        f'A. compatibility="{version}": one line, at_least_once, acceptable.recovery.lag=0, probing every {probing_s} s'
     )
     group = _group(scene, hosts, version, probing_s)
     feed = Feed(scene.servers, f"{group.name}-{INPUT}", partitions=PARTITIONS, seed=1, lines_per_s=1)
