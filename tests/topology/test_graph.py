@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidemill import Materialized, StreamsBuilder, Topology
+from tidemill import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows, Topology
 from tidemill.topology.graph import changelog_of, copartition_groups, internal_topics, node_groups, subtopologies, united
 from tidemill.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
 from tidemill.topology.operations import PassThrough
@@ -90,3 +90,23 @@ def test_settings_of_a_topic_stand_over_defaults_and_these_over_the_librarys() -
         "min.insync.replicas": "2",
         "segment.ms": "1",
     }
+
+
+def test_the_changelog_of_a_joins_side_is_never_compacted() -> None:
+    builder = StreamsBuilder()
+    joined = StreamJoined(store_name="j", changelog_config={"cleanup.policy": "compact", "segment.ms": "1"})
+    builder.stream("a").join(builder.stream("b"), lambda a, b: a, JoinWindows.of_time_difference(5, grace=2), joined=joined)
+    topic = internal_topics(builder.build(), "app")["app-j-this-join-store-changelog"]
+    assert topic.properties(additional_retention_ms=100) == {
+        "cleanup.policy": "delete", "message.timestamp.type": "CreateTime", "retention.ms": "112", "segment.ms": "1",
+    }
+
+
+def test_the_programs_own_retention_of_a_changelog_stands() -> None:
+    builder = StreamsBuilder()
+    store = Materialized(name="w", changelog_config={"retention.ms": "7"})
+    builder.stream("a").group_by_key().windowed_by(TimeWindows.of_size(5)).count(store=store)
+    builder.table("t", store=Materialized(name="v", history_retention=5))
+    topics = internal_topics(builder.build(), "app")
+    assert topics["app-w-changelog"].properties()["retention.ms"] == "7"
+    assert topics["app-v-changelog"].properties(additional_retention_ms=1)["min.compaction.lag.ms"] == "86400005"

@@ -204,9 +204,9 @@ def internal_topics(topology: Topology, application_id: str) -> dict[str, Intern
 
 
 def _changelog_config(store: Store) -> dict[str, str]:
-    """Rows of a store with several of one key and time can't be compacted: its changelog only deletes."""
-    first = {"cleanup.policy": "delete"} if store.retain_duplicates else {}
-    return {**first, **store.changelog_config}
+    """What the program sets; but rows of a store with several of one key and time can't be compacted, they are only deleted."""
+    last = {"cleanup.policy": "delete"} if store.retain_duplicates else {}
+    return {**store.changelog_config, **last}
 
 
 def copartition_groups(topology: Topology, application_id: str) -> tuple[tuple[str, ...], ...]:
