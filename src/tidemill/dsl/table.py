@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidemill.dsl.arguments import function_of, serde_or_none, supplier_of, takes_key
+from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, takes_key
 from tidemill.dsl.functions import pair_serdes_of, value_serde_of
 from tidemill.dsl.joined import TableJoined
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
@@ -209,11 +209,14 @@ class KTable:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KGroupedTable:
-        """Groups the rows by ``function(key, value) -> (key, value)``; ``key`` and ``value`` are the serdes of the pair."""
+        """Groups the rows by ``function(key, value) -> (key, value)``, called with Python values.
+
+        ``key`` and ``value`` are the serdes of the pair. A null key, or a null value, leaves the row out.
+        """
         from tidemill.dsl.grouped_table import KGroupedTable  # its aggregations make tables
 
-        function_of(function, ("key", "value"), "group_by")
         given_key, given_value = pair_serdes_of(function)
+        function = python_function(function, ("key", "value"), "group_by")
         key = serde_or_none(key, "group_by: key") or given_key
         value = serde_or_none(value, "group_by: value") or given_value
         made = self.recorder.node_name("KTABLE-SELECT-", name)

@@ -395,7 +395,7 @@ class ForeignKeyResolve:
 
 @dataclass(frozen=True, slots=True)
 class TableSelect:
-    """KTABLE-SELECT: ``function(key, value) -> (key, value)`` of old and new row, for a repartition topic of changes."""
+    """KTABLE-SELECT: ``function(key, value) -> (key, value)`` of old and new row, Python values, for a topic of changes."""
 
     function: UserFunction
 
