@@ -12,6 +12,7 @@ can be had.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -64,7 +65,7 @@ class Failover:
     keys: int
     partitions: int
     beyond_s: float
-    restored: int | None
+    restored: int
     exactness: Exactness
 
 
@@ -146,7 +147,7 @@ def _kill(
     )
     exactness = load.finish()
     until(lambda: all_at_work(survivors, TASKS), "the others to have all tasks", pause_s=0.3)
-    return Failover(
+    found = Failover(
         system="Tidemill",
         standbys=standbys,
         keys=keys,
@@ -155,6 +156,16 @@ def _kill(
         restored=restored,
         exactness=exactness,
     )
+    return _told(report, found)
+
+
+def _told(report: Report, kill: Failover) -> Failover:
+    """At once: what follows takes minutes, and may be interrupted."""
+    report.say(
+        f"    {kill.beyond_s:.2f} s beyond the session timeout, {kill.restored:,} restored, counts {kill.exactness}; "
+        f"load of the machine {os.getloadavg()[0]:.1f}"
+    )
+    return kill
 
 
 def _stateful(instance: Instance) -> list[int]:
@@ -212,17 +223,16 @@ def _kafka_streams(report: Report, folder: Path, standbys: int, keys: int) -> li
             load.close()
             for instance in instances:
                 instance.kill()
-    return [
-        Failover(
-            system="Kafka Streams",
-            standbys=standbys,
-            keys=keys,
-            partitions=len(dead),
-            beyond_s=beyond_s,
-            restored=restored,
-            exactness=exactness,
-        )
-    ]
+    found = Failover(
+        system="Kafka Streams",
+        standbys=standbys,
+        keys=keys,
+        partitions=len(dead),
+        beyond_s=beyond_s,
+        restored=restored,
+        exactness=exactness,
+    )
+    return [_told(report, found)]
 
 
 def _restored_since(at_s: float, log: str) -> int:
@@ -290,7 +300,7 @@ def _tell(report: Report, kills: list[Failover]) -> None:
     report.headline("From the end of the session timeout to the first new count of the slowest partition of the dead")
     rows = [
         (kill.system, kill.standbys, f"{kill.keys:,}", kill.partitions, f"{kill.beyond_s:.2f} s",
-         "-" if kill.restored is None else f"{kill.restored:,}", kill.exactness)
+         f"{kill.restored:,}", kill.exactness)
         for kill in kills
     ]  # fmt: skip
     report.table("", ("system", "standbys", "keys", "partitions", "beyond", "restored", "counts"), rows)
