@@ -47,7 +47,7 @@ def aggregate(key: Any, value: Any, aggregate: Any) -> Any:
 
 class Route:
     def __call__(self, key: Any, value: Any, record: Any) -> Any:
-        return key
+        return "routed"
 
 
 class Noop:
