@@ -17,6 +17,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -25,6 +26,7 @@ from types import TracebackType
 
 from instances import SETTINGS, ExperimentError, until
 
+from tidemill.kafka import guard
 from tidemill.kafka.jars import fetch_bundle
 from tidemill.kafka.java import find_java
 
@@ -90,21 +92,23 @@ class JavaStreams:
         bundle = fetch_bundle("kafka-streams", environ=os.environ)
         java = find_java(os.environ).path
         self._since = len(self.log)
-        command = [str(java), "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}"]
+        # Whatever ends the experiment ends the JVM, too.
+        command = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), "-"]
+        command += [str(java), "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}"]
         command += ["-cp", bundle.classpath, _MAIN, str(self._folder / "application.properties")]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, cwd=self._folder, start_new_session=True
             )
         until(self._is_running, "the Java instance to run", limit_s)
         return self
 
     def stop(self, limit_s: float = _STOP_LIMIT_S) -> float:
         """In good order; how long it took."""
-        if self._process is None:
-            raise ExperimentError("the Java instance was never started")
+        if self._process is None or self._process.poll() is not None:
+            raise ExperimentError(f"the Java instance does not run; log: {self.log_end()}")
         began = time.monotonic()
-        self._process.send_signal(signal.SIGTERM)
+        os.killpg(self._process.pid, signal.SIGTERM)
         try:
             self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -113,7 +117,7 @@ class JavaStreams:
 
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(30)
 
     # --- its log ---------------------------------------------------------------------------------------------------
