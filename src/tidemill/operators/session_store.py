@@ -33,6 +33,7 @@ class SessionStore:
         self.name = store.name
         self._rows = rows
         self._log = rows.log
+        self._persistent = store.persistent
         assert store.key_serde is not None
         assert store.value_serde is not None
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
@@ -126,10 +127,16 @@ class SessionStore:
         return self._segments.clock(node)
 
     def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Any]]:
-        """The sessions that end at ``first .. last``, by end, start and key: each is given once. Expired segments are gone."""
+        """The sessions that end at ``first .. last``: each is given once. Expired segments are gone.
+
+        By end, start and key; of a store in memory by end, key and start, as Kafka Streams' own.
+        """
         segments = self._segments
         found = []
-        for entry in segments.indexed(max(first, segments.oldest_kept), last):
+        entries = segments.indexed(max(first, segments.oldest_kept), last)
+        if not self._persistent:
+            entries.sort(key=_end_key_start)
+        for entry in entries:
             segments.forget(entry)
             end, start, key = unpack_time(entry)[0], unpack_time(entry, 8)[0], entry[16:]
             row = self._rows.get(pack_time(end // self._interval) + key + entry[:16])
@@ -148,3 +155,7 @@ class SessionStore:
     def flush(self) -> None:
         """To be called at the end of a batch."""
         self._segments.flush()
+
+
+def _end_key_start(entry: bytes) -> tuple[bytes, bytes, bytes]:
+    return entry[:8], entry[16:], entry[8:16]
