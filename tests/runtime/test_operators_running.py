@@ -66,8 +66,10 @@ def test_a_sink_sends_where_its_functions_say(place: Place) -> None:
     place.create("in", "big", "small", partitions=3)
     b = StreamsBuilder()
 
+    big_topic, small_topic = place.topic("big"), place.topic("small")  # the function travels: it must not hold the session
+
     def topic_of(key: str, value: str, record: object) -> str:
-        return place.topic("big" if len(value) > 3 else "small")
+        return big_topic if len(value) > 3 else small_topic
 
     b.stream(place.topic("in")).to(topic_of, partitioner=lambda topic, key, value, partitions: partitions - 1)
     with place.running(b, **TEXT):

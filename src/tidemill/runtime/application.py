@@ -255,6 +255,7 @@ class KafkaStreams:
             default_key=serde_of_setting(config.default_key_serde),
             default_value=serde_of_setting(config.default_value_serde),
             presum=config.presum,
+            by_time=True,
             emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
         )
         facts = topology_facts(

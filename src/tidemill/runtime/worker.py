@@ -146,6 +146,7 @@ def _worker(name: str, blob: bytes) -> Worker:
     worker = _workers.get(name)
     if worker is None:
         worker = _workers[name] = Worker(cloudpickle.loads(blob))
+        gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
     worker.batches += 1
     if worker.batches in _FREEZE_AT:
         # PySpark's daemon collects garbage after every task, 30 ms over the modules alone; what is there by now stays anyway.

@@ -9,20 +9,20 @@ one projection can hold. A node with several children multiplies the rows' tags,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
 from tidemill.spark import rows
 from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered
 from tidemill.spark.clock import wall_clock_functions
 from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for_type
 from tidemill.spark.codecs_wire import Physical
+from tidemill.spark.edges import Edge, leaving_edge
 from tidemill.spark.graph_parts import GraphPart
 from tidemill.spark.graph_plan import entered_by_columns, exit_sides, left_to_columns, sides_of_part, sink_sides
 from tidemill.spark.graph_serdes import Sides, filled
@@ -46,22 +46,17 @@ from tidemill.topology.operations import (
     Print,
     Reduce,
     SelectKey,
+    SessionAggregate,
+    StreamTableJoin,
     TableFilter,
     TableMapValues,
     TableSource,
     TableToStream,
+    WindowAggregate,
 )
 
 ArrowStep = Callable[[Any], Any]
 REPORT_DDL = "report string"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
-    """How records that leave a node are written where they pass a Python step: the serdes of key and value."""
-
-    key: Any
-    value: Any
 
 
 class Compiler:
@@ -297,7 +292,7 @@ class Compiler:
             if entry is None:
                 continue  # behind a source whose serdes are not known yet
             self.edges[name + "|in"] = entry
-            self.edges[name] = self._out_edge(name, entry)
+            self.edges[name] = leaving_edge(self.topology, name, entry, self._default_value)
             if outer_targets(self.topology, self.stages, name):
                 onward.append(name)
         for part in self.stages.parts:
@@ -334,17 +329,6 @@ class Compiler:
             if parent in self.edges and in_step and name in targets(self.topology, parent):
                 return self.edges[parent]
         return None
-
-    def _out_edge(self, name: str, entry: Edge) -> Edge:
-        node = self.topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
-        operation = node.operation
-        store_name = getattr(operation, "store", None)
-        store = self.topology.stores[store_name] if store_name else None
-        value = entry.value if store is None else store.value_serde or entry.value or self._default_value
-        if isinstance(operation, Count):
-            value = Serdes.long()
-        return Edge(key=entry.key, value=value)
 
     # --- entering Python -------------------------------------------------------------------------------------------
 
@@ -391,7 +375,9 @@ class Compiler:
                 store = self.topology.stores[operation.store]
                 key = store.key_serde
                 value = None if isinstance(operation, Aggregate) else store.value_serde
-            if isinstance(operation, (Peek, Foreach, Print, Aggregate)):
+            if isinstance(operation, (WindowAggregate, SessionAggregate)):
+                key = self.topology.stores[operation.store].key_serde
+            if isinstance(operation, (Peek, Foreach, Print, Aggregate, StreamTableJoin, WindowAggregate, SessionAggregate)):
                 default_key = default_value = None  # what the column is, says its type
         return (
             self._side(key, at.key, at.key_type, default_key, f"{where}, key"),

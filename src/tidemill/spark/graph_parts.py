@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.errors import TopologyError
+from tidemill.spark.vector_groups import has_shortcut
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
 from tidemill.topology.operations import (
     Aggregate,
@@ -79,8 +80,17 @@ def works_on_columns(operation: Operation) -> bool:
     return isinstance(operation, _ON_COLUMNS) and not all(isinstance(f, PerRecord) for f in functions(operation))
 
 
-def graph_parts(topology: Topology, *, all_that_can: bool = False) -> tuple[GraphPart, ...]:
-    """The parts, in the order of their first nodes. ``all_that_can``: also of nodes that have no need of it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """How the nodes that need Python values run: in parts, or vectorised, all nodes of a group in one step."""
+
+    parts: tuple[GraphPart, ...] = ()
+    vectorised: tuple[frozenset[str], ...] = ()
+
+
+def graph_parts(topology: Topology, *, all_that_can: bool = False) -> Parts:
+    """The parts, in the order of their first nodes. ``all_that_can``: also of nodes that have no need of it, and nothing is
+    vectorised.
 
     Raises:
         TopologyError: a node of columns stands where a part needs Python values.
@@ -88,11 +98,15 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False) -> tuple[Grap
     able = [n for n, node in topology.nodes.items() if isinstance(node, ProcessorNode) and not works_on_columns(node.operation)]
     needy = {name for name in able if all_that_can or _needs_values(topology, name)}
     if not needy and not all_that_can:
-        return ()
-    groups = _connected(topology, able)
+        return Parts()
     parts: list[GraphPart] = []
-    for members in groups:
-        if needy.isdisjoint(members):
+    vectorised: list[frozenset[str]] = []
+    for members in _connected(topology, able):
+        wanting = needy & members
+        if not wanting:
+            continue
+        if not all_that_can and all(has_shortcut(topology, name) for name in wanting):
+            vectorised.append(frozenset(members))
             continue
         _check_tables(topology, members)
         sources = tuple(name for name in topology.nodes if _enters_only(topology, name, members))
@@ -104,7 +118,7 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False) -> tuple[Grap
             GraphPart(number=number, nodes=(), sources=(name,))
             for number, name in enumerate(_only_written(topology), start=len(parts))
         ]
-    return tuple(parts)
+    return Parts(parts=tuple(parts), vectorised=tuple(vectorised))
 
 
 def _only_written(topology: Topology) -> list[str]:

@@ -101,12 +101,22 @@ def graph_spec(
         entries=cut.entries,
         exits=cut.exits,
         placed_sinks=frozenset(n for n, node in cut.nodes.items() if isinstance(node, SinkNode) and node.partitioner is not None),
+        writes_alone=not cut.exits and _writes_alone(topology, cut.nodes),
         shift=shift,
         emit_interval_ms=emit_interval_ms,
         is_global=part.is_global,
         global_stores=frozenset(shared),
         key_serde=default.key or Serdes.bytes(),
         value_serde=default.value or Serdes.bytes(),
+    )
+
+
+def _writes_alone(topology: Topology, own: Mapping[str, Node]) -> bool:
+    sinks = {name: node for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
+    if any(node.topic_extractor is not None for node in sinks.values()):
+        return False
+    return {node.topic for name, node in sinks.items() if name in own}.isdisjoint(
+        node.topic for name, node in sinks.items() if name not in own
     )
 
 

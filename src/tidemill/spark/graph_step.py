@@ -154,7 +154,10 @@ def run_graph(
             _run_task(graph, spec, task, merged, output)
             graph.advance_wall_clock(request.now_ms)
             graph.flush()
-            _collect(graph, spec, task, output, None, None)
+            if spec.writes_alone:
+                _put_all(output, spec, task, graph.take_produced())
+            else:
+                _put(output, spec, task, graph.take_produced(), graph.take_handed_over(), _LAST, None)
             state.dropped += graph.dropped - before
     return output
 
@@ -215,12 +218,37 @@ def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: _Merged, 
     nodes, keys, values, timestamps = merged.nodes, merged.keys, merged.values, merged.timestamps
     headers, offsets, topics, sequences = merged.headers, merged.offsets, merged.topics, merged.sequences
     process, take_produced, take_handed_over = graph.process, graph.take_produced, graph.take_handed_over
+    if spec.writes_alone:
+        for at in merged.of(partition):
+            record = Record(keys[at], values[at], timestamps[at], headers[at])
+            process(nodes[at], record, Origin(topics[at], partition, offsets[at]))
+        return
     for at in merged.of(partition):
         offset = offsets[at]
         process(nodes[at], Record(keys[at], values[at], timestamps[at], headers[at]), Origin(topics[at], partition, offset))
         produced, handed_over = take_produced(), take_handed_over()
         if produced or handed_over:
             _put(output, spec, task, produced, handed_over, sequences[at], offset)
+
+
+def _put_all(output: GraphOutput, spec: GraphSpec, task: TaskId, produced: Iterable[Produced]) -> None:
+    """What a task has made in a batch, where only its own order counts."""
+    grouped: dict[tuple[str, str | None], list[Produced]] = {}
+    placed = spec.placed_sinks
+    for made in produced:
+        to = made[1], made[0] if made[0] in placed else None
+        grouped.setdefault(to, []).append(made)
+    for to, several in grouped.items():
+        records = output.sent.setdefault(to, Records([], [], [], [], [], [], [], sink=to[1]))
+        begin, count = len(records), len(several)
+        records.parts += [task.partition] * count
+        records.keys += [made[2] for made in several]
+        records.values += [made[3] for made in several]
+        records.timestamps += [made[4][2] for made in several]
+        records.offsets += [-1] * count  # None means summed
+        records.sequences += range(begin, begin + count)
+        assert records.headers is not None
+        records.headers += [made[4][3] or None for made in several]
 
 
 def _keep_global(graph: TaskGraph, merged: _Merged, state: StepState) -> None:
@@ -234,22 +262,15 @@ def _keep_global(graph: TaskGraph, merged: _Merged, state: StepState) -> None:
     state.dropped += graph.dropped - before
 
 
-def _collect(
-    graph: TaskGraph, spec: GraphSpec, task: TaskId, output: GraphOutput, sequence: int | None, offset: int | None
-) -> None:
-    _put(output, spec, task, graph.take_produced(), graph.take_handed_over(), sequence, offset)
-
-
 _LAST = (1 << 62) - 1
 """``seq`` of what punctuators make: behind everything that records of the batch have caused."""
 
 
 def _put(
     output: GraphOutput, spec: GraphSpec, task: TaskId, produced: Iterable[Produced], handed_over: Iterable[HandedOver],
-    sequence: int | None, offset: int | None,
+    sequence: int, offset: int | None,
 ) -> None:
     partition = task.partition
-    sequence = _LAST if sequence is None else sequence
     offset = -1 if offset is None else offset  # None means summed
     for made in produced:
         record = made.record

@@ -23,14 +23,15 @@ from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
 from tidemill.spark.restored import restored_writes
 from tidemill.spark.rows import MARKER, UNREADABLE
-from tidemill.spark.state_step import StepState, Written, run_node
+from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import StepContext, TaskStore
 from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
 from tidemill.spark.unreadable import as_unreadable, unreadable_records
+from tidemill.spark.vector_step import has_table_step, run_on_records, run_on_table
 from tidemill.spark.writes import outputs_as_rows, take_outputs, take_writes, writes_as_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json
 from tidemill.task.commit import CommitStep
-from tidemill.topology.operations import Count
+from tidemill.topology.operations import Count, StreamTableJoin
 
 REPORT_SCHEMA = pa.schema([("report", pa.string())])
 
@@ -225,15 +226,23 @@ def _by_task(restored: Mapping[tuple[TaskId, str], int]) -> dict[TaskId, dict[st
 def _run_nodes(batch: _Batch) -> None:
     spec, tables = batch.spec, batch.gathered.tables
     waiting: dict[str, list[Records]] = {}
+    looked_up = {node.operation.table for node in spec.nodes.values() if isinstance(node.operation, StreamTableJoin)}
+    changes: dict[str, Records] = {}
     for tag, node in spec.nodes.items():
-        table = tables.pop(tag, None)
-        if table is not None:
-            counts = isinstance(node.operation, Count)
-            value_serde = None if counts else node.value_serde
-            records = from_rows(table, node.key_serde, value_serde, mixed=spec.mixed and not counts)
-            waiting.setdefault(node.name, []).append(records)
-        if node.name in waiting:
-            _deliver(batch, node, run_node(node, in_order(waiting.pop(node.name)), batch.state), waiting)
+        table, inline = tables.pop(tag, None), waiting.pop(node.name, [])
+        if table is None and not inline:
+            continue
+        if has_table_step(node):
+            made = run_on_table(node, tag, table, inline, batch.state)
+        else:
+            if table is not None:
+                counts = isinstance(node.operation, Count)
+                value_serde = None if counts else node.value_serde
+                inline.append(from_rows(table, node.key_serde, value_serde, mixed=spec.mixed and not counts))
+            made = run_on_records(node, in_order(inline), changes, batch.state)
+        if node.name in looked_up:
+            changes[node.name] = made
+        _deliver(batch, node, made, waiting)
     _run_graphs(batch)
     if spec.last:
         _set_unreadable_aside(batch)

@@ -7,23 +7,25 @@ the compiled plan. Made once per application; each stream thread builds its own 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
 from tidemill.spark.codecs_wire import transit_of
-from tidemill.spark.compile import ArrowStep, Compiler, Edge
+from tidemill.spark.compile import ArrowStep, Compiler
+from tidemill.spark.edges import Edge
 from tidemill.spark.graph_parts import global_stores, stores_of
 from tidemill.spark.graph_plan import graph_spec, sides_of_part
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.rows import Tags
 from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_as_columns, stages
 from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
+from tidemill.spark.table_lookup import looks_up
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
-from tidemill.topology.operations import Count
+from tidemill.topology.operations import Count, SessionAggregate, WindowAggregate
 
 EMIT_INTERVAL_MS = 1000
 """Kafka Streams' ``emit.interval``."""
@@ -61,9 +63,11 @@ def compile_topology(
     default_value: Any = None,
     presum: bool = True,
     emit_interval_ms: int = EMIT_INTERVAL_MS,
+    by_time: bool = False,
 ) -> CompiledTopology:
     """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
     ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and unmatched join records.
+    ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come.
 
     Raises:
         TopologyError: a serde is missing or does not fit a column, or an expression can't be part of a static plan.
@@ -76,7 +80,7 @@ def compile_topology(
     return CompiledTopology(
         topology=topology,
         stages=plan,
-        source=_source_spec(topology, application_id, compiler),
+        source=_source_spec(topology, application_id, compiler, by_time),
         steps=tuple(
             _step_spec(topology, application_id, plan, compiler, number, emit_interval_ms)
             for number in range(1, plan.last + 1)
@@ -85,7 +89,7 @@ def compile_topology(
     )
 
 
-def _source_spec(topology: Topology, application_id: str, compiler: Compiler) -> SourceSpec:
+def _source_spec(topology: Topology, application_id: str, compiler: Compiler, by_time: bool) -> SourceSpec:
     tags = compiler.tags
     topics: dict[str, SourceTopic] = {}
     summable = {topology.nodes[name].topic for name in compiler.stages.summed_sinks}  # type: ignore[union-attr]
@@ -114,7 +118,10 @@ def _source_spec(topology: Topology, application_id: str, compiler: Compiler) ->
         for store in topology.stores
         if store not in shared and (changelog := changelog_of(topology, application_id, store)) is not None
     }
-    return SourceSpec(topics=topics, changelogs=changelogs)
+    together = [*(part.nodes for part in compiler.stages.parts), *compiler.stages.vectorised]
+    meeting = {name for nodes in together for name in nodes}
+    meets = any(len(part.source_topics) > 1 and meeting & set(part.nodes) for part in subtopologies(topology, application_id))
+    return SourceSpec(topics=topics, changelogs=changelogs, by_time=by_time and meets)
 
 
 def _step_spec(
@@ -125,7 +132,7 @@ def _step_spec(
     number_of = {name: sub.id for name, sub in parts.items()}
     nodes = {
         tags.arrived(name): _node_spec(topology, plan, compiler, name, parts[name])
-        for name in parents_first(topology)
+        for name in _tables_first(topology)
         if runs_as_columns(topology, plan, name) and plan.step_of[name] == number
     }
     last = number == plan.last
@@ -167,6 +174,17 @@ def _step_spec(
     )
 
 
+def _tables_first(topology: Topology) -> list[str]:
+    """Parents before children, and tables before what looks up their rows."""
+    names = parents_first(topology)
+    looking = {n for n in names if isinstance(node := topology.nodes[n], ProcessorNode) and looks_up(topology, node.operation)}
+    below: set[str] = set()
+    for name in names:
+        if name in looking or any(parent in below for parent in topology.parents[name]):
+            below.add(name)
+    return [*(name for name in names if name not in below), *(name for name in names if name in below)]
+
+
 def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, part: Subtopology) -> NodeSpec:
     node = topology.nodes[name]
     assert isinstance(node, ProcessorNode)
@@ -183,6 +201,7 @@ def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, 
         inline=inline_targets(topology, plan, name),
         tag=compiler.tags.leaving(name) if outer else None,
         topics=tuple(sorted(part.source_topics)),
+        lookup_store=looks_up(topology, node.operation),
     )
 
 
@@ -235,8 +254,11 @@ def _store_specs(
         by_operators = kept_by_operators.get(store)
         if by_operators is None:
             node, edge, out = topology.nodes[user], compiler.edges[user + "|in"], compiler.edges[user]
-            counted = isinstance(node, ProcessorNode) and isinstance(node.operation, Count)
-            serdes = kept.key_serde or edge.key, kept.value_serde or (out.value if counted else edge.value)
+            operation = node.operation if isinstance(node, ProcessorNode) else None
+            of_result = isinstance(operation, (Count, WindowAggregate, SessionAggregate))
+            serdes = kept.key_serde or edge.key, kept.value_serde or (out.value if of_result else edge.value)
+            if isinstance(operation, (WindowAggregate, SessionAggregate)):
+                by_operators = replace(kept, key_serde=serdes[0], value_serde=serdes[1])
         else:
             serdes = by_operators.key_serde, by_operators.value_serde
         specs[store] = StoreSpec(

@@ -22,7 +22,10 @@ from tidemill.topology.operations import (
     PassThrough,
     Peek,
     Print,
+    SessionAggregate,
+    StreamTableJoin,
     TableToStream,
+    WindowAggregate,
 )
 
 
@@ -39,6 +42,8 @@ class Stages:
     summed_sinks: frozenset[str]
     parts: tuple[GraphPart, ...] = ()
     part_of: Mapping[str, int] = field(default_factory=dict)
+    vectorised: tuple[frozenset[str], ...] = ()
+    """Neighbours that run in one vectorised step (``vector_groups``)."""
 
     def step_of_part(self, part: GraphPart) -> int:
         return self.step_of[part.nodes[0]] if part.nodes else 1
@@ -68,7 +73,7 @@ def runs_in_python(topology: Topology, name: str) -> bool:
     node = topology.nodes[name]
     if not isinstance(node, ProcessorNode):
         return False
-    if isinstance(node.operation, (Peek, Foreach, Print)):
+    if isinstance(node.operation, (Peek, Foreach, Print, WindowAggregate, SessionAggregate, StreamTableJoin)):
         return True
     return isinstance(node.operation, STATEFUL_OPERATIONS) and node.operation.store is not None
 
@@ -85,8 +90,9 @@ def only_forwards(topology: Topology, name: str) -> bool:
 
 def stages(topology: Topology, *, without_jvm: bool = False) -> Stages:
     """``without_jvm``: whatever can run in a part does."""
-    parts = graph_parts(topology, all_that_can=without_jvm)
-    placed = _Placing(topology, parts)
+    found = graph_parts(topology, all_that_can=without_jvm)
+    parts = found.parts
+    placed = _Placing(topology, parts, found.vectorised)
     for name in topology.nodes:
         placed.place(name)
     in_python, layer = placed.in_python, placed.layer
@@ -108,15 +114,19 @@ def stages(topology: Topology, *, without_jvm: bool = False) -> Stages:
         summed_sinks=_summed_sinks(topology, part_of),
         parts=parts,
         part_of=part_of,
+        vectorised=found.vectorised,
     )
 
 
 class _Placing:
     """Steps and layers of all nodes; those of a part are placed at once."""
 
-    def __init__(self, topology: Topology, parts: tuple[GraphPart, ...]) -> None:
+    def __init__(self, topology: Topology, parts: tuple[GraphPart, ...], vectorised: tuple[frozenset[str], ...]) -> None:
         self._topology = topology
-        self._part_of = {name: part for part in parts for name in part.nodes}
+        self._members = {name: part.nodes for part in parts for name in part.nodes}
+        for group in vectorised:
+            stay = tuple(name for name in topology.nodes if name in group and runs_in_python(topology, name))
+            self._members |= dict.fromkeys(stay, stay)
         self._on_the_way: set[str] = set()
         self.layer: dict[str, int] = {}
         """Catalyst or forwarding nodes: the layer that they are met in."""
@@ -128,8 +138,7 @@ class _Placing:
         if isinstance(self._topology.nodes[name], SourceNode):
             self.in_python[name] = 0
             return
-        part = self._part_of.get(name)
-        members = (name,) if part is None else part.nodes
+        members = self._members.get(name, (name,))
         if name in self._on_the_way:
             raise TopologyError(self._cut_in_two())
         self._on_the_way.update(members)
@@ -137,18 +146,18 @@ class _Placing:
         for parent in parents:
             self.place(parent)
         self._on_the_way.difference_update(members)
-        if part is not None or runs_in_python(self._topology, name):
+        if name in self._members or runs_in_python(self._topology, name):
             step = max((_earliest_step(self._topology, parent, self.in_python, self.layer) for parent in parents), default=1)
             self.in_python.update(dict.fromkeys(members, step))
         else:
             self.layer[name] = max((self.in_python[p] if p in self.in_python else self.layer[p] for p in parents), default=0)
 
     def _cut_in_two(self) -> str:
-        part = next(self._part_of[name] for name in self._on_the_way if name in self._part_of)
-        between = sorted(name for name in self._on_the_way if name not in part.nodes)
+        together = next(self._members[name] for name in self._on_the_way if name in self._members)
+        between = sorted(name for name in self._on_the_way if name not in together)
         return (
             f"{' and '.join(between)} works on columns, but stands between operators that run together in Python "
-            f"({', '.join(part.nodes)}): wrap its function in per_record(...)"
+            f"({', '.join(together)}): wrap its function in per_record(...)"
         )
 
 

@@ -39,6 +39,8 @@ class SourceSpec:
     topics: Mapping[str, SourceTopic]
     changelogs: Mapping[str, int]
     """Changelog topic -> tag of its rows."""
+    by_time: bool = False
+    """Records of several partitions are taken by the timestamps of those next in line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,8 @@ class NodeSpec:
     tag: int | None
     topics: tuple[str, ...] = ()
     """Where its sub-topology's records come from, for messages."""
+    lookup_store: str | None = None
+    """Of a join with a table: the store of the table, which the node ``operation.table`` keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +134,8 @@ class GraphSpec:
     exits: Mapping[str, GraphExit]
     placed_sinks: frozenset[str]
     """Those that have a partitioner."""
+    writes_alone: bool = False
+    """No other node writes what it writes to: what it sends needs no order but its own."""
     shift: int = 0
     """By how many bits the rows' ``seq`` has grown since the source step."""
     emit_interval_ms: int = 1000

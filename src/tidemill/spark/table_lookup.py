@@ -28,15 +28,24 @@ def looks_up(topology: Topology, operation: object) -> str | None:
     """The store in which ``join_with_table`` can look up for the operation; None if the operation must run by itself.
 
     The table must be kept as it comes from its topic: what a batch makes of an aggregate or a versioned table is not known
-    record by record.
+    record by record. Nor may a record be both stream and table: which comes first is the graph's matter.
     """
     if not isinstance(operation, StreamTableJoin) or operation.grace_ms is not None:
+        return None
+    join = next(name for name, node in topology.nodes.items() if getattr(node, "operation", None) is operation)
+    if not _sources(topology, join).isdisjoint(_sources(topology, operation.table)):
         return None
     table = topology.nodes[operation.table]
     if not isinstance(table, ProcessorNode) or not isinstance(table.operation, TableSource) or table.operation.store is None:
         return None
     store = topology.stores[table.operation.store]
     return store.name if store.kind is StoreKind.TIMESTAMPED_KEY_VALUE and not store.with_headers else None
+
+
+def _sources(topology: Topology, name: str) -> set[str]:
+    """The sources that a node's records come from."""
+    parents = topology.parents[name]
+    return set().union(*(_sources(topology, parent) for parent in parents)) if parents else {name}
 
 
 def join_with_table(
@@ -46,13 +55,10 @@ def join_with_table(
     changes: Records | None,
     state: StepState,
     store: str,
-    *,
-    sees_own_change: bool = False,
 ) -> Records:
     """The records that ``node`` forwards for ``records``, in their order within each task.
 
-    ``changes``: what the table's node has forwarded in this batch; None if nothing. ``sees_own_change``: where one record is
-    both, the table's node comes first, so that the stream's record sees the row that it made itself.
+    ``changes``: what the table's node has forwarded in this batch; None if nothing.
     """
     out = Records([], [], [], [], [], [], None if records.headers is None else [])
     changes_of = {} if changes is None else _by_part(changes)
@@ -63,7 +69,7 @@ def join_with_table(
         rows = dict(zip(keys, state.readers[task].get_many(store, keys), strict=True)) if keys else {}
         held: dict[bytes, bytes | None] = {key: row[_TIMESTAMP_SIZE:] for key, row in rows.items() if row is not None}
         before = _Table(held, state.stores[store].value_serde.deserialize)
-        _join_task(node, operation, task, (records, indexes), (changes, changed), before, state, out, sees_own_change)
+        _join_task(node, operation, task, (records, indexes), (changes, changed), before, state, out)
     return out
 
 
@@ -100,18 +106,18 @@ def _by_part(records: Records) -> dict[int, list[int]]:
 
 def _join_task(
     node: NodeSpec, operation: StreamTableJoin, task: TaskId, stream: tuple[Records, list[int]],
-    changes: tuple[Records | None, list[int]], table: _Table, state: StepState, out: Records, sees_own_change: bool,
+    changes: tuple[Records | None, list[int]], table: _Table, state: StepState, out: Records,
 ) -> None:
     records, indexes = stream
     join, left = with_key(operation.joiner, operation.takes_key), operation.left
     read_key = node.key_serde.deserialize if operation.takes_key else lambda _key: None
     read, write = node.value_serde.deserialize, node.out_value_serde.serialize
     sequences: list[Any] = records.sequences
-    coming, own = _Changes(changes[0], changes[1], table), 1 if sees_own_change else 0
+    coming = _Changes(changes[0], changes[1], table)
     keys, values = records.keys, records.values
     for at in indexes:
-        if coming.next_sequence < sequences[at] + own:
-            coming.advance(sequences[at] + own)
+        if coming.next_sequence < sequences[at]:
+            coming.advance(sequences[at])
         key, value = keys[at], values[at]
         if value is None or (key is None and not left):
             state.dropped += 1
