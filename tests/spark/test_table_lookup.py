@@ -142,19 +142,6 @@ def test_each_record_sees_the_table_as_of_its_own_place(seed: int, left: bool) -
     assert _by_batches(topology, batches) == _by_operators(topology, inputs)
 
 
-def _own_row(sees_own_change: bool) -> list[bytes | None]:
-    topology = _topology(left=True)
-    join, state = _node(topology, StreamTableJoin, LONG), _state({0: Reader({b"k": bytes(8) + b"before"})})
-    records = _columns([("events", 0, b"k", LONG.serialize(1), 5, 3)])
-    changes = _columns([("users", 0, b"k", b"own", 5, 3)])
-    out = join_with_table(join, join.operation, records, changes, state, "users-store", sees_own_change=sees_own_change)
-    return out.values
-
-
-def test_a_record_that_is_stream_and_table_sees_its_own_row_if_the_table_comes_first() -> None:
-    assert (_own_row(True), _own_row(False)) == ([b"k:1/own"], [b"k:1/before"])
-
-
 def test_what_the_joiner_raises_says_the_node_and_the_record() -> None:
     topology = _topology(left=False)
     name, operation = _operation(topology, StreamTableJoin)
@@ -181,4 +168,6 @@ def test_only_tables_as_they_come_from_their_topic_are_looked_up_at_once() -> No
     assert store_of(lambda b, s: s.join(b.table("users", store=versioned), joiner)) is None
     assert store_of(lambda b, s: s.join(b.table("users", store=versioned), joiner, joined=Joined(grace=5))) is None
     assert store_of(lambda b, s: s.join(s.group_by_key().count(), joiner)) is None
+    assert store_of(lambda b, s: s.join(b.stream("users").to_table(store="t"), joiner)) == "t"
+    assert store_of(lambda b, s: s.map_values(per_record(lambda v: v)).join(s.to_table(), joiner)) is None
     assert store_of(lambda b, s: s.join(b.table("users").filter(per_record(lambda k, v: True)), joiner)) is None

@@ -1,0 +1,76 @@
+"""Joins of many shapes give what Kafka Streams gives: every result in its order, every drop, every byte of the topics between."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+from typing import Any
+
+import programs_more_joins
+import pytest
+from harness import ALL, VECTORS, Run, start
+
+from tidemill import StreamsBuilder
+
+CASES_PER_PROGRAM = 1
+
+
+@cache
+def _cases() -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    with gzip.open(VECTORS / "more_joins.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for case in map(json.loads, lines):
+            found.setdefault(case["program"], []).append(case)
+    return found
+
+
+def _run(case: dict[str, Any]) -> Run:
+    builder = StreamsBuilder()
+    getattr(programs_more_joins, case["program"])(builder)
+    run = start(builder.build(optimization=case["optimization"]), 1_000_000, case["emit_interval_ms"])
+    for at, given in enumerate(case["inputs"]):
+        if len(given) == 1:
+            run.advance_wall_clock(at, given[0])
+            continue
+        topic, key, value, timestamp, header = given
+        raw_key, raw_value = (None if text is None else text.encode() for text in (key, value))
+        run.pipe(at, topic, raw_key, raw_value, timestamp, (("h", header.encode()),) if header else ())
+    return run
+
+
+def _outputs(run: Run) -> list[list[Any]]:
+    """(cause, key, value, timestamp, header)"""
+    found = []
+    for topic, key, value, timestamp, headers, at in run.written:
+        if topic == "out":
+            sides = (None if data is None else data.decode() for data in (key, value))
+            found.append([at, *sides, timestamp, dict(headers).get("h", b"").decode()])
+    return found
+
+
+def _topics(run: Run) -> dict[str, list[list[Any]]]:
+    """Changelogs and internal topics: (cause, key, value, timestamp, headers)"""
+    found: dict[str, list[list[Any]]] = {}
+    written = [record for record in run.written if record[0] != "out"]
+    for name, key, value, timestamp, headers, at in (*written, *((f"{s}-changelog", *rest) for s, *rest in run.logged)):
+        sides = (None if data is None else data.hex() for data in (key, value))
+        found.setdefault(name, []).append([at, *sides, timestamp, [[header, data.hex()] for header, data in headers]])
+    return found
+
+
+@pytest.mark.parametrize("program", _cases())
+def test_a_join_gives_what_kafka_streams_gives(program: str) -> None:
+    for case in _cases()[program][: None if ALL else CASES_PER_PROGRAM]:
+        run = _run(case)
+        assert _outputs(run) == case["outputs"]
+        assert run.dropped_at == case["dropped_at"]
+
+
+@pytest.mark.parametrize("program", _cases())
+def test_topics_between_and_changelogs_have_kafka_streams_bytes(program: str) -> None:
+    for case in _cases()[program][: None if ALL else CASES_PER_PROGRAM]:
+        found = _topics(_run(case))
+        assert found.keys() == case["topics"].keys()
+        for topic, records in case["topics"].items():
+            assert found[topic] == records, topic
