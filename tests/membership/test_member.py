@@ -425,6 +425,13 @@ def test_an_eager_member_confirms_when_everything_is_released_and_does_not_rejoi
     assert owned_partitions(state, incarnation=state.incarnation) == ()
 
 
+def test_the_join_that_an_eager_member_gives_everything_up_for_serves_every_wish_for_one():
+    state, _ = run(assigned([A], next_rebalance_ms=NOW + 1), assigned([A], generation=6, next_rebalance_ms=NOW + 2))
+    state, _ = run(RevokeAllRequested(reason="rebalance"), state=state)
+    assert run(TimePassed(), state=state, now_ms=NOW + 10)[1] == []
+    assert run(released(A), state=state)[1] == [ConfirmRevoked()]
+
+
 def test_an_eager_member_without_tasks_confirms_at_once():
     assert run(RevokeAllRequested(reason="rebalance"))[1] == [ConfirmRevoked()]
 
