@@ -73,9 +73,6 @@ class GraceBuffer:
             self._rows.log(_PREFIX + row_key, None, None)
         return [self._held(row_key, row) for row_key, row in found]
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self._rows.scan(None, _META))
-
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
         """Applies a record of the changelog."""
         row_key = key[len(_PREFIX) :]

@@ -17,6 +17,7 @@ from typing import Any
 from tidemill.operators.context import Context
 from tidemill.operators.outer_join_store import NOT_LOOKED_YET, NOTHING_WAITS, OuterJoinStore
 from tidemill.operators.record import Record
+from tidemill.operators.stateless import plain
 from tidemill.operators.window_store import WindowStore
 from tidemill.topology import operations as op
 
@@ -26,7 +27,7 @@ Joiner = Callable[[Any, Any, Any], Any]
 
 def with_key(joiner: Callable[..., Any], takes_key: bool) -> Joiner:
     """A joiner as a function of key and both values."""
-    function = joiner.function if isinstance(joiner, op.PerRecord) else joiner
+    function = plain(joiner)
     return function if takes_key else lambda _key, left, right: function(left, right)
 
 
