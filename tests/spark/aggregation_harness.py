@@ -101,13 +101,16 @@ def inputs(chance: random.Random, count: int, *, jump: int = 200_000) -> list[In
     return found
 
 
-def topology_of(operation: WindowAggregate | SessionAggregate, retention: int | None = None) -> Topology:
+def topology_of(
+    operation: WindowAggregate | SessionAggregate, retention: int | None = None, *, persistent: bool = True
+) -> Topology:
     """Source, aggregation, stream, sink."""
     sessions = isinstance(operation, SessionAggregate)
     value_serde = LONG if isinstance(operation.aggregation, Counting) else STRING
     store = Store(
         name="w", kind=StoreKind.SESSION if sessions else StoreKind.TIMESTAMPED_WINDOW, key_serde=STRING,
         value_serde=value_serde, retention_ms=operation.windows.retention if retention is None else retention,
+        persistent=persistent,
     )
     windowed = SessionWindowedSerde(STRING) if sessions else TimeWindowedSerde(STRING, 1)
     return Topology(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from aggregation_harness import PARTITIONS, InBatches, PerRecord, batches, inputs, topology_of
+from aggregation_harness import PARTITIONS, InBatches, Input, PerRecord, batches, inputs, topology_of
 
 from tidemill.errors import RecordError
 from tidemill.spark.session_fold import fold_sessions, folds_sessions
@@ -33,15 +33,16 @@ AGGREGATIONS: dict[str, Aggregation] = {
 }
 
 
+@pytest.mark.parametrize("persistent", [True, False], ids=["on disk", "in memory"])
 @pytest.mark.parametrize("retention", [None, 200_000], ids=["least retention", "longer retention"])
 @pytest.mark.parametrize("aggregation", AGGREGATIONS.values(), ids=AGGREGATIONS.keys())
 @pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS.keys())
 def test_rows_drops_and_last_results_are_the_operators(
-    windows: SessionWindows, aggregation: Aggregation, retention: int | None
+    windows: SessionWindows, aggregation: Aggregation, retention: int | None, persistent: bool
 ) -> None:
     for seed in range(6):
         chance = random.Random(seed)
-        topology = topology_of(SessionAggregate("w", windows, aggregation), retention)
+        topology = topology_of(SessionAggregate("w", windows, aggregation), retention, persistent=persistent)
         operator, step = PerRecord(topology), InBatches(topology, fold_sessions)
         for batch in batches(chance, inputs(chance, 300)):
             operator.pipe(batch)
@@ -85,6 +86,19 @@ def test_an_error_of_a_function_names_the_node_and_where_the_key_began() -> None
 
 def _fails(_key: str, _value: str, _aggregate: str) -> str:
     raise ZeroDivisionError("no")
+
+
+def test_a_store_in_memory_refuses_a_session_on_the_last_millisecond_as_the_operator_s_does() -> None:
+    windows = SessionWindows.of_inactivity_gap(100, grace=1000)
+    topology = topology_of(SessionAggregate("w", windows, Counting()), persistent=False)
+    operator, step = PerRecord(topology), InBatches(topology, fold_sessions)
+    given: list[Input] = [(0, "k", "a", 5000, None), (0, "k", "b", 3900, None), (0, "k", "c", 3901, None)]
+    operator.pipe(given)
+    step.pipe(given)
+    assert step.dropped == operator.dropped == 1
+    assert step.sent == operator.sent
+    assert step.readers[0].rows == operator.readers[0].rows
+    assert step.logged[0] == operator.stores[0].logged
 
 
 def test_final_results_are_left_to_the_operator() -> None:

@@ -41,8 +41,8 @@ class Segments:
     """
 
     __slots__ = (
-        "_clocks", "_exact", "_kept", "_kept_clocks", "_lag", "_retention", "floor", "interval", "latest", "min_live", "observed",
-        "rows", "sequence", "time_ordered",
+        "_clocks", "_kept", "_kept_clocks", "_lag", "_retention", "floor", "interval", "is_exact", "latest", "min_live",
+        "observed", "rows", "sequence", "time_ordered",
     )
 
     def __init__(self, rows: Rows, retention: int, *, persistent: bool, time_ordered: bool, shows_one_more: bool = False) -> None:
@@ -50,7 +50,7 @@ class Segments:
         self.interval = max(retention // 2, _MIN_INTERVAL_MS)
         self.time_ordered = time_ordered
         self._retention = retention
-        self._exact = not persistent
+        self.is_exact = not persistent
         self._lag = retention if shows_one_more and persistent else retention - 1
         kept = rows.get(_META)
         self._kept: tuple[int, int, int] = (-1, -1, 0) if kept is None else _META_FORMAT.unpack(kept)
@@ -68,7 +68,7 @@ class Segments:
     @property
     def oldest_kept(self) -> int:
         """Rows of earlier times are hidden even from emit on window close of sessions, for which segments count."""
-        return self.oldest_shown if self._exact else 0
+        return self.oldest_shown if self.is_exact else 0
 
     def advance(self, time: int) -> bool:
         """Stream time goes on to ``time``; old segments are deleted. False: ``time`` itself has expired."""
@@ -77,7 +77,7 @@ class Segments:
             oldest = self._oldest_segment()
             if oldest > self.min_live:
                 self._delete_before(oldest)
-        if self._exact:
+        if self.is_exact:
             return time > self.observed - self._retention
         return time // self.interval >= self.min_live
 

@@ -57,6 +57,8 @@ class _Result(NamedTuple):
     key: bytes
     data: bytes | None
     at: int
+    is_kept: bool = True
+    """False: a store in memory refuses it as too old, but it goes on and is logged, as with the operator."""
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ class _Fold:
         gone: dict[tuple[int, int], int] = {}
         sessions = list(before)
         for time, number, row in zip(times, records, at, strict=True):
-            self._add(key, sessions, gone, time, number, row)
+            self._add(key, raw, sessions, gone, time, number, row)
         existed = {(session.end, session.start) for session in before}
         for session in sessions:
             gone.pop((session.end, session.start), None)
@@ -98,7 +100,7 @@ class _Fold:
                 self.results.append(_Result(end, False, start, raw, None, row))
 
     def _add(
-        self, key: Any, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int, row: int
+        self, key: Any, raw: bytes, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int, row: int
     ) -> None:
         begin, add, merge = self.steps
         gap, shown = self.gap, self.shown_from[number]
@@ -118,6 +120,11 @@ class _Fold:
             self.late += 1
             return
         aggregate = add(key, None if self.values is None else self.values[row], aggregate)
+        if self.segments.is_exact and end < shown:
+            self.late += 1
+            if aggregate is not None:
+                self.results.append(_Result(end, True, start, raw, self.encode(aggregate), row, is_kept=False))
+            return
         for session in joined:
             gone[session.end, session.start] = row
             sessions.remove(session)
@@ -224,9 +231,9 @@ def _write(fold: _Fold, timestamps: Longs) -> None:
     segments = fold.segments
     segments.advance(fold.highest)
     floor, interval, put, log = segments.floor, segments.interval, segments.rows.put, segments.rows.log
-    for end, _lives, start, key, data, at in fold.results:
+    for end, _lives, start, key, data, at, is_kept in fold.results:
         suffix = _ENDS.pack(end, start)
-        if suffix >= floor:
+        if is_kept and suffix >= floor:
             put(pack_time(end // interval) + key + suffix, data)
         log(key + suffix, data, int(timestamps[at]))
 
