@@ -112,8 +112,9 @@ def _tidemill(start: Start) -> list[str]:
     return [*command, "--state-dir", str(start.folder / "state"), *words]
 
 
-def _kafka_streams(start: Start) -> list[str]:
-    settings = {
+def kafka_streams_settings(start: Start) -> dict[str, str]:
+    """What a Kafka Streams application is started with."""
+    return {
         "application.id": start.application_id,
         "bootstrap.servers": start.servers,
         "num.stream.threads": str(start.threads),
@@ -127,6 +128,10 @@ def _kafka_streams(start: Start) -> list[str]:
         "acceptable.recovery.lag": str(2**63 - 1),
         **start.settings,
     }
+
+
+def _kafka_streams(start: Start) -> list[str]:
+    settings = kafka_streams_settings(start)
     properties = start.folder / "application.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     bundle = fetch_bundle("kafka-streams", environ=os.environ)

@@ -1,0 +1,47 @@
+import java.io.FileReader;
+import java.time.Duration;
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
+
+/** The programs of operator_programs/ in Java: `java OperatorPrograms.java PROGRAM PROPERTIES`. */
+public class OperatorPrograms {
+    public static void main(String[] arguments) throws Exception {
+        Properties properties = new Properties();
+        try (FileReader reader = new FileReader(arguments[1])) {
+            properties.load(reader);
+        }
+        var strings = Serdes.String();
+        StreamsBuilder builder = new StreamsBuilder();
+        KStream<String, String> left = builder.stream("left", Consumed.with(strings, strings));
+        switch (arguments[0]) {
+            case "tumbling_count" -> left.groupByKey(Grouped.with(strings, strings))
+                .windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofMinutes(1))).count(Materialized.as("counts")).toStream()
+                .to("out", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000), Serdes.Long()));
+            case "session_count" -> left.groupByKey(Grouped.with(strings, strings))
+                .windowedBy(SessionWindows.ofInactivityGapWithNoGrace(Duration.ofMillis(500))).count(Materialized.as("counts"))
+                .toStream().to("out", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), Serdes.Long()));
+            case "stream_table_join" -> left.join(builder.table("right", Consumed.with(strings, strings), Materialized.as("rows")),
+                (value, row) -> value + row).to("out", Produced.with(strings, strings));
+            case "stream_stream_join" -> left.join(builder.stream("right", Consumed.with(strings, strings)),
+                (one, other) -> one + other, JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofMillis(100)),
+                StreamJoined.with(strings, strings, strings)).to("out", Produced.with(strings, strings));
+            default -> throw new IllegalArgumentException(arguments[0]);
+        }
+        KafkaStreams streams = new KafkaStreams(builder.build(), properties);
+        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        streams.start();
+        Thread.currentThread().join();
+    }
+}
