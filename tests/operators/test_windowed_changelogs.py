@@ -77,21 +77,52 @@ def test_operators_made_anew_between_batches_go_on_as_if_unbroken(name: str) -> 
         assert broken.dropped_at == unbroken.dropped_at
 
 
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in THROTTLED and "suppress" not in name])
+def test_a_store_restored_from_its_changelog_goes_on_as_if_unbroken(name: str) -> None:
+    for case in cases()[name][:3]:
+        unbroken = run_case(PROGRAMS[name], case)
+        half = len(case["inputs"]) // 2
+        first = run_case(PROGRAMS[name], {**case, "inputs": case["inputs"][:half]})
+        second = _restored(first)
+        _pipe(second, case, case["inputs"][half:])
+        written = [*first.written, *second.written]
+        assert written == unbroken.written
+        assert first.dropped_at + second.dropped_at == unbroken.dropped_at
+
+
+def _restored(run: Run) -> Run:
+    """The same topology over stores that were made from nothing but their changelogs."""
+    other = start(run.topology)
+    other.graph.stream_time = run.graph.stream_time
+    for name, key, value, timestamp, headers, _at in run.logged:
+        other.graph.store(name).restore(key, value, -1 if timestamp is None else timestamp, headers)
+    return _with_new_graph(other)
+
+
 def _run_in_batches(program: Program, case: Case, chance: random.Random) -> Run:
     """Throws the graph away at random and makes it anew over the same rows."""
     builder = StreamsBuilder()
     program(builder)
     run = start(builder.build(optimization=case["config"]["topology.optimization"]))
-    kinds = case["serdes"]["inputs"]
     for given in case["inputs"]:
         if chance.random() < 0.2:
-            run.graph = TaskGraph(
-                run.topology, TASK, rows=lambda store: run.rows.setdefault(store, MemoryRows()), key_serde=Serdes.string(),
-                value_serde=Serdes.string(), stream_time=run.graph.stream_time, emit_interval_ms=0,
-            )
-        kind = kinds[given["topic"]]
+            _with_new_graph(run)
+        _pipe(run, case, [given])
+    return run
+
+
+def _with_new_graph(run: Run) -> Run:
+    run.graph = TaskGraph(
+        run.topology, TASK, rows=lambda store: run.rows.setdefault(store, MemoryRows()), key_serde=Serdes.string(),
+        value_serde=Serdes.string(), stream_time=run.graph.stream_time, emit_interval_ms=0,
+    )
+    return run
+
+
+def _pipe(run: Run, case: Case, inputs: list[Any]) -> None:
+    for given in inputs:
+        kind = case["serdes"]["inputs"][given["topic"]]
         run.pipe(
             given["seq"], given["topic"], writer(kind["key"])(given["key"]), writer(kind["value"])(given["value"]),
             given["timestamp"],
         )
-    return run
