@@ -1,7 +1,7 @@
 """Flights with the name of their airline, the make of their plane and the weather of their hour.
 
-Shows three joins of a stream: with a global table (airlines: small, whole on every instance), with a table of another key
-(planes: the stream goes through a repartition topic) and with a table whose key is made of two fields (weather, by hour).
+Shows three joins of a stream: with a table of another key (planes: the stream goes through a repartition topic), with a table
+whose key is made of two fields (weather, by hour) and with a global table (airlines: small, whole on every instance).
 Feed it with `python examples/flight_records.py`.
 """
 
@@ -39,11 +39,9 @@ def with_weather(flight: dict, hour: dict | None) -> dict:
 
 
 flights = builder.stream("flights", key=TEXT, value=FLIGHT)
-named = flights.left_join(
-    airlines, per_record(with_airline, ENRICHED), selector=lambda _, flight: flight["carrier"]
-)
-by_plane = named.select_key(per_record(lambda _, flight: flight["tailnum"], TEXT))
-planed = by_plane.left_join(planes, per_record(with_plane, ENRICHED), joined=Joined(key=TEXT, value=ENRICHED))
+by_plane = flights.select_key(lambda _, flight: flight["tailnum"])
+planed = by_plane.left_join(planes, per_record(with_plane, ENRICHED), joined=Joined(key=TEXT, value=FLIGHT))
 by_hour = planed.select_key(lambda _, flight: F.concat_ws("|", flight["origin"], flight["hour_at"]))
-done = by_hour.left_join(weather, per_record(with_weather, ENRICHED), joined=Joined(key=TEXT, value=ENRICHED))
-done.to("flights-enriched", key=TEXT, value=ENRICHED)
+hourly = by_hour.left_join(weather, per_record(with_weather, ENRICHED), joined=Joined(key=TEXT, value=ENRICHED))
+named = hourly.left_join(airlines, per_record(with_airline, ENRICHED), selector=lambda _, flight: flight["carrier"])
+named.to("flights-enriched", key=TEXT, value=ENRICHED)

@@ -103,7 +103,8 @@ def stages(topology: Topology, *, without_jvm: bool = False) -> Stages:
     ]
     last = max([1, *in_python.values(), *behind_catalyst])
     for part in parts:
-        if part.is_global:  # where records meet the global stores, which only the last step keeps
+        # Where records meet the global stores, which only the last step keeps; a part that no columns wait for can run there.
+        if part.is_global or (_global_joins(topology, part) and _ends_in_sinks(topology, part)):
             in_python.update(dict.fromkeys(part.nodes, last))
     _check_users_of_globals(topology, parts, in_python, last)
     sinks = {name: last for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
@@ -165,13 +166,23 @@ def _check_users_of_globals(
     topology: Topology, parts: tuple[GraphPart, ...], in_python: Mapping[str, int], last: int
 ) -> None:
     for part in parts:
-        joins = [n for n in part.nodes if isinstance(node := topology.nodes[n], ProcessorNode)
-                 and isinstance(node.operation, GlobalTableJoin)]  # fmt: skip
+        joins = _global_joins(topology, part)
         if joins and in_python[joins[0]] != last:
             raise TopologyError(
                 f"{joins[0]} joins a global table, but what it or its neighbours pass on goes through functions of columns: "
                 "wrap those below it in per_record(...)"
             )
+
+
+def _global_joins(topology: Topology, part: GraphPart) -> list[str]:
+    nodes = {name: topology.nodes[name] for name in part.nodes}
+    return [n for n, node in nodes.items() if isinstance(node, ProcessorNode) and isinstance(node.operation, GlobalTableJoin)]
+
+
+def _ends_in_sinks(topology: Topology, part: GraphPart) -> bool:
+    """Do its records leave it for sinks only?"""
+    below = {target for name in part.nodes for target in targets(topology, name)} - set(part.nodes)
+    return all(isinstance(topology.nodes[name], SinkNode) for name in below)
 
 
 def targets(topology: Topology, name: str) -> tuple[str, ...]:
