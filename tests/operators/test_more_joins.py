@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 from functools import cache
+from itertools import repeat
 from typing import Any
 
 import programs_more_joins
 import pytest
 from harness import ALL, VECTORS, Run, start
+from step_harness import mixes_waiting_records, outputs, run_in_steps
 
 from tidemill import StreamsBuilder
 
@@ -74,3 +76,38 @@ def test_topics_between_and_changelogs_have_kafka_streams_bytes(program: str) ->
         assert found.keys() == case["topics"].keys()
         for topic, records in case["topics"].items():
             assert found[topic] == records, topic
+
+
+def _as_vector(case: dict[str, Any]) -> dict[str, Any]:
+    """The case in the vectors' form."""
+    texts = {"key": "String", "value": "String"}
+    inputs = [
+        {
+            "seq": at, "topic": topic, "key": key, "value": value, "timestamp": timestamp,
+            "headers": {"h": header} if header else {},
+        }
+        for at, (topic, key, value, timestamp, header) in enumerate(case["inputs"])
+    ]
+    return {
+        "program": case["program"], "case": 0, "inputs": inputs, "outputs": {"out": []}, "stores": {},
+        "serdes": {"inputs": dict.fromkeys("lrc", texts), "outputs": {"out": texts}},
+        "config": {"topology.optimization": case["optimization"], "wall_clock_start_ms": 1_000_000, "emit_interval_ms": 0},
+    }
+
+
+@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("program", _cases())
+def test_the_steps_of_a_worker_give_the_same_in_batches(program: str, size: int) -> None:
+    """Where records wait in a topic between, larger batches change what meets what, as they do between Kafka Streams' threads."""
+    given = next((case for case in _cases()[program] if case["emit_interval_ms"] == 0), None)
+    if given is None:
+        pytest.skip("all cases move the wall clock")
+    case = _as_vector(given)
+    run = run_in_steps(getattr(programs_more_joins, program), case, repeat(size))
+    if size > 1 and mixes_waiting_records(run.topology):
+        return
+    found = []
+    for record in outputs(run, case)["out"]:
+        header = bytes.fromhex(dict(record.get("headers", [])).get("h", "")).decode()
+        found.append([record["key"], record["value"], record["timestamp"], header])
+    assert found == [record[1:] for record in given["outputs"]]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.dsl.serdes import Serdes
+from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.operators.default_serdes import completed
 from tidemill.spark.graph_parts import functions, stores_of
 from tidemill.topology import operations as op
@@ -72,6 +73,8 @@ def _leaving(topology: Topology, node: ProcessorNode, above: list[Sides], defaul
         key = key or next((sides.key for sides in above if sides.key is not None), None)
     if isinstance(operation, _SAME_VALUE) or isinstance(getattr(operation, "aggregation", None), op.Reducing):
         value = value or next((sides.value for sides in above if sides.value is not None), None)
+    if isinstance(operation, op.TableReduce) and isinstance(value, ChangeSerde):
+        value = value.inner  # what arrives are changes; what is reduced, and kept, are their values
     store = topology.stores.get(getattr(operation, "store", None) or "")
     if store is not None and value is None and isinstance(operation, _KEEPS_RESULT):
         value = store.value_serde
