@@ -41,7 +41,7 @@ class ForeignKeySubscribe:
 
     def __init__(self, operation: op.ForeignKeySubscribe, context: Context) -> None:
         self._context, self._forward = context, context.forward
-        self._is_versioned = context.is_versioned
+        self._is_versioned, self._partition = context.is_versioned, context.task.partition
         function = plain(operation.extractor)
         self._extract: Callable[[Any, Any], Any] = function if operation.takes_key else lambda _key, value: function(value)
         self._write_foreign = (operation.foreign_key_serde or context.default_key_serde).serialize
@@ -57,9 +57,8 @@ class ForeignKeySubscribe:
         if not instructions:
             return
         asked = hash_of(self._write_value(change.new))
-        partition = self._context.origin.partition
         for foreign_key, instruction in instructions:
-            self._forward(Record(foreign_key, Subscription(asked, instruction, key, partition), timestamp, headers))
+            self._forward(Record(foreign_key, Subscription(asked, instruction, key, self._partition), timestamp, headers))
 
     def _foreign_keys(self, key: Any, change: Change) -> tuple[Any, Any]:
         new, old = change.new, change.old
