@@ -161,7 +161,7 @@ def _size(key: bytes, held: Held) -> int:
     prior, old, new, _timestamp, origin, headers = held
     size = _KEY_OVERHEAD + len(key) + _CONTEXT_OVERHEAD + len(origin.topic) + len(new or b"")
     size += len(prior or b"") + (0 if prior == old else len(old or b""))
-    return size + sum(len(name) + len(value or b"") for name, value in headers)
+    return size + sum(len(name) + len(value or b"") for name, value in headers) if headers else size
 
 
 def _sized(data: bytes | None) -> bytes:
