@@ -19,6 +19,7 @@ from typing import Any
 
 import mmh3
 
+from tidemill.errors import TopologyError
 from tidemill.operators.context import Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stateless import plain
@@ -26,6 +27,7 @@ from tidemill.operators.stream_join import with_key
 from tidemill.operators.subscription_store import SubscriptionStore
 from tidemill.topology import operations as op
 from tidemill.topology.foreign_keys import Instruction, Subscription, SubscriptionResponse
+from tidemill.topology.nodes import Serde
 
 _SEED = 104729
 _HASH = Struct(">QQ")
@@ -36,6 +38,16 @@ def hash_of(value: bytes | None) -> bytes | None:
     return None if value is None else _HASH.pack(*mmh3.hash64(value, _SEED, True, signed=False))
 
 
+def _serde(given: Serde | None, default: Serde | None, whose: str, context: Context) -> Serde:
+    serde = given or default
+    if serde is None:
+        raise TopologyError(
+            f"{context.node}: a foreign-key join writes the {whose}, and no serde is known for them: give that table key= and"
+            " value=, a function of it per_record(function, serde), or set default.key.serde and default.value.serde"
+        )
+    return serde
+
+
 class ForeignKeySubscribe:
     """A change of the left table: subscriptions to its new foreign key, and the end of those to its old one."""
 
@@ -44,8 +56,9 @@ class ForeignKeySubscribe:
         self._is_versioned, self._partition = context.is_versioned, context.task.partition
         function = plain(operation.extractor)
         self._extract: Callable[[Any, Any], Any] = function if operation.takes_key else lambda _key, value: function(value)
-        self._write_foreign = (operation.foreign_key_serde or context.default_key_serde).serialize
-        self._write_value = (operation.value_serde or context.default_value_serde).serialize
+        foreign = _serde(operation.foreign_key_serde, context.default_key_serde, "right table's keys", context)
+        value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context)
+        self._write_foreign, self._write_value = foreign.serialize, value.serialize
         self._instructions = self._of_left_join if operation.left else self._of_inner_join
 
     def process(self, record: Record) -> None:
@@ -159,7 +172,7 @@ class ForeignKeyResolve:
         self._context, self._forward = context, context.forward
         self._left = operation.left
         self._look_up = context.table(operation.table)
-        self._write_value = (operation.value_serde or context.default_value_serde).serialize
+        self._write_value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context).serialize
         self._join = with_key(operation.joiner, operation.takes_key)
 
     def process(self, record: Record) -> None:
