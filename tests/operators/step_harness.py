@@ -25,6 +25,8 @@ from tidemill.runtime.global_topics import global_topics
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.plan import compile_topology
+from tidemill.spark.restored import restored_writes
+from tidemill.spark.rows import SCHEMA
 from tidemill.spark.source_step import PartitionTimes, source_rows
 from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import TaskRows
@@ -229,6 +231,9 @@ class StepRun:
         self._batch = 0
         self._times = PartitionTimes()
         self.wall_clock = wall_clock
+        self.epoch = "e"
+        self.follows: int | None = None
+        """What the next batch follows, if not the one before it."""
         self.written: list[Written6] = []
         self.logged: list[Written6] = []
         self.dropped = 0
@@ -268,6 +273,18 @@ class StepRun:
             for topic, more in self._take_internal().items():
                 waiting.setdefault(topic, deque()).extend(more)
 
+    def restore(self, changelogs: Mapping[str, tuple[bytes, bytes | None, int]]) -> None:
+        """Brings a record of each changelog into its store."""
+        last = self.compiled.steps[-1]
+        for topic, (key, value, timestamp) in changelogs.items():
+            store = next(spec for spec in last.stores.values() if spec.changelog == topic)
+            task = TaskId(store.subtopology, 0)
+            rows = self.stores.setdefault(task, SortedStores(task))
+            columns: dict[str, Any] = {"node": store.tag, "part": 0, "off": 0, "ts": timestamp, "key": key, "value": value}
+            table = pa.Table.from_pylist([{name: columns.get(name) for name in SCHEMA.names}], schema=SCHEMA)
+            _, found = restored_writes(table, store, {task: rows})[task]
+            rows.apply({store.name: found}, {})
+
     def advance_wall_clock(self, by_ms: int, *, one_by_one: bool = False) -> None:
         self.wall_clock += by_ms
         self.pipe([], one_by_one=one_by_one)
@@ -290,13 +307,14 @@ class StepRun:
             globals={tp: at for tp, at in self._positions.items() if tp.topic in self._globals},
             globals_anew=self._batch == 1,
             tasks=tuple(
-                TaskRun(task=TaskId(part.id, 0), directory="", epoch="e")
+                TaskRun(task=TaskId(part.id, 0), directory="", epoch=self.epoch)
                 for part in self._parts
                 if part.state_stores and not part.is_global
             ),
             now_ms=now_ms,
-            follows=self._batch - 1,
+            follows=self._batch - 1 if self.follows is None else self.follows,
         )
+        self.follows = None
         messages = []
         for topic, key, value, timestamp, headers in records:
             partition = TopicPartition(topic, 0)

@@ -8,6 +8,7 @@ What operators do is ``tidemill.operators``'.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,10 +26,12 @@ from tidemill.spark.global_state import GlobalState
 from tidemill.spark.headers import unpacked
 from tidemill.spark.records import Records, side_bytes
 from tidemill.spark.rows import topic_index
-from tidemill.spark.state_step import StepState, StoreView
+from tidemill.spark.state_step import StepState, StoreView, Written
 from tidemill.spark.step_spec import GraphEntry, GraphExit, GraphSpec, StepSpec
-from tidemill.spark.task_rows import TaskRows, opened
+from tidemill.spark.task_rows import NO_STATE, TaskRows, opened
 from tidemill.task.batch import BatchRequest
+
+log = logging.getLogger("tidemill.operators")
 
 
 @dataclass(slots=True)
@@ -51,13 +54,24 @@ class KeptGraphs:
     def begin(self, request: BatchRequest, running: Mapping[TaskId, str]) -> None:
         """Before a batch: drops what another batch has left that did not count, and tasks that are gone."""
         if request.follows != self._batch_id:
-            self._kept.clear()
+            for kept in list(self._kept):
+                self._end(kept)
         self._batch_id = request.batch_id
         held = {run.task: run.epoch for run in request.tasks}
         for part, task in list(self._kept):
             epoch = running.get(task, held.get(task))
             if epoch is None or epoch != self._kept[part, task].epoch:
-                del self._kept[part, task]
+                self._end((part, task))
+
+    def _end(self, which: tuple[int, TaskId]) -> None:
+        """Closes a task's processors, which may let go of what they hold, but whose stores are not theirs any more."""
+        kept = self._kept.pop(which)
+        for rows in kept.rows.values():
+            rows.begin(NO_STATE, Written())
+        try:
+            kept.graph.close()
+        except Exception:
+            log.exception("event=close-failed task=%s", which[1])
 
     def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
         """The task's graph, bound to the batch's state."""
