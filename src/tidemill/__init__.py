@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidemill.dsl.aggregators import Aggregators
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.joined import Joined, StreamJoined, TableJoined
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tidemill.runtime.application import KafkaStreams
 
 __all__ = [
+    "Aggregators",
     "EmitStrategy",
     "JoinWindows",
     "Joined",

@@ -10,7 +10,17 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemill import ProcessorContext, PunctuationType, Record, Serdes, StreamsBuilder, TimeWindows, Windowed, WindowedSerdes
+from tidemill import (
+    Aggregators,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    Serdes,
+    StreamsBuilder,
+    TimeWindows,
+    Windowed,
+    WindowedSerdes,
+)
 from tidemill.errors import StopError, TopologyError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
@@ -92,6 +102,17 @@ def test_windows_are_read_from_topics_and_stores(topology_test_driver: Any) -> N
     assert out.read_key_values() == [(Windowed("k", 0, 10), 1), (Windowed("k", 0, 10), 2), (Windowed("k", 10, 20), 1)]
     source.pipe_input("k", "late", 3)
     assert driver.dropped == 1
+
+
+def test_a_sketch_of_distinct_values_is_estimated_in_the_jvm(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key(key=TEXT, value=TEXT)
+    sketches = grouped.aggregate(*Aggregators.approx_count_distinct(), store="sketches")
+    sketches.to_stream().map_values(F.hll_sketch_estimate).to("out", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder)
+    source, out = driver.create_input_topic("in", TEXT, TEXT), driver.create_output_topic("out", TEXT, LONG)
+    source.pipe_records([TestRecord("k", f"v{n % 70}") for n in range(200)], batch=None)
+    assert out.read_records()[-1].value == pytest.approx(70, abs=3)
 
 
 def test_what_an_instance_would_stop_for_is_raised(topology_test_driver: Any) -> None:

@@ -1,0 +1,178 @@
+"""Ready-made aggregators: what most programs aggregate, for plain, windowed and session groups and grouped tables.
+
+Each is unpacked into the arguments of ``aggregate``: ``group.aggregate(*Aggregators.sum(Serdes.long()))``. Decides the
+aggregates' values and serdes. Null values are the operators' matter, which don't hand them on; a null that ``of`` takes from a
+value is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import TopologyError
+from tidemill.topology.nodes import Serde
+from tidemill.topology.operations import PerRecord
+
+Of = Callable[[Any], Any]
+"""What of a value goes in: ``lambda order: order["amount"]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregator:
+    """An initializer and an aggregator, which unpacking gives; ``merger`` is for sessions, ``subtractor`` for grouped tables.
+
+    With ``total = Aggregators.sum(...)``: ``group.windowed_by(sessions).aggregate(*total, total.merger)`` and
+    ``grouped_table.aggregate(*total, total.subtractor)``.
+    """
+
+    initializer: Callable[[], Any]
+    aggregator: PerRecord
+    merger: Callable[[Any, Any, Any], Any]
+    _subtractor: Callable[[Any, Any, Any], Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.initializer
+        yield self.aggregator
+
+    @property
+    def subtractor(self) -> Callable[[Any, Any, Any], Any]:
+        """Takes a value out again.
+
+        Raises:
+            TopologyError: it can't be taken out (the greatest value that is gone leaves no trace of the next).
+        """
+        if self._subtractor is None:
+            raise TopologyError("this aggregator can't take values out again, which grouped tables need: use sum, count or mean")
+        return self._subtractor
+
+
+class Aggregators:
+    """The aggregators that there are. ``of`` says what of a value goes in; without it, the value itself."""
+
+    @staticmethod
+    def count(of: Of | None = None) -> Aggregator:
+        """How many values there were; with ``of``, how many that are not null. A long."""
+        return _made(
+            Serdes.long(), 0, lambda total, _: total + 1, lambda first, second: first + second, of, lambda total, _: total - 1
+        )
+
+    @staticmethod
+    def sum(serde: Serde, of: Of | None = None) -> Aggregator:
+        """The sum; ``serde`` is that of a number: long, double ..."""
+        zero = 0.0 if serde.sql_type in ("double", "float") else 0
+        return _made(serde, zero, _plus, _plus, of, lambda total, value: total - value)
+
+    @staticmethod
+    def min(serde: Serde, of: Of | None = None) -> Aggregator:
+        """The least value, null before the first."""
+        return _made(serde, None, _least, _least, of)
+
+    @staticmethod
+    def max(serde: Serde, of: Of | None = None) -> Aggregator:
+        """The greatest value, null before the first."""
+        return _made(serde, None, _greatest, _greatest, of)
+
+    @staticmethod
+    def mean(of: Of | None = None) -> Aggregator:
+        """A struct of ``count`` (bigint), ``sum`` and ``mean`` (double, null where count is 0)."""
+        return _made(
+            Serdes.json("count bigint, sum double, mean double"),
+            {"count": 0, "sum": 0.0, "mean": None},
+            lambda so_far, value: _mean(so_far["count"] + 1, so_far["sum"] + value),
+            lambda first, second: _mean(first["count"] + second["count"], first["sum"] + second["sum"]),
+            of,
+            lambda so_far, value: _mean(so_far["count"] - 1, so_far["sum"] - value),
+        )
+
+    @staticmethod
+    def collect(element: str, of: Of | None = None, *, limit: int = 1_000, distinct: bool = False) -> Aggregator:
+        """A struct of ``values``, an array of ``element`` (a Spark type): the first ``limit`` values; ``distinct``: each once."""
+        if limit < 1:
+            raise TopologyError(f"collect: limit is {limit}, expected 1 or more")
+
+        def added(so_far: dict[str, Any], value: Any) -> dict[str, Any]:
+            values = so_far["values"]
+            if len(values) >= limit or (distinct and value in values):
+                return so_far
+            return {"values": [*values, value]}
+
+        def together(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+            for value in second["values"]:
+                first = added(first, value)
+            return first
+
+        return _made(Serdes.json(f"values array<{element}>"), {"values": []}, added, together, of)
+
+    @staticmethod
+    def approx_count_distinct(of: Of | None = None, *, precision: int = 12) -> Aggregator:
+        """A HyperLogLog sketch of ``2 ** precision`` registers; standard error about ``0.8 / 2 ** (precision / 2)``.
+
+        The table holds the sketch (binary, as Apache DataSketches writes it): ``map_values(F.hll_sketch_estimate)`` makes the
+        number of it, in the JVM. Values are texts, numbers or bytes. Needs ``pip install tidemill[sketches]``.
+        """
+        if not 4 <= precision <= 21:
+            raise TopologyError(f"approx_count_distinct: precision is {precision}, expected 4 .. 21")
+
+        def added(so_far: bytes, value: Any) -> bytes:
+            from datasketches import hll_sketch
+
+            sketch = hll_sketch.deserialize(so_far) if so_far else hll_sketch(precision)
+            sketch.update(value)
+            return bytes(sketch.serialize_compact())
+
+        def together(first: bytes, second: bytes) -> bytes:
+            from datasketches import hll_sketch, hll_union
+
+            union = hll_union(precision)
+            for held in (first, second):
+                if held:
+                    union.update(hll_sketch.deserialize(held))
+            return bytes(union.get_result().serialize_compact())
+
+        return _made(Serdes.bytes(), b"", added, together, of)
+
+
+def _made(
+    serde: Serde,
+    start: Any,
+    added: Callable[[Any, Any], Any],
+    together: Callable[[Any, Any], Any],
+    of: Of | None,
+    removed: Callable[[Any, Any], Any] | None = None,
+) -> Aggregator:
+    def applied(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+        def aggregator(_key: Any, value: Any, so_far: Any) -> Any:
+            taken = value if of is None else of(value)
+            return so_far if taken is None else change(so_far, taken)
+
+        return aggregator
+
+    return Aggregator(
+        initializer=lambda: start,
+        aggregator=PerRecord(applied(added), serde),
+        merger=lambda _key, first, second: together(first, second),
+        _subtractor=None if removed is None else applied(removed),
+    )
+
+
+def _plus(first: Any, second: Any) -> Any:
+    return first + second
+
+
+def _least(first: Any, second: Any) -> Any:
+    if first is None or second is None:
+        return second if first is None else first
+    return second if second < first else first
+
+
+def _greatest(first: Any, second: Any) -> Any:
+    if first is None or second is None:
+        return second if first is None else first
+    return second if second > first else first
+
+
+def _mean(count: int, total: float) -> dict[str, Any]:
+    return {"count": count, "sum": total, "mean": total / count if count else None}
