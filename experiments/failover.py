@@ -316,7 +316,7 @@ def _tell(report: Report, kills: list[Failover]) -> None:
     if len(without) > 1:
         grown, kept = without[-1].beyond_s - without[0].beyond_s, with_one[-1].beyond_s - with_one[0].beyond_s
         sizes = f"from {without[0].keys:,} to {without[-1].keys:,} keys"
-        report.target(grown > kept, f"without a standby it grows {sizes}: by {grown:.2f} s")
+        report.target(grown > max(kept, 0.0), f"without a standby it grows {sizes}: by {grown:.2f} s")
         report.target(kept <= 1.0, f"with one it does not: by {kept:.2f} s, at most 1 s")
 
 
