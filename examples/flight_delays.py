@@ -1,7 +1,7 @@
 """Flight delays: mean departure delay per airport in windows of three hours, a new one every hour.
 
 Shows hopping windows with grace, an aggregate of two numbers, and results whose keys carry their window.
-Feed it with `python examples/flight_records.py` (every flight that left New York in 2013).
+Feed it with `python examples/feeds/flight_records.py` (every flight that left New York in 2013).
 """
 
 from pyspark.sql import functions as F

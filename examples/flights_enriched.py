@@ -2,7 +2,7 @@
 
 Shows three joins of a stream: with a table of another key (planes: the stream goes through a repartition topic), with a table
 whose key is made of two fields (weather, by hour) and with a global table (airlines: small, whole on every instance).
-Feed it with `python examples/flight_records.py`.
+Feed it with `python examples/feeds/flight_records.py`.
 """
 
 from pyspark.sql import functions as F

@@ -134,6 +134,6 @@ def test_clean_up_of_an_instance_that_does_not_run_removes_its_state(directory: 
         streams.clean_up()
     streams.clean_up()
     assert directory.tasks() == []
-    streams._state = State.RUNNING
+    streams._state.now = State.RUNNING
     with pytest.raises(StopError, match="close it"):
         streams.clean_up()

@@ -29,9 +29,10 @@ def tidemill_session(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture(autouse=True)
 def examples_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for folder in (EXAMPLES, EXAMPLES / "feeds"):
+        monkeypatch.syspath_prepend(str(folder))
     yield
-    for name in [path.stem for path in EXAMPLES.glob("*.py")]:
+    for name in [path.stem for path in EXAMPLES.glob("**/*.py")]:
         sys.modules.pop(name, None)
 
 

