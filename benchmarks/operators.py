@@ -104,11 +104,13 @@ def measure(system: System, program: str, records: int, folder: Path) -> Measure
         began = time.time()
         start = Start(servers=broker.bootstrap_servers, application_id="operators", folder=folder, threads=THREADS)
         instance = Instance(system, start)
+        asked = [ClientPartition(partition.topic, partition.partition) for partition in ends]
+        group = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "operators", "log_level": 0})
         try:
-            with ProcessWatch([instance.pid]) as watch:
+            with closing(group), ProcessWatch([instance.pid]) as watch:
                 while True:
-                    committed = admin.committed_offsets("operators", list(ends))
-                    if all(committed.get(partition, 0) >= end for partition, end in ends.items()):
+                    found = {TopicPartition(at.topic, at.partition): at.offset for at in group.committed(asked, 30)}
+                    if all(found[partition] >= end for partition, end in ends.items()):
                         break
                     instance.check()
                     if time.time() - began > _LIMIT_S:
