@@ -107,7 +107,7 @@ class Readers:
             connection.close()
         if answer.status != 200:
             return f"{answer.status} {found}", 0, False
-        count, is_stale = int(found["value"]), "stale_by" in found
+        count, is_stale = int(found["value"]), bool(found.get("stale_by"))
         is_fallen = count < least and not is_stale
         return (f"{count} after {least}: {found}" if is_fallen else ""), count, is_stale
 
