@@ -17,11 +17,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from process_watch import ProcessWatch
 from systems import HERE, TIDEMILL, Instance, Start, System, kafka_streams_settings
@@ -109,9 +109,10 @@ def measure(system: System, program: str, records: int, folder: Path) -> Measure
         try:
             with closing(group), ProcessWatch([instance.pid]) as watch:
                 while True:
-                    found = {TopicPartition(at.topic, at.partition): at.offset for at in group.committed(asked, 30)}
-                    if all(found[partition] >= end for partition, end in ends.items()):
-                        break
+                    with suppress(KafkaException):  # a group that is just being made has no coordinator for a moment
+                        found = {TopicPartition(at.topic, at.partition): at.offset for at in group.committed(asked, 30)}
+                        if all(found[partition] >= end for partition, end in ends.items()):
+                            break
                     instance.check()
                     if time.time() - began > _LIMIT_S:
                         raise RuntimeError(f"{system.name}: not done after {_LIMIT_S:.0f} s; see {instance.log}")
