@@ -104,8 +104,4 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
         assert until(lambda: two.state is State.RUNNING and len(two.threads[0].tasks) == PARTITIONS, 120), two.error
         assert rows(two) == {f"{partition}-{number}": last for partition in range(PARTITIONS) for number in range(KEYS)}
     assert {partition: standbys.suspended[partition] for partition in moving} == dict.fromkeys(moving, SuspendReason.PROMOTED)
-    # A copy may still move while the group settles, so how often its rows were loaded is not fixed; taking over replays nothing.
-    loaded = [standbys.loaded[partition] for partition in moving if partition in standbys.loaded]
-    assert loaded
-    assert min(loaded) >= KEYS
     assert {partition: restored.ended.get(partition, 0) for partition in moving} == dict.fromkeys(moving, 0)
