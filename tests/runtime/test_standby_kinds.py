@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from local_application import Place, until
 from pyspark.sql import SparkSession
-from restore_notes import RestoreNotes, StandbyNotes
+from restore_notes import StandbyNotes
 
 from tidemill import KafkaStreams, Materialized, Serdes, StreamsBuilder
 from tidemill.kafka.broker import EmbeddedBroker
@@ -91,10 +91,10 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
     build, threads, settings, last = KINDS[kind]
     send(place, 7)
     with pair(place, lambda: build(place), threads, **settings) as (one, two):
-        standbys, restored = StandbyNotes(), RestoreNotes()
+        standbys = StandbyNotes()
         assert until(lambda: one.state is two.state is State.RUNNING, 120), (one.error, two.error)
         assert until(lambda: is_mirrored(one, two), 120)
-        two._listeners.standby, two._listeners.restore = standbys, restored
+        two._listeners.standby = standbys
         send(place, last)
         assert until(lambda: is_mirrored(one, two) and len({**rows(one), **rows(two)}) == PARTITIONS * KEYS, 60)
         assert until(lambda: set({**rows(one), **rows(two)}.values()) == {last}, 60)
@@ -104,4 +104,3 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
         assert until(lambda: two.state is State.RUNNING and len(two.threads[0].tasks) == PARTITIONS, 120), two.error
         assert rows(two) == {f"{partition}-{number}": last for partition in range(PARTITIONS) for number in range(KEYS)}
     assert {partition: standbys.suspended[partition] for partition in moving} == dict.fromkeys(moving, SuspendReason.PROMOTED)
-    assert {partition: restored.ended.get(partition, 0) for partition in moving} == dict.fromkeys(moving, 0)
