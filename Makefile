@@ -32,7 +32,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The pure tests only: under a minute, on two cores.
+# The pure tests only, on two cores: meant to stay under a minute.
 check: install
 	$(BIN)/pytest -n 2 -m "not broker and not spark"
 
