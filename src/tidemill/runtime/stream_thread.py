@@ -12,16 +12,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from tidemill.config import StreamsConfig
 from tidemill.config_values import ProcessingGuarantee
-from tidemill.errors import BatchLostError, CommitRefusedError, RejoinError, RetriableError, StopError, TidemillError
+from tidemill.errors import BatchLostError, StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
-from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.membership import member_state as machine
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics
@@ -29,29 +27,24 @@ from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.held_tasks import HeldTasks, text
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState
+from tidemill.runtime.micro_batches import MicroBatches
 from tidemill.runtime.offsets import StartOffsets, TaskFacts
+from tidemill.runtime.own_commits import OwnCommits
 from tidemill.runtime.rebalance_watch import RebalanceWatch
 from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.restore_watch import RestoreWatch
 from tidemill.runtime.task_offsets import TaskOffsets
-from tidemill.runtime.thread_metrics import ThreadMetrics, tell_if_slow
+from tidemill.runtime.thread_metrics import ThreadMetrics
 from tidemill.spark.engine import BatchEngine
-from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
 from tidemill.task.lifecycle import ActiveTask, Phase
-from tidemill.task.pacing import next_cap
 from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
 
 log = logging.getLogger("tidemill.thread")
 
-_IDLE_WAIT_MS = 100
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
-_FIRST_LIMIT_S = 1.0
-"""So long tasks that lack little are restored before all others."""
-_FAILURES_BEFORE_INSPECTION = 2
-"""Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
 
 
 class StreamThread(threading.Thread):
@@ -87,25 +80,20 @@ class StreamThread(threading.Thread):
         self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
-        self._engine: BatchEngine | None = None
+        self.metrics = ThreadMetrics()
+        self._batches = MicroBatches(
+            name, config, facts, held=self._held, group=self._group, global_topics=global_topics, metrics=self.metrics,
+            on_change=on_change,
+        )  # fmt: skip
+        self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
         start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._fence_own)
         self._offsets = TaskOffsets(name, self._held, start_offsets)
-        self._request: BatchRequest | None = None
-        self._batch_id = 0
-        self._counted = 0
         self._globals = global_topics
-        self._max_records = config.batch_max_records
-        self._incarnation = 0
-        self._failures = self._fences = 0
-        self._first_since: float | None = None
-        self._uncommitted: dict[TopicPartition, int] = {}
-        self._committed_at = time.monotonic()
         self._stop_wanted = threading.Event()
         self._is_assigned = False
         self._is_ended = False
         self._fatal: StopError | None = None
         self.error: TidemillError | None = None
-        self.metrics = ThreadMetrics()
 
     # --- what others ask -------------------------------------------------------------------------------------------
 
@@ -147,12 +135,12 @@ class StreamThread(threading.Thread):
             for task in self._held.active.values()
             if task.phase is Phase.RUNNING
             for tp, position in task.positions.items()
-            if tp not in self._uncommitted
+            if tp not in self._commits.waiting
         }
 
     @property
     def engine(self) -> BatchEngine | None:
-        return self._engine
+        return self._batches.engine
 
     def stop(self) -> None:
         self._stop_wanted.set()
@@ -160,26 +148,22 @@ class StreamThread(threading.Thread):
     # --- ControlDesk: asked by the workers, on the control channel's threads ----------------------------------------
 
     def current_request(self) -> BatchRequest:
-        request = self._request
+        request = self._batches.under_way
         if request is None:
             raise BatchLostError("no batch is under way")
         return request
 
     def membership(self) -> Membership:
         self._group.begin_commit()
-        now, request = self._member.membership, self._request
+        now, request = self._member.membership, self._batches.under_way
         return Membership(
             generation=now.generation,
             member_id=now.member_id,
             instance_id=now.group_instance_id,
             incarnation=now.incarnation,
             may_commit=request is not None
-            and self._group.may_commit(self._reading(request), began_incarnation=request.incarnation),
+            and self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation),
         )
-
-    def _reading(self, request: BatchRequest) -> list[TaskId]:
-        """The tasks whose inputs the batch reads."""
-        return [name for name, task in self._held.active.items() if any(tp in request.inputs for tp in task.inputs)]
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
@@ -190,8 +174,8 @@ class StreamThread(threading.Thread):
         return self._held.offset_sums()
 
     def worker_joined(self, step: str, pid: int) -> None:
-        if self._engine is not None:
-            self._engine.worker_joined(step, pid)
+        if self._batches.engine is not None:
+            self._batches.engine.worker_joined(step, pid)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -202,10 +186,10 @@ class StreamThread(threading.Thread):
             is_at_once = self._first_join.is_at_once()
             if is_at_once:
                 self._member.start()
-            self._engine = self._make_engine(self)
+            self._batches.engine = self._make_engine(self)
             fencing.join()
             if not is_at_once:
-                self._execute(self._next_request({}, {}))  # the first batch of a plan takes seconds
+                self._execute(self._batches.none())
                 self._first_join.ready()
                 self._first_join.wait_for_others(self._stop_wanted.is_set)
                 self._member.start()
@@ -284,13 +268,13 @@ class StreamThread(threading.Thread):
     def _act(self, instructions: Sequence[machine.Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, machine.AdoptMembership):
-                self._incarnation = instruction.incarnation
+                self._batches.incarnation = instruction.incarnation
             elif isinstance(instruction, machine.RevokeTasks):
-                self._commit_offsets()
+                self._commits.commit()
                 self._held.demote(instruction.becomes_standby)
                 self._release(instruction.tasks, "revoked", stays_open=instruction.becomes_standby)
             elif isinstance(instruction, machine.GiveUpTasks):
-                self._uncommitted = {}
+                self._commits.forget()
                 self._release(instruction.tasks, instruction.reason)
             elif isinstance(instruction, machine.CloseStandbys):
                 self._release(instruction.tasks, "not assigned any more")
@@ -306,15 +290,15 @@ class StreamThread(threading.Thread):
             elif isinstance(instruction, machine.ShutDownApplication):
                 self._fatal = StopError(instruction.reason)
             elif isinstance(instruction, machine.LeaveGroup):
-                self._commit_offsets()
+                self._commits.commit()
                 self._is_ended = True
 
     def _release(self, tasks: Collection[TaskId], cause: str, stays_open: Collection[TaskId] = ()) -> None:
         """Gives tasks up: a batch without them makes the worker close their stores, and its report is the proof (rule 12).
         Those that stay open are to come back in another role at once."""
         closed = frozenset(tasks).difference(stays_open)
-        if closed and self._engine is not None and self._engine.worker_pids and not self._close_stores(closed):
-            self._engine.kill_workers()  # no acknowledgement: their death is as good
+        if closed and self._batches.has_workers and not self._close_stores(closed):
+            self._batches.end_workers()  # no acknowledgement: their death is as good
         self._held.drop(closed, cause)
         self._rebalance.gone(self._held.active)
         self._on_change()
@@ -324,77 +308,28 @@ class StreamThread(threading.Thread):
 
     def _run_batch(self) -> None:
         """One micro-batch of everything that is held."""
-        request = self._next_request(self._held.active, self._held.standby)
-        read = self._reading(request)
+        request = self._batches.next()
+        read = self._batches.read_by(request)
         report = self._execute(request)
         if report is not None:
             self._take_report(report, read)
 
     def _close_stores(self, tasks: Collection[TaskId]) -> bool:
-        """A batch that reads nothing and keeps the stores of all other tasks open; whether the worker has answered it."""
-        request = self._next_request(*self._held.without(tasks))
-        runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
-        report = self._execute(replace(request, inputs={}, changelogs={}, standbys={}, tasks=runs, wait_ms=0))
+        """Whether the worker has answered a batch without them."""
+        report = self._execute(self._batches.without(tasks))
         return report is not None and report.outcome is Outcome.COMMITTED
 
-    def _next_request(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
-        """While something runs restoring is bounded; a batch waits for records unless there is something to restore."""
-        self._batch_id += 1
-        runs = any(task.phase is Phase.RUNNING for task in active.values())
-        request = lifecycle.request(
-            active,
-            batch_id=self._batch_id,
-            internal=self._facts.internal_topics,
-            max_records=self._max_records,
-            max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
-            wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
-            now_ms=int(time.time() * 1000),
-            incarnation=self._incarnation,
-            restore_only=self._restored_first(active),
-        )
-        request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
-        request = self._globals.extend(replace(request, follows=self._counted, fences=self._fences))
-        if self._failures < _FAILURES_BEFORE_INSPECTION:
-            return request
-        return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
-
-    def _restored_first(self, active: Mapping[TaskId, ActiveTask]) -> frozenset[TaskId]:
-        """Those that lack little, but not for ever: what they lack may belong to a transaction that is still open."""
-        near = lifecycle.nearly_restored(active, self._config.restore_max_records)
-        if not near:
-            self._first_since = None
-            return near
-        self._first_since = self._first_since or time.monotonic()
-        return near if time.monotonic() - self._first_since < _FIRST_LIMIT_S else frozenset()
-
     def _execute(self, request: BatchRequest) -> BatchReport | None:
-        assert self._engine is not None
-        self._request = request
-        started = time.monotonic()
+        """None if the batch is lost."""
         try:
-            found: BatchReport | BatchLostError = self._engine.run()
+            return self._batches.run(request)
         except BatchLostError as lost:
-            found = lost
-        finally:
-            self._request = None
-            self._group.end_commit()
-        if isinstance(found, BatchLostError):
-            self._batch_lost(str(found))
+            self._batch_lost(str(lost))
             return None
-        if found.outcome is Outcome.COMMITTED:
-            self._counted = found.batch_id
-        were_read = self._globals.are_read
-        self._globals.reported(found)
-        if self._globals.are_read != were_read:
-            self._on_change()
-        took_s = time.monotonic() - started
-        self.metrics.batch(found, took_s)
-        tell_if_slow(self.name, found, took_s)
-        return found
 
     def _take_report(self, report: BatchReport, read: Collection[TaskId]) -> None:
         """``read``: the tasks whose inputs the batch has read."""
-        self._adapt_size(report)
+        self._batches.adapt_size(report)
         for at in report.stores:
             if at.note:
                 log.warning("event=state-note task=%s note=%r", at.task, at.note)
@@ -411,34 +346,22 @@ class StreamThread(threading.Thread):
             self._offsets.reset(self._globals.without(report.out_of_range))
         has_changed = self._held.reported(report)
         if report.outcome is Outcome.COMMITTED:
-            self._failures = 0
+            self._batches.failures = 0
             cost = self._rebalance.ran(read)
             if cost is not None:
                 self.metrics.rebalance(cost)
         if report.outcome is Outcome.LOST:
             log.warning("event=batch-lost thread=%s reason=%r", self.name, report.message)
-            self._uncommitted = {}
+            self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
         elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
-            self._uncommitted.update(report.ends)
-            if time.monotonic() - self._committed_at >= self._config.commit_interval_ms / 1e3:
-                self._commit_offsets()
+            self._commits.processed(report.ends)
         if has_changed:
             self._on_change()
 
-    def _adapt_size(self, report: BatchReport) -> None:
-        if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
-            self._max_records = next_cap(
-                self._max_records,
-                report,
-                transaction_timeout_ms=self._config.transaction_timeout_ms,
-                most=self._config.batch_max_records,
-            )
-
     def _batch_lost(self, reason: str) -> None:
-        self._failures += 1
-        log.warning("event=batch-lost thread=%s reason=%r failures=%d", self.name, reason, self._failures)
-        self._uncommitted = {}
+        log.warning("event=batch-lost thread=%s reason=%r failures=%d", self.name, reason, self._batches.failures)
+        self._commits.forget()
         self._held.lost(reason)
         self._fence_own()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
@@ -446,24 +369,10 @@ class StreamThread(threading.Thread):
     def _fence_own(self) -> None:
         """Ends what this thread's producer has left open; the worker makes another one then."""
         self._fence()
-        self._fences += 1
+        self._batches.fences += 1
 
     def _forget(self, report: BatchReport) -> None:
         """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""
-        self._uncommitted = {}
+        self._commits.forget()
         self._held.reported(report)
         self._held.lost(report.message)
-
-    # --- offsets ---------------------------------------------------------------------------------------------------
-
-    def _commit_offsets(self) -> None:
-        """At least once only: the outputs are acknowledged and the stores written, now the group may know it."""
-        self._committed_at = time.monotonic()
-        if not self._uncommitted:
-            return
-        try:
-            self._member.commit({tp: OffsetAndMetadata(at) for tp, at in self._uncommitted.items()})
-        except (RejoinError, CommitRefusedError, RetriableError, BatchLostError) as problem:
-            log.warning("event=commit-refused thread=%s problem=%r", self.name, str(problem))
-            return
-        self._uncommitted = {}

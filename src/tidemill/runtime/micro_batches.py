@@ -1,0 +1,164 @@
+"""The micro-batches of a stream thread: asked for, executed, and what a lost one means for the next.
+
+Decides how much a batch may take (caps that adapt to the transaction's time-out), how restoring and processing share it, and
+that the workers' broken files are looked for after failures in a row. What a batch reads for each task is ``task``'s; what its
+report means for the group is the stream thread's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from tidemill.config import StreamsConfig
+from tidemill.config_values import ProcessingGuarantee
+from tidemill.errors import BatchLostError
+from tidemill.ids import TaskId
+from tidemill.runtime.global_topics import GlobalTopics
+from tidemill.runtime.group_side import GroupSide
+from tidemill.runtime.held_tasks import HeldTasks
+from tidemill.runtime.offsets import TaskFacts
+from tidemill.runtime.thread_metrics import ThreadMetrics, tell_if_slow
+from tidemill.spark.engine import BatchEngine
+from tidemill.task import lifecycle, standby
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.pacing import next_cap
+from tidemill.task.standby import StandbyTask
+
+log = logging.getLogger("tidemill.thread")
+
+_IDLE_WAIT_MS = 100
+_FIRST_LIMIT_S = 1.0
+"""So long tasks that lack little are restored before all others."""
+_FAILURES_BEFORE_INSPECTION = 2
+"""Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
+
+
+class MicroBatches:
+    """Called by the stream thread only; ``under_way`` may be read by any. ``engine`` is set once the thread has made it."""
+
+    def __init__(
+        self,
+        thread: str,
+        config: StreamsConfig,
+        facts: TaskFacts,
+        *,
+        held: HeldTasks,
+        group: GroupSide,
+        global_topics: GlobalTopics,
+        metrics: ThreadMetrics,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._thread, self._config, self._facts = thread, config, facts
+        self._held, self._group, self._globals = held, group, global_topics
+        self._metrics, self._on_change = metrics, on_change
+        self.engine: BatchEngine | None = None
+        self.under_way: BatchRequest | None = None
+        self.incarnation = 0
+        self.fences = 0
+        """How often this thread's producer was fenced; workers make another one when it has grown."""
+        self.failures = 0
+        """Batches lost in a row."""
+        self._batch_id = 0
+        self._counted = 0
+        self._max_records = config.batch_max_records
+        self._first_since: float | None = None
+
+    def next(self) -> BatchRequest:
+        """The next batch of everything that is held."""
+        return self._next(self._held.active, self._held.standby)
+
+    def none(self) -> BatchRequest:
+        """A batch of no tasks: the first one of a plan takes seconds."""
+        return self._next({}, {})
+
+    def without(self, tasks: Collection[TaskId]) -> BatchRequest:
+        """A batch that reads nothing and keeps the stores of all other tasks open."""
+        request = self._next(*self._held.without(tasks))
+        runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
+        return replace(request, inputs={}, changelogs={}, standbys={}, tasks=runs, wait_ms=0)
+
+    def read_by(self, request: BatchRequest) -> list[TaskId]:
+        """The tasks whose inputs the batch reads."""
+        return [name for name, task in self._held.active.items() if any(tp in request.inputs for tp in task.inputs)]
+
+    def _next(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
+        """While something runs restoring is bounded; a batch waits for records unless there is something to restore."""
+        self._batch_id += 1
+        runs = any(task.phase is Phase.RUNNING for task in active.values())
+        request = lifecycle.request(
+            active,
+            batch_id=self._batch_id,
+            internal=self._facts.internal_topics,
+            max_records=self._max_records,
+            max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
+            wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
+            now_ms=int(time.time() * 1000),
+            incarnation=self.incarnation,
+            restore_only=self._restored_first(active),
+        )
+        request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
+        request = self._globals.extend(replace(request, follows=self._counted, fences=self.fences))
+        if self.failures < _FAILURES_BEFORE_INSPECTION:
+            return request
+        return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
+
+    def _restored_first(self, active: Mapping[TaskId, ActiveTask]) -> frozenset[TaskId]:
+        """Those that lack little, but not for ever: what they lack may belong to a transaction that is still open."""
+        near = lifecycle.nearly_restored(active, self._config.restore_max_records)
+        if not near:
+            self._first_since = None
+            return near
+        self._first_since = self._first_since or time.monotonic()
+        return near if time.monotonic() - self._first_since < _FIRST_LIMIT_S else frozenset()
+
+    def run(self, request: BatchRequest) -> BatchReport:
+        """One micro-batch.
+
+        Raises:
+            BatchLostError: it failed or took too long; whether it counts must be asked of the broker.
+            StopError: going on is impossible.
+        """
+        assert self.engine is not None
+        self.under_way = request
+        started = time.monotonic()
+        try:
+            report = self.engine.run()
+        except BatchLostError:
+            self.failures += 1
+            raise
+        finally:
+            self.under_way = None
+            self._group.end_commit()
+        if report.outcome is Outcome.COMMITTED:
+            self._counted = report.batch_id
+        were_read = self._globals.are_read
+        self._globals.reported(report)
+        if self._globals.are_read != were_read:
+            self._on_change()
+        took_s = time.monotonic() - started
+        self._metrics.batch(report, took_s)
+        tell_if_slow(self._thread, report, took_s)
+        return report
+
+    def adapt_size(self, report: BatchReport) -> None:
+        """What the report says of the time that a transaction has taken."""
+        if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+            self._max_records = next_cap(
+                self._max_records,
+                report,
+                transaction_timeout_ms=self._config.transaction_timeout_ms,
+                most=self._config.batch_max_records,
+            )
+
+    def end_workers(self) -> None:
+        """No worker of this thread works on anything any more."""
+        if self.engine is not None:
+            self.engine.kill_workers()
+
+    @property
+    def has_workers(self) -> bool:
+        return self.engine is not None and bool(self.engine.worker_pids)

@@ -1,0 +1,49 @@
+"""Committing input offsets apart from the results: at least once only, where no transaction holds the two together.
+
+Decides when offsets are committed (every ``commit.interval.ms``, and before tasks are given up) and that a refused commit costs
+nothing: what it covered is then processed again by whoever has the task.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from tidemill.errors import BatchLostError, CommitRefusedError, RejoinError, RetriableError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.group import GroupMember
+from tidemill.kafka.group_metadata import OffsetAndMetadata
+from tidemill.task.batch import Positions
+
+log = logging.getLogger("tidemill.thread")
+
+
+class OwnCommits:
+    """Called by the stream thread only; ``waiting`` is replaced, never changed, so any thread may read it."""
+
+    def __init__(self, thread: str, member: GroupMember, interval_ms: int) -> None:
+        self._thread, self._member, self._interval_s = thread, member, interval_ms / 1e3
+        self.waiting: dict[TopicPartition, int] = {}
+        """Processed, their outputs acknowledged and their stores written, but not committed yet."""
+        self._committed_at = time.monotonic()
+
+    def processed(self, ends: Positions) -> None:
+        """A batch is done; commits if it is time."""
+        self.waiting = {**self.waiting, **ends}
+        if time.monotonic() - self._committed_at >= self._interval_s:
+            self.commit()
+
+    def forget(self) -> None:
+        """What is waiting is not this member's to commit any more, or will be read again."""
+        self.waiting = {}
+
+    def commit(self) -> None:
+        self._committed_at = time.monotonic()
+        if not self.waiting:
+            return
+        try:
+            self._member.commit({tp: OffsetAndMetadata(at) for tp, at in self.waiting.items()})
+        except (RejoinError, CommitRefusedError, RetriableError, BatchLostError) as problem:
+            log.warning("event=commit-refused thread=%s problem=%r", self._thread, str(problem))
+            return
+        self.waiting = {}
