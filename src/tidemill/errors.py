@@ -60,6 +60,10 @@ class StopError(TidemillError):
     """The thread or instance can't go on and must stop; the message says why."""
 
 
+class ShutdownRequestedError(StopError):
+    """An instance of the application has asked all of them to shut down."""
+
+
 class RecordError(StopError):
     """A record can't be read or processed; carries where it stands."""
 
