@@ -70,5 +70,26 @@ MINUTES ?= 10
 soak: install
 	@$(BIN)/python experiments/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
+# The documentation as a site in build/site: pages, links, commands and programs in it are checked; warnings are errors.
+DOCS_STAMP := .venv/.docs-installed
+.PHONY: docs docs-tutorial wheel wheel-check
+$(DOCS_STAMP): requirements-docs.lock $(STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c requirements.lock -r requirements-docs.lock
+	@touch $@
+
+docs: install $(DOCS_STAMP)
+	@$(BIN)/python tools/docs_check.py
+
+# Runs every command of the tutorial, on a broker of its own.
+docs-tutorial: install
+	@$(BIN)/python tools/run_tutorial.py
+
+# A wheel in dist/; wheel-check installs one into a fresh environment outside the checkout and runs it there (CHECK_PYTHON=python3.13).
+wheel: install
+	@$(BIN)/python tools/wheel.py build
+
+wheel-check: install
+	@$(BIN)/python tools/wheel.py check $(if $(CHECK_PYTHON),--python $(CHECK_PYTHON))
+
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

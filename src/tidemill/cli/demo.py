@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tidemill.cli.demo_topics import Counts, Feed
     from tidemill.kafka.broker import EmbeddedBroker
 
-APP = Path(__file__).parents[3] / "examples" / "wordcount.py"
+APP = Path(__file__).with_name("demo_wordcount.py")
+"""examples/wordcount.py, under a name by which it travels with the package."""
 _COMMONEST = 10
 _FIRST_SHARE, _LAST_SHARE = 0.3, 0.2
 _SLOW_LINES_PER_S, _FAST_LINES_PER_S = 200, 4_000
@@ -71,7 +72,7 @@ def demo(
 
 def _check(keep_data: Path | None) -> None:
     if not APP.is_file():
-        raise EnvironmentProblem(f"there is no {APP}: the demo runs in a checkout of Tidemill, with `make demo`")
+        raise EnvironmentProblem(f"there is no {APP}, which comes with Tidemill: install Tidemill again")
     if keep_data is not None and keep_data.exists() and not (keep_data.is_dir() and not any(keep_data.iterdir())):
         raise ConfigError(f"--keep-data {keep_data}: it is there and not empty; give a new folder, each demo begins anew")
 

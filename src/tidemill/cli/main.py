@@ -8,9 +8,11 @@ Exit codes: 0; 1 a run that went wrong; 2 wrong usage, settings or surroundings;
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from importlib import import_module, metadata
+from typing import Annotated
 
 import typer
 
@@ -50,7 +52,7 @@ def _app(given: Sequence[str]) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    app.callback()(lambda: None)  # with a callback it stays a group, however few commands are added
+    app.callback()(_options)  # with a callback it stays a group, however few commands are added
     asked = given[0] if given and given[0] in COMMANDS else None
     for name in COMMANDS if asked is None else [asked]:
         module, attribute = COMMANDS[name]
@@ -60,3 +62,16 @@ def _app(given: Sequence[str]) -> typer.Typer:
         else:
             app.command(name)(command)
     return app
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tidemill {metadata.version('tidemill')}, Python {platform.python_version()}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[  # it is looked at by the callback
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Say which Tidemill this is, and stop.")
+    ] = False,
+) -> None: ...
