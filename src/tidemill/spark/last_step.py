@@ -152,6 +152,8 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         records_out=batch.out,
         dropped=batch.state.dropped,
         skipped=batch.skipped,
+        arrived=marker.arrived,
+        written=_keys_written(batch.state.written),
         timings_ms=batch.timings,
     )
 
@@ -220,6 +222,14 @@ def _by_task(restored: Mapping[tuple[TaskId, str], int]) -> dict[TaskId, dict[st
     found: dict[TaskId, dict[str, int]] = {}
     for (task, store), count in restored.items():
         found.setdefault(task, {})[store] = count
+    return found
+
+
+def _keys_written(written: Mapping[tuple[TaskId, str], Written]) -> dict[TaskId, dict[str, int]]:
+    found: dict[TaskId, dict[str, int]] = {}
+    for (task, store), what in written.items():
+        if what.rows:
+            found.setdefault(task, {})[store] = len(what.rows)
     return found
 
 

@@ -20,11 +20,12 @@ import pyarrow as pa
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TopicPartition
 from tidemill.operators.record import Record
+from tidemill.spark.arrivals import add_arrivals
 from tidemill.spark.codecs_wire import FixedWidth, fixed_width, for_the_jvm
 from tidemill.spark.headers import packed
 from tidemill.spark.rows import CHUNK, DROPPED_COUNT, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
-from tidemill.task.batch import BatchRequest, Marker, marker_to_json
+from tidemill.task.batch import Arrived, BatchRequest, Marker, marker_to_json
 
 _LONG = struct.Struct(">q")
 
@@ -58,8 +59,11 @@ class PartitionTimes:
 
     highest: dict[TopicPartition, int] = field(default_factory=dict)
     batch_id: int = 0
+    arrived: dict[TopicPartition, Arrived] = field(default_factory=dict)
+    """What this batch has read of each input."""
 
     def begin(self, request: BatchRequest) -> None:
+        self.arrived.clear()
         if request.follows != self.batch_id:
             self.highest.clear()
         self.batch_id = request.batch_id
@@ -94,6 +98,7 @@ def source_rows(
         out_of_range=reader.out_of_range(),
         high_watermarks=reader.high_watermarks(),
         global_ends=reader.global_ends() if request.globals else {},
+        arrived=times.arrived,
     )
     yield marker_rows(marker)
 
@@ -152,6 +157,7 @@ def chunk_rows(
     stamps = [m.timestamp()[1] for m in messages]
     if any(sources[topic].extractor is not None for topic in distinct):
         _extract(messages, sources, times, stamps, node)
+    add_arrivals(times.arrived, topics, [m.partition() for m in messages], stamps)
     for topic in distinct:
         _convert(columns, node, keys, values, topics, topic, sources[topic])
     columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.ids import TaskId, TopicPartition
 
@@ -27,6 +27,28 @@ class Outcome(Enum):
     """The group or another producer has moved on: rejoin."""
     STOPPED = "stopped"
     """A record or a store makes going on impossible; the message says which."""
+
+
+class Arrived(NamedTuple):
+    """What was read of an input partition: records, and timestamps of those that have one."""
+
+    records: int
+    timed: int
+    oldest_ms: int
+    newest_ms: int
+    sum_ms: int
+
+    def plus(self, other: Arrived) -> Arrived:
+        if not (self.timed and other.timed):
+            times = self if self.timed else other
+            return times._replace(records=self.records + other.records)
+        return Arrived(
+            self.records + other.records,
+            self.timed + other.timed,
+            min(self.oldest_ms, other.oldest_ms),
+            max(self.newest_ms, other.newest_ms),
+            self.sum_ms + other.sum_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +127,7 @@ class Marker:
     out_of_range: tuple[TopicPartition, ...] = ()
     high_watermarks: Positions = field(default_factory=dict)
     global_ends: Positions = field(default_factory=dict)
+    arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +151,10 @@ class BatchReport:
     dropped: int = 0
     skipped: int = 0
     """Records that a serde could not read and that were passed over or put aside."""
+    arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
+    """What was read of each input."""
+    written: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    """How many keys of each task's stores were written."""
     globals: Positions = field(default_factory=dict)
     """Where the worker's global stores stand now, whatever became of the batch."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
@@ -150,6 +177,14 @@ def positions_to_json(positions: Positions) -> list[list[Any]]:
 
 def positions_from_json(rows: list[list[Any]]) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, partition): offset for topic, partition, offset in rows}
+
+
+def _arrived_to_json(arrived: Mapping[TopicPartition, Arrived]) -> list[list[Any]]:
+    return [[*partition, *found] for partition, found in arrived.items()]
+
+
+def _arrived_from_json(rows: list[list[Any]]) -> dict[TopicPartition, Arrived]:
+    return {TopicPartition(*row[:2]): Arrived(*row[2:]) for row in rows}
 
 
 def _partitions_from_json(rows: list[list[Any]]) -> tuple[TopicPartition, ...]:
@@ -211,6 +246,7 @@ def marker_to_json(marker: Marker) -> str:
             "out_of_range": [list(tp) for tp in marker.out_of_range],
             "high_watermarks": positions_to_json(marker.high_watermarks),
             "global_ends": positions_to_json(marker.global_ends),
+            "arrived": _arrived_to_json(marker.arrived),
         }
     )
 
@@ -220,6 +256,7 @@ def marker_from_json(text: str | bytes) -> Marker:
     for name in ("starts", "ends", "changelog_ends", "high_watermarks", "global_ends"):
         fields[name] = positions_from_json(fields[name])
     fields["out_of_range"] = _partitions_from_json(fields["out_of_range"])
+    fields["arrived"] = _arrived_from_json(fields["arrived"])
     return Marker(**fields)
 
 
@@ -240,6 +277,8 @@ def report_to_json(report: BatchReport) -> str:
             "records_out": report.records_out,
             "dropped": report.dropped,
             "skipped": report.skipped,
+            "arrived": _arrived_to_json(report.arrived),
+            "written": {str(task): dict(stores) for task, stores in report.written.items()},
             "globals": positions_to_json(report.globals),
             "timings_ms": dict(report.timings_ms),
         }
@@ -252,7 +291,9 @@ def report_from_json(text: str | bytes) -> BatchReport:
     for name in ("ends", "changelog_ends", "high_watermarks", "globals"):
         fields[name] = positions_from_json(fields[name])
     fields["out_of_range"] = _partitions_from_json(fields["out_of_range"])
-    fields["restored"] = {TaskId.parse(task): stores for task, stores in fields["restored"].items()}
+    for name in ("restored", "written"):
+        fields[name] = {TaskId.parse(task): stores for task, stores in fields[name].items()}
+    fields["arrived"] = _arrived_from_json(fields["arrived"])
     fields["stores"] = tuple(
         StoresAt(task=TaskId.parse(task), changelog=changelog, is_behind=is_behind, note=note)
         for task, changelog, is_behind, note in fields["stores"]

@@ -1,0 +1,46 @@
+"""What a micro-batch has read of each input partition: how many records, and how old they are.
+
+Decides that this is counted on whole chunks, in columns: a record costs nothing of its own. Records without a usable timestamp
+(a negative one) count, and have no age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tidemill.ids import TopicPartition
+from tidemill.task.batch import Arrived
+
+
+def add_arrivals(
+    known: dict[TopicPartition, Arrived], topics: Sequence[str], partitions: Sequence[int], stamps: Sequence[int]
+) -> None:
+    """Adds a chunk's records: topic, partition and timestamp of each."""
+    names = sorted(set(topics))
+    parts, times = np.asarray(partitions), np.asarray(stamps)
+    if len(names) == 1:
+        _add(known, names[0], parts, times)
+        return
+    which = np.asarray(topics)
+    for name in names:
+        mine = which == name
+        _add(known, name, parts[mine], times[mine])
+
+
+def _add(known: dict[TopicPartition, Arrived], topic: str, parts: np.ndarray, times: np.ndarray) -> None:
+    order = np.argsort(parts, kind="stable")
+    numbers, begins = np.unique(parts[order], return_index=True)
+    for number, mine in zip(numbers.tolist(), np.split(times[order], begins[1:]), strict=True):
+        timed = mine[mine >= 0]
+        found = Arrived(
+            records=len(mine),
+            timed=len(timed),
+            oldest_ms=int(timed.min()) if len(timed) else 0,
+            newest_ms=int(timed.max()) if len(timed) else 0,
+            sum_ms=int(timed.sum()) if len(timed) else 0,
+        )
+        partition = TopicPartition(topic, number)
+        before = known.get(partition)
+        known[partition] = found if before is None else before.plus(found)

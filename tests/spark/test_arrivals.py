@@ -1,0 +1,47 @@
+"""How many records of each partition a batch has read, and how old they are."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.arrivals import add_arrivals
+from tidemill.task.batch import (
+    Arrived,
+    BatchReport,
+    Marker,
+    Outcome,
+    marker_from_json,
+    marker_to_json,
+    report_from_json,
+    report_to_json,
+)
+
+records = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(-1, 2**41)), max_size=40)
+
+
+@given(chunks=st.lists(records.filter(bool), max_size=4))
+def test_chunks_add_up_to_what_counting_one_by_one_gives(chunks: list[list[tuple[str, int, int]]]) -> None:
+    found: dict[TopicPartition, Arrived] = {}
+    for chunk in chunks:
+        topics, partitions, stamps = zip(*chunk, strict=True)
+        add_arrivals(found, topics, partitions, stamps)
+    expected: dict[TopicPartition, list[int]] = {}
+    for topic, partition, stamp in (record for chunk in chunks for record in chunk):
+        expected.setdefault(TopicPartition(topic, partition), []).append(stamp)
+    assert {tp: arrived.records for tp, arrived in found.items()} == {tp: len(stamps) for tp, stamps in expected.items()}
+    for tp, stamps in expected.items():
+        timed = [stamp for stamp in stamps if stamp >= 0]
+        arrived = found[tp]
+        assert arrived.timed == len(timed)
+        if timed:
+            assert (arrived.oldest_ms, arrived.newest_ms, arrived.sum_ms) == (min(timed), max(timed), sum(timed))
+
+
+def test_markers_and_reports_carry_what_arrived_and_what_was_written() -> None:
+    arrived = {TopicPartition("in", 3): Arrived(5, 4, 10, 20, 60)}
+    marker = Marker(batch_id=1, starts={}, ends={}, changelog_ends={}, chunks=1, rows=5, arrived=arrived)
+    assert marker_from_json(marker_to_json(marker)) == marker
+    report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, arrived=arrived, written={TaskId(1, 0): {"counts": 7}})
+    assert report_from_json(report_to_json(report)) == report
