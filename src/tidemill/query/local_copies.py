@@ -41,12 +41,17 @@ class CopyReader:
     ``least_position``: what the files must hold to be believed."""
 
     def __init__(self, state: TaskState, store: StoreFacts, copy: LocalCopy, least_position: int) -> None:
-        self._state, self._store, self._least_position = state, store, least_position
+        self._state, self._store, self.least_position = state, store, least_position
         self.task, self.role, self.is_running = copy.task, copy.role, copy.is_running
 
     @property
     def partition(self) -> int:
         return self.task.partition
+
+    @property
+    def directory(self) -> Path:
+        """Where its files lie, for other processes to open."""
+        return self._state.directory
 
     def position(self) -> int:
         """The changelog offset up to which the store has everything (the next to read)."""
@@ -54,8 +59,8 @@ class CopyReader:
             found = self._state.positions().changelog.get(self._store.name, 0)
         except StateError as error:
             raise self._gone(str(error)) from error
-        if found < self._least_position:
-            raise self._gone(f"its files were wiped and are being restored (offset {found} of {self._least_position})")
+        if found < self.least_position:
+            raise self._gone(f"its files were wiped and are being restored (offset {found} of {self.least_position})")
         return found
 
     def get(self, key: bytes) -> bytes | None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tidemill.errors import QueryError, SerdeError, UnknownStoreError
 from tidemill.state.formats import TIMESTAMP_SIZE
-from tidemill.topology.nodes import Serde
+from tidemill.topology.nodes import Serde, Store
 
 
 class ValueAndTimestamp(NamedTuple):
@@ -32,6 +32,8 @@ class StoreFacts:
     is_repartitioned: bool
     """All it reads are repartition topics, which Tidemill writes itself: its keys are where the partitioner says."""
     folder: str = ""
+    store: Store | None = None
+    """The topology's: its kind, and what it needs to know of windows."""
 
     def key_bytes(self, key: Any) -> bytes:
         """QueryError if the key is null or not of the serde's type."""

@@ -20,6 +20,7 @@ from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, 
 from tidemill.query.partitioning import partition_of_key
 from tidemill.query.rows import Rows, RowsQuestion, first_rows
 from tidemill.query.store_facts import StoreFacts, known_store
+from tidemill.query.store_frame import StoreDataFrame, StoreFrames
 from tidemill.query.view import ReadOnlyStore, Surroundings
 from tidemill.task.progress import CopyProgress
 
@@ -62,12 +63,13 @@ class StoreQueries:
         broker: Broker,
         require_started: Callable[[], object],
         progress: Callable[[], Sequence[CopyProgress]] = tuple,
+        frames: StoreFrames | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stores = dict(sorted(stores.items()))
         self.copies, self.own_host = copies, own_host
         self._hosts, self._broker, self._require_started, self._now_s = hosts, broker, require_started, now_s
-        self._progress = progress
+        self._progress, self._frames = progress, frames
         self._partition_counts: dict[int, int] = {}
         self._ends: dict[TopicPartition, tuple[float, int]] = {}
 
@@ -86,6 +88,12 @@ class StoreQueries:
             require_started=self._require_started,
         )
         return ReadOnlyStore(store=store, around=around, stale=stale, partition=partition)
+
+    def dataframe(self, name: str, *, stale: bool, partition: int | None) -> StoreDataFrame:
+        """What ``view`` covers, as a snapshot."""
+        view = self.view(name, stale=stale, partition=partition)
+        assert self._frames is not None
+        return self._frames.of(view.store, view.readers())
 
     def metadata_for_key(self, name: str, key: Any, partitioner: Partitioner | None) -> KeyQueryMetadata:
         store = known_store(self.stores, name)

@@ -76,15 +76,16 @@ class ReadOnlyStore:
     def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
         """The entries from ``low`` to ``high``, both included; None: no bound."""
         first, last = (None if bound is None else self.store.key_bytes(bound) for bound in (low, high))
-        scans = [reader.scan(first, last) for reader in self._readers()]
+        scans = [reader.scan(first, last) for reader in self.readers()]
         return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans))
 
     @property
     def approximate_num_entries(self) -> int:
         """How many keys the partitions that are here have."""
-        return sum(reader.entries() for reader in self._readers())
+        return sum(reader.entries() for reader in self.readers())
 
-    def _readers(self) -> list[CopyReader]:
+    def readers(self) -> list[CopyReader]:
+        """The copies that a range over the whole store is read from, by partition."""
         self.around.require_started()
         wanted = None if self.partition is None else [self.partition]
         found = self.around.copies.open(self.store, stale=self.stale, partitions=wanted)

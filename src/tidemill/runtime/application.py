@@ -27,6 +27,7 @@ from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
 from tidemill.membership.topology_facts import topology_facts
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
+from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
 from tidemill.runtime.first_join import FirstJoin
@@ -125,6 +126,11 @@ class KafkaStreams:
         UnknownStoreError, StreamsNotStartedError; reading may raise InvalidStateStoreError (being restored, or elsewhere).
         """
         return self._asked().view(name, stale=allow_stale, partition=partition)
+
+    def store_dataframe(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> StoreDataFrame:
+        """What ``store`` covers as a Spark DataFrame, and the changelog offsets that it stands for, by partition: a snapshot,
+        which stays as it is while the store goes on. Raises what reading a whole range would."""
+        return self._asked().dataframe(name, stale=allow_stale, partition=partition)
 
     def query_metadata_for_key(self, store: str, key: Any, partitioner: Partitioner | None = None) -> KeyQueryMetadata:
         """Who has ``key``: active host, standby hosts, partition (by murmur2, or ``partitioner(key's bytes, partitions)``)."""
@@ -264,7 +270,7 @@ class KafkaStreams:
         )
         producer = data_client_settings(config, ClientRole.PRODUCER)
         known = task_facts(self.topology, config.application_id)
-        self._reads.start(store_facts(compiled, config.application_id), admin, self._threads)
+        self._reads.start(store_facts(compiled, config.application_id), admin, self._threads, spark.session)
         logged = [subtopology for subtopology, topics in known.changelogs.items() if topics]
         local = LocalState(directory, lock, logged=logged, reporter=names[0])
         maker = ThreadMaker(

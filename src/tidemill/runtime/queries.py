@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pyspark.sql import SparkSession
+
 from tidemill.config import StreamsConfig
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group_protocol import GroupProtocol
@@ -18,6 +20,7 @@ from tidemill.query.http_server import HttpServer, address_of, listen
 from tidemill.query.local_copies import LocalCopies, LocalCopy, Wanted
 from tidemill.query.metadata import HostMap
 from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_frame import StoreFrames
 from tidemill.query.store_queries import Broker, StoreQueries
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.stream_thread import StreamThread
@@ -48,6 +51,7 @@ def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, St
             is_repartitioned=set(parts[spec.subtopology].source_topics)
             <= set(parts[spec.subtopology].repartition_source_topics),
             folder="" if spec.persistent else VOLATILE_FOLDER,
+            store=spec.kept or compiled.topology.stores[name],
         )
         for name, spec in specs.items()
     }
@@ -71,7 +75,9 @@ class InstanceReads:
         self._told: tuple[PartitionsByHost, PartitionsByHost] | None = None
         self._map = HostMap()
 
-    def start(self, stores: Mapping[str, StoreFacts], admin: Admin, threads: list[StreamThread]) -> None:
+    def start(
+        self, stores: Mapping[str, StoreFacts], admin: Admin, threads: list[StreamThread], session: SparkSession
+    ) -> None:
         """``threads`` may grow afterwards."""
         self._threads = threads
         self.queries = StoreQueries(
@@ -85,6 +91,7 @@ class InstanceReads:
             ),
             require_started=self._require_started,
             progress=lambda: [copy for thread in list(self._threads) for copy in thread.copies],
+            frames=StoreFrames(session),
         )
         if self._listening is not None:
             config = self._config

@@ -35,7 +35,7 @@ _BUILD = threading.Lock()
 
 
 @contextlib.contextmanager
-def _pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None]]:
+def pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None]]:
     """Within it, the function it gives names the worker of every Python step that is added to a plan next (rule 20).
 
     Spark keeps a pool of Python workers for each distinct environment: a key of its own pins the worker.
@@ -55,7 +55,7 @@ def _pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], Non
 def start_workers(session: SparkSession, thread: str, steps: Sequence[str], warm: ArrowStep) -> threading.Thread:
     """Has Spark start a thread's Python workers while its plan is still being compiled: they take a second to import."""
     plans = []
-    with _pinning(session, thread) as pin:
+    with pinning(session, thread) as pin:
         for step in steps:
             pin(step)
             plans.append(session.range(0, 1, 1, 1).mapInArrow(warm, "id bigint")._jdf.queryExecution().executedPlan())
@@ -85,7 +85,7 @@ class BatchEngine:
     ) -> None:
         self._thread, self._limit_s = thread, limit_s
         self._workers: dict[str, psutil.Process] = {}
-        with _pinning(session, thread) as pin:
+        with pinning(session, thread) as pin:
             frame = compiled.frame(session, source, steps, pin)
             self._rows = frame._jdf.queryExecution().executedPlan().execute()
         self._explained = frame._jdf.queryExecution().toString()

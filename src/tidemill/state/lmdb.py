@@ -177,8 +177,8 @@ class TaskState:
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Many reads of all stores from one transaction; close it before anything is checked or applied."""
-        with self._read(*self._databases.values()) as (transaction, handles):
-            yield Snapshot(transaction, dict(zip(self._databases, handles, strict=True)))
+        with self._read(_META, *self._databases.values()) as (transaction, (meta_db, *handles)):
+            yield Snapshot(transaction, dict(zip(self._databases, handles, strict=True)), meta_db)
 
     def positions(self) -> Positions:
         with self._read(_META) as (transaction, (meta_db,)):

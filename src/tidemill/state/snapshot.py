@@ -13,7 +13,9 @@ from typing import Any
 import lmdb
 
 from tidemill.state import keys as store_keys
+from tidemill.state import meta
 from tidemill.state.scan import chunk_backward, chunk_forward
+from tidemill.state.store import Positions
 
 _FIRST_CHUNK, _CHUNK = 64, 1000
 
@@ -21,9 +23,14 @@ _FIRST_CHUNK, _CHUNK = 64, 1000
 class Snapshot:
     """The stores of a state as they were when it was made. Made by ``TaskState.snapshot`` only; for one thread."""
 
-    def __init__(self, transaction: lmdb.Transaction[bytes], databases: Mapping[str, Any]) -> None:
+    def __init__(self, transaction: lmdb.Transaction[bytes], databases: Mapping[str, Any], meta_database: Any) -> None:
+        self._transaction, self._meta = transaction, meta_database
         self._cursors = {store: transaction.cursor(handle) for store, handle in databases.items()}
         self._gets = {store: cursor.get for store, cursor in self._cursors.items()}
+
+    def positions(self) -> Positions:
+        """What the stores stood for when the snapshot was made."""
+        return meta.read_positions(self._transaction, self._meta)
 
     def get(self, store: str, key: bytes) -> bytes | None:
         if len(key) <= store_keys.SHORT_LIMIT:

@@ -1,0 +1,197 @@
+"""``streams.store_dataframe(name)``: a store as a Spark DataFrame, a snapshot together with the offsets that it stands for.
+
+Decides what a snapshot is: each copy is read in one LMDB transaction, rows and position alike, by a Python worker on this
+machine, and what was read is kept on Spark's disk; so the DataFrame stays what it was, however often it is used, while the
+store goes on. One Spark task reads all copies, because a second one could take a slot that a stream thread waits for. Rows
+never pass through the driver. Which copies may be read is ``local_copies``' matter, how a kind of store lays out its rows the
+operators'.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import Accumulator, AccumulatorParam, StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import InvalidStateStoreError, QueryError, SerdeError, StateError
+from tidemill.operators.stores import store_of
+from tidemill.query.local_copies import CopyReader
+from tidemill.query.store_facts import StoreFacts
+from tidemill.spark.codecs import decoded
+from tidemill.spark.engine import pinning
+from tidemill.spark.records import Records, to_rows
+from tidemill.spark.rows import DDL, SCHEMA
+from tidemill.spark.state_step import Written
+from tidemill.spark.task_rows import TaskRows
+from tidemill.state.lmdb import TaskState
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.windows import Windowed
+
+_CHUNK = 10_000
+_LONG_MAX = (1 << 63) - 1
+_SIDES = ("key", "value", "key_num", "value_num", "key_dbl", "value_dbl")
+_ROWS = pa.schema(
+    [SCHEMA.field(name) for name in ("part", "ts", *_SIDES)] + [("window_start", pa.int64()), ("window_end", pa.int64())]
+)
+_ROWS_DDL = ", ".join([f"{name} {DDL[name]}" for name in ("part", "ts", *_SIDES)] + ["window_start bigint", "window_end bigint"])
+
+_WINDOWED = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION)
+_TIMED = (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED)
+_READABLE = (*_WINDOWED, *_TIMED, StoreKind.KEY_VALUE)
+
+
+class StoreDataFrame(NamedTuple):
+    """``dataframe``: key, value, timestamp (where the store keeps it), partition; of windows also window_start and window_end.
+    ``offsets``: up to where the changelog (or the source topic in its place) is in it, the next to read, for each partition
+    that was read; of a store without changelog None."""
+
+    dataframe: DataFrame
+    offsets: Mapping[int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyToRead:
+    """One partition of a store. ``least_position``: what its files must hold to be believed."""
+
+    partition: int
+    directory: str
+    least_position: int
+
+
+Told = dict[tuple[int, int], "int | str"]
+"""What workers tell: by snapshot and partition a position, or why it can't be read."""
+
+
+class _Merging(AccumulatorParam[Told]):
+    def zero(self, value: Told) -> Told:
+        del value
+        return {}
+
+    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802  # PySpark's name
+        value1.update(value2)
+        return value1
+
+
+class StoreFrames:
+    """Makes DataFrames of stores in one session. May be used from any thread."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._told: Accumulator[Told] = session.sparkContext.accumulator({}, _Merging())  # one: PySpark keeps each for ever
+        self._numbers = itertools.count(1)
+
+    def of(self, facts: StoreFacts, readers: Sequence[CopyReader]) -> StoreDataFrame:
+        """The copies as they are now.
+
+        Raises:
+            QueryError: a store of this kind has no rows to show. InvalidStateStoreError: a copy can't be read now.
+        """
+        store = readable_store(facts)
+        number = next(self._numbers)
+        copies = [CopyToRead(reader.partition, str(reader.directory), reader.least_position) for reader in readers]
+        with pinning(self._session, "dataframes") as pin:
+            pin("store")
+            read = self._session.range(0, 1, 1, 1).mapInArrow(reading(facts, store, copies, number, self._told), _ROWS_DDL)
+        kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+        told = {copy.partition: self._told.value.pop((number, copy.partition), None) for copy in copies}
+        for partition, position in told.items():
+            if not isinstance(position, int):
+                raise InvalidStateStoreError(
+                    f"{facts.name}: partition {partition} can't be read now: {position or 'the worker said nothing of it'}; "
+                    "ask again in a moment",
+                    store=facts.name,
+                )
+        offsets = {number: None if facts.changelog is None else int(at or 0) for number, at in told.items()}
+        return StoreDataFrame(kept.select(*columns_of(facts, store)), offsets)
+
+
+def readable_store(facts: StoreFacts) -> Store:
+    """The topology's store. QueryError if its rows mean something to operators only."""
+    assert facts.store is not None
+    if facts.store.kind not in _READABLE:
+        raise QueryError(
+            f"{facts.name} is a {facts.store.kind.value.replace('_', ' ')}, which an operator keeps for itself: "
+            "key-value, window, session and versioned stores can be read as a DataFrame"
+        )
+    return facts.store
+
+
+def columns_of(facts: StoreFacts, store: Store) -> list[Column]:
+    """Typed columns of what ``reading`` gives."""
+    columns = [decoded(facts.key_serde, "key").alias("key")]
+    if store.kind in _WINDOWED:
+        columns += [F.timestamp_millis(F.col(name)).alias(name) for name in ("window_start", "window_end")]
+    columns.append(decoded(facts.value_serde, "value").alias("value"))
+    if store.kind in _TIMED:
+        columns.append(F.timestamp_millis(F.col("ts")).alias("timestamp"))
+    return [*columns, F.col("part").alias("partition")]
+
+
+def reading(
+    facts: StoreFacts, store: Store, copies: Sequence[CopyToRead], number: int, told: Accumulator[Told]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a worker does for the snapshot ``number``, as Spark's mapInArrow takes it."""
+    raw = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
+    key_serde, value_serde = facts.key_serde, facts.value_serde
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        positions: dict[int, int] = {}
+        for copy in copies:
+            try:
+                yield from _rows_of(copy, raw, key_serde, value_serde, positions)
+                told.add({(number, copy.partition): positions[copy.partition]})
+            except (StateError, SerdeError) as problem:
+                told.add({(number, copy.partition): str(problem)})
+                return
+
+    return read
+
+
+def _rows_of(
+    copy: CopyToRead, store: Store, key_serde: Any, value_serde: Any, positions: dict[int, int]
+) -> Iterator[pa.RecordBatch]:
+    """One copy's rows, all from one transaction, which also tells their position."""
+    state = TaskState.open_to_read(Path(copy.directory))
+    try:
+        with state.snapshot() as view:
+            position = view.positions().changelog.get(store.name, 0)
+            if position < copy.least_position:
+                raise StateError(f"its files were wiped and are being restored (offset {position} of {copy.least_position})")
+            rows = TaskRows(store.name, logged=False)
+            rows.begin(view, Written())
+            entries = store_of(store, rows, Serdes.bytes(), Serdes.bytes()).all()
+            while chunk := list(itertools.islice(entries, _CHUNK)):
+                yield _as_rows(chunk, copy.partition, store.kind, key_serde, value_serde)
+            positions[copy.partition] = position
+    finally:
+        state.close(clean=False)
+
+
+def _as_rows(
+    entries: Sequence[tuple[Any, Any]], partition: int, kind: StoreKind, key_serde: Any, value_serde: Any
+) -> pa.RecordBatch:
+    count = len(entries)
+    keys, values = [key for key, _ in entries], [value for _, value in entries]
+    starts: list[int | None] = [None] * count
+    ends: list[int | None] = [None] * count
+    if kind in _WINDOWED:
+        windows: list[Windowed] = keys
+        keys, starts = [window.key for window in windows], [window.start for window in windows]
+        ends = [None if window.end == _LONG_MAX else window.end for window in windows]  # beyond what a timestamp can be
+    times = [0] * count
+    if kind in _TIMED:
+        times, values = [at for _, at in values], [value for value, _ in values]
+    nowhere: list[int | None] = [None] * count
+    rows = to_rows(Records([partition] * count, keys, values, times, nowhere, nowhere), 0, key_serde, value_serde)
+    windows_of = [pa.array(column, pa.int64()) for column in (starts, ends)]
+    return pa.RecordBatch.from_arrays([*(rows.column(name) for name in ("part", "ts", *_SIDES)), *windows_of], schema=_ROWS)

@@ -1,0 +1,137 @@
+"""A store as a DataFrame: each copy's rows and position from one transaction, in typed columns, and it stays what it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from stand_ins import store_facts
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import InvalidStateStoreError, QueryError
+from tidemill.operators.stores import store_of
+from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_frame import CopyToRead, StoreFrames, readable_store, reading
+from tidemill.spark.state_step import Written
+from tidemill.spark.task_rows import NO_STATE, TaskRows
+from tidemill.state.lmdb import TaskState
+from tidemill.state.store import Positions
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.windows import Windowed
+
+TEXT, LONG = Serdes.string(), Serdes.long()
+
+
+def facts_of(kind: StoreKind, key: Any = TEXT, value: Any = LONG, **more: Any) -> StoreFacts:
+    store = Store(name="counts", kind=kind, key_serde=key, value_serde=value, **more)
+    return store_facts("counts", key, value, timestamped=kind is StoreKind.TIMESTAMPED_KEY_VALUE, store=store)
+
+
+def put(folder: Path, facts: StoreFacts, entries: list[tuple[Any, ...]], position: int) -> None:
+    """Writes entries as the store's own ``put`` takes them, on top of what is there."""
+    state = TaskState.open(folder, ["counts"])
+    before = state.claim("owner")
+    written, rows = Written(), TaskRows("counts", logged=True)
+    rows.begin(NO_STATE, written)
+    assert facts.store is not None
+    store = store_of(facts.store, rows, TEXT, LONG)
+    for entry in entries:
+        store.put(*entry)
+    if hasattr(store, "flush"):
+        store.flush()
+    state.apply(
+        expected=before, new=Positions(changelog={"counts": position}, epoch="owner"), writes={"counts": [*written.rows.items()]}
+    )
+    state.close(clean=True)
+
+
+class Telling:
+    """An accumulator."""
+
+    def __init__(self) -> None:
+        self.value: dict[Any, Any] = {}
+
+    def add(self, term: dict[Any, Any]) -> None:
+        self.value.update(term)
+
+
+def read(facts: StoreFacts, *copies: CopyToRead) -> tuple[list[dict[str, Any]], dict[Any, Any]]:
+    told: Any = Telling()
+    assert facts.store is not None
+    found = list(reading(facts, facts.store, copies, 1, told)([]))
+    rows = [{name: value for name, value in row.items() if value is not None} for batch in found for row in batch.to_pylist()]
+    return rows, told.value
+
+
+def test_rows_and_position_of_each_copy_are_given(tmp_path: Path) -> None:
+    facts = facts_of(StoreKind.TIMESTAMPED_KEY_VALUE)
+    put(tmp_path / "1_0", facts, [("a", 1, 10), ("b", 2, 20)], 5)
+    put(tmp_path / "1_2", facts, [("c", 3, 30)], 7)
+    rows, told = read(facts, CopyToRead(0, str(tmp_path / "1_0"), 5), CopyToRead(2, str(tmp_path / "1_2"), 0))
+    assert rows == [
+        {"part": 0, "ts": 10, "key": b"a", "value_num": 1},
+        {"part": 0, "ts": 20, "key": b"b", "value_num": 2},
+        {"part": 2, "ts": 30, "key": b"c", "value_num": 3},
+    ]
+    assert told == {(1, 0): 5, (1, 2): 7}
+
+
+def test_windows_and_sessions_give_their_bounds_and_hide_what_has_expired(tmp_path: Path) -> None:
+    windows = facts_of(StoreKind.TIMESTAMPED_WINDOW, window_size_ms=100, retention_ms=1000)
+    put(tmp_path / "1_0", windows, [("a", 1, 0, 7), ("a", 2, 5000, 5001)], 2)
+    assert read(windows, CopyToRead(0, str(tmp_path / "1_0"), 0))[0] == [
+        {"part": 0, "ts": 5001, "key": b"a", "value_num": 2, "window_start": 5000, "window_end": 5100}
+    ]
+    sessions = facts_of(StoreKind.SESSION, retention_ms=1000)
+    put(tmp_path / "1_1", sessions, [(Windowed("a", 10, 40), 3, 40)], 1)
+    assert read(sessions, CopyToRead(1, str(tmp_path / "1_1"), 0))[0] == [
+        {"part": 1, "ts": 0, "key": b"a", "value_num": 3, "window_start": 10, "window_end": 40}
+    ]
+
+
+def test_files_that_were_wiped_meanwhile_are_not_believed(tmp_path: Path) -> None:
+    facts = facts_of(StoreKind.KEY_VALUE)
+    put(tmp_path / "1_0", facts, [("a", 1, 0)], 5)
+    rows, told = read(facts, CopyToRead(0, str(tmp_path / "1_0"), 6))
+    assert rows == []
+    assert "offset 5 of 6" in told[1, 0]
+
+
+def test_what_operators_keep_for_themselves_is_refused() -> None:
+    with pytest.raises(QueryError, match="counts is a suppress buffer"):
+        readable_store(facts_of(StoreKind.SUPPRESS_BUFFER))
+
+
+@dataclass
+class Reader:
+    partition: int
+    directory: Path
+    least_position: int = 0
+
+
+@pytest.mark.spark
+def test_a_data_frame_is_typed_and_stays_what_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    serde = Serdes.json("name string, amount double")
+    facts = facts_of(StoreKind.TIMESTAMPED_KEY_VALUE, value=serde)
+    put(tmp_path / "1_0", facts, [("a", {"name": "Ada", "amount": 1.5}, 1_000)], 3)
+    put(tmp_path / "1_1", facts, [], 0)
+    readers: Any = [Reader(0, tmp_path / "1_0"), Reader(1, tmp_path / "1_1")]
+    frames = StoreFrames(spark)
+    frame, offsets = frames.of(facts, readers)
+    put(tmp_path / "1_0", facts, [("b", {"name": "Bob", "amount": 2.0}, 2_000)], 4)
+    assert frame.schema.simpleString() == (
+        "struct<key:string,value:struct<name:string,amount:double>,timestamp:timestamp,partition:int>"
+    )
+    [row] = frame.collect()
+    assert (row.key, row.value.name, row.value.amount, row.partition) == ("a", "Ada", 1.5, 0)
+    assert row.timestamp.astimezone(timezone.utc) == datetime.fromtimestamp(1, timezone.utc)
+    assert offsets == {0: 3, 1: 0}
+    assert frames.of(facts, readers).offsets == {0: 4, 1: 0}
+    with pytest.raises(InvalidStateStoreError, match="partition 0 can't be read now"):
+        frames.of(facts, [Reader(0, tmp_path / "1_0", 9)])  # type: ignore[list-item]
+    assert isinstance(frame.toArrow(), pa.Table)
