@@ -183,6 +183,18 @@ class StreamsConfig:
     )
     topic: ClientSettings = _prefix("topic.", "Configs of internal topics.")
 
+    # Metrics
+    metrics_recording_level: str = _setting(
+        "metrics.recording.level", text_like("INFO|DEBUG|TRACE", "INFO, DEBUG or TRACE"), "INFO",
+        "Which metrics there are: DEBUG adds those of tasks and stores, TRACE all.",
+    )  # fmt: skip
+    metrics_sample_window_ms: int = _setting(
+        "metrics.sample.window.ms", whole_number(1), 30_000, "How long a sample of a rate or an average lasts."
+    )
+    metrics_num_samples: int = _setting(
+        "metrics.num.samples", whole_number(1), 2, "Over how many samples rates and averages are taken."
+    )
+
     # Handed on
     kafka: ClientSettings = _prefix("kafka.", "To every Kafka client, under Kafka's Java names.")
     consumer: ClientSettings = _prefix("consumer.", "To the consumers that read data.")
@@ -226,6 +238,9 @@ class StreamsConfig:
     )
     http_timeout_ms: int = _setting(
         "tidemill.http.timeout.ms", whole_number(1), 10_000, "How long a read over HTTP is tried."
+    )
+    log_format: str = _setting(
+        "tidemill.log.format", text_like("text|json", "text or json"), "text", "How `tidemill run` writes its log."
     )
     short_intervals: bool = _setting(
         "tidemill.test.short.intervals", true_or_false, False, "For tests: allow intervals below Kafka's bounds."

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
 from tidemill.runtime.restore_listeners import RestoreListeners
+from tidemill.runtime.thread_metrics import ThreadMetrics
 from tidemill.task.lifecycle import ActiveTask
 from tidemill.task.progress import CopyProgress, Progress, Restored, advanced, copies
 from tidemill.task.standby import StandbyTask
@@ -27,8 +28,15 @@ _RATE_WINDOW_S = 10.0
 class RestoreWatch:
     """``look`` is called by the stream thread whenever what it holds has changed; ``copies`` may be read by any."""
 
-    def __init__(self, thread: str, listeners: RestoreListeners, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        thread: str,
+        listeners: RestoreListeners,
+        now_s: Callable[[], float] = time.monotonic,
+        metrics: ThreadMetrics | None = None,
+    ) -> None:
         self._thread, self._listeners, self._now_s = thread, listeners, now_s
+        self._metrics = metrics or ThreadMetrics()
         self._progress = Progress()
         self._positions: dict[TaskId, deque[tuple[float, int]]] = {}
         self._rates: dict[TaskId, float] = {}
@@ -44,6 +52,7 @@ class RestoreWatch:
     ) -> None:
         """StopError if a listener raises."""
         self._progress, events = advanced(self._progress, active, standbys, restored)
+        self._metrics.held(active, standbys, restored)
         self._measure()
         for event in events:
             self._listeners.tell(event)

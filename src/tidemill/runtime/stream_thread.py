@@ -34,7 +34,7 @@ from tidemill.runtime.rebalance_watch import RebalanceWatch
 from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.restore_watch import RestoreWatch
 from tidemill.runtime.task_offsets import TaskOffsets
-from tidemill.runtime.thread_metrics import ThreadMetrics
+from tidemill.runtime.thread_metrics import ThreadMetrics, metrics_window
 from tidemill.spark.engine import BatchEngine
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
 from tidemill.task.lifecycle import ActiveTask, Phase
@@ -74,13 +74,13 @@ class StreamThread(threading.Thread):
         self.number = number
         self._config, self._facts, self._local, self._first_join = config, facts, local, first_join
         self._make_engine, self._fence, self._on_change = make_engine, fence, on_change
-        self._restoring = RestoreWatch(name, listeners)
+        self.metrics = ThreadMetrics(metrics_window(config))
+        self._restoring = RestoreWatch(name, listeners, metrics=self.metrics)
         self._rebalance = RebalanceWatch(name)
         self._held = HeldTasks(name, facts, local, self._restoring)
         self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
-        self.metrics = ThreadMetrics()
         self._batches = MicroBatches(
             name, config, facts, held=self._held, group=self._group, global_topics=global_topics, metrics=self.metrics,
             on_change=on_change,
@@ -247,12 +247,14 @@ class StreamThread(threading.Thread):
                 self.name, event.generation, text(self._held.active), text(self._held.standby),
             )  # fmt: skip
             self._rebalance.assigned(event.generation, self._held.active)
+            self.metrics.assigned()
             if not self._group.is_joining:
                 self._local.settled(self.name)
             self._is_assigned = True
             self._on_change()
         elif isinstance(event, group_protocol.Lost):
             log.warning("event=membership-lost thread=%s reason=%r %s", self.name, event.reason, self._held)
+            self.metrics.lost_membership()
             self._is_assigned = False
             self._act(self._group.step(machine.MembershipLost(reason=event.reason, incarnation=event.incarnation)))
         elif isinstance(event, group_protocol.RevokeAll):
