@@ -1,9 +1,10 @@
 """A topology as one static Spark plan: source step, Catalyst layers, Python steps.
 
 Decides the shape of the plan; which node runs where is ``stages``', what a Python step does is ``state_step``'s, how a
-projection is put together is ``changes``'. Within a layer rows move in *waves*: all rows of a tag run through as many nodes as
-one projection can hold. A node with several children multiplies the rows' tags, not their contents; a flat map is one
-``explode``. So nothing is read or computed twice, and a DAG stays one linear plan without exchange.
+projection is put together is ``changes``', what a node does in it ``column_nodes``'. Within a layer rows move in *waves*: all
+rows of a tag run through as many nodes as one projection can hold. A node with several children multiplies the rows' tags, not
+their contents; a flat map is one ``explode``. So nothing is read or computed twice, and a DAG stays one linear plan without
+exchange.
 """
 
 from __future__ import annotations
@@ -19,33 +20,27 @@ from pyspark.sql.types import DataType
 from tidemill.errors import TopologyError
 from tidemill.spark import rows
 from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered
-from tidemill.spark.clock import wall_clock_functions
 from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for_type
-from tidemill.spark.codecs_wire import Physical
+from tidemill.spark.column_nodes import applied, branch, exploded, table_value
 from tidemill.spark.edges import Edge, leaving_edge
 from tidemill.spark.graph_parts import GraphPart
 from tidemill.spark.graph_plan import entered_by_columns, exit_sides, left_to_columns, sides_of_part, sink_sides
 from tidemill.spark.graph_serdes import Sides, filled
-from tidemill.spark.rows import DROPPED, DROPPED_COUNT, UNREADABLE, Tags
+from tidemill.spark.presum import can_be_grouped_by, presummed
+from tidemill.spark.rows import DROPPED, UNREADABLE, Tags
 from tidemill.spark.stages import Stages, outer_targets, parents_first, runs_as_columns, targets
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import (
     Aggregate,
     Branch,
     Count,
-    Filter,
     FlatMap,
     FlatMapValues,
     Foreach,
-    Map,
-    MapValues,
-    NullKeyFilter,
-    Operation,
     PassThrough,
     Peek,
     Print,
     Reduce,
-    SelectKey,
     SessionAggregate,
     StreamTableJoin,
     TableFilter,
@@ -170,8 +165,11 @@ class Compiler:
         self.shifts[number] = self._shift
         if combinable:
             self.mixing_layers.add(number)
-            frame = self._presummed(frame, combinable)
+            frame = presummed(frame, self._sink_tags(combinable))
         return frame.filter(F.col("node") != DROPPED).select(*rows.DDL)
+
+    def _sink_tags(self, names: list[str]) -> list[int]:
+        return [self.tags.arrived(name) for name in names if isinstance(self.topology.nodes[name], SinkNode)]
 
     def _fresh(self) -> int:
         self._last_tag += 1
@@ -211,7 +209,7 @@ class Compiler:
             if isinstance(node, ProcessorNode) and isinstance(node.operation, Branch):
                 children = [*node.operation.children, *([node.operation.default] if node.operation.default else [])]
                 tags = {child: self._fresh() for child in children}
-                retagged.append((wave.tag, [_branch(node.operation, tags, wave.at)]))
+                retagged.append((wave.tag, [branch(node.operation, tags, wave.at)]))
             else:
                 children = list(self._children(wave.node))
                 tags = {child: self._fresh() if len(children) > 1 else wave.tag for child in children}
@@ -263,8 +261,8 @@ class Compiler:
                 return None
             assert isinstance(node, ProcessorNode)
             if isinstance(node.operation, (FlatMap, FlatMapValues)):
-                return Wave(wave.tag, name, _exploded(changes, wave.tag, node, at))
-            at = _applied(changes, node, at)
+                return Wave(wave.tag, name, exploded(changes, wave.tag, node, at))
+            at = applied(changes, node, at)
             children = self.topology.children(name)
             if isinstance(node.operation, Branch) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
                 return Wave(wave.tag, name, changes.keep(wave.tag, at))
@@ -344,17 +342,17 @@ class Compiler:
             # A record without a value counts nothing: it travels as a null key, which the count step drops and reports.
             changes.write(tag, "key", key[1], unless=~counted)
             changes.arrive(tag, self.tags.arrived(name), at)
-            if _can_be_grouped_by(key[1]):
+            if can_be_grouped_by(key[1]):
                 changes.sum_all(tag)
                 combinable.append(name)
             return
         if isinstance(node, ProcessorNode) and isinstance(node.operation, (TableFilter, TableMapValues)) and not in_part:
-            at = at.with_value(changes.frame, _table_value(node.operation, at))
+            at = at.with_value(changes.frame, table_value(node.operation, at))
         serdes = self._in_serdes(name, at, where)
         changes.write(tag, "key", serdes[0][1])
         changes.write(tag, "value", serdes[1][1])
         self.edges[name + "|in"] = Edge(key=serdes[0][0], value=serdes[1][0])
-        if name in self.summed_sinks and _can_be_grouped_by(serdes[0][1]):
+        if name in self.summed_sinks and can_be_grouped_by(serdes[0][1]):
             changes.sum_where(tag, at.value.isNotNull())
             combinable.append(name)
         changes.arrive(tag, self.tags.arrived(name), at)
@@ -387,94 +385,3 @@ class Compiler:
     def _side(self, serde: Any, column: Column, data_type: DataType, default: Any, where: str) -> tuple[Any, Encoded]:
         chosen = serde or default or serde_for_type(data_type, where)
         return chosen, encoded(chosen, column, data_type, where)
-
-    def _presummed(self, frame: DataFrame, combinable: list[str]) -> DataFrame:
-        """One row per (node, task, key) of combinable rows; all others keep themselves apart by what summed rows leave null.
-
-        No column is of a nested type: one in the key took as long as all else. Doubles are no grouping columns, because
-        Spark makes one of 0.0 and -0.0 there; the greatest of a row kept apart is that row's own.
-        """
-        sinks = [self.tags.arrived(n) for n in combinable if isinstance(self.topology.nodes[n], SinkNode)]
-        part = F.col("part")
-        if sinks:  # what is written to a repartition topic may be summed over the thread's tasks
-            part = F.when(F.col("node").isin(sinks) & F.col("summed"), F.lit(-1)).otherwise(part)
-        apart = [F.when(~F.col("summed"), F.col(name)).alias(name) for name in _APART]
-        grouped = frame.select("node", part.alias("part"), "key", "key_num", *apart, "key_dbl", "value_dbl", "n", "ts").groupBy(
-            "node", "part", "key", "key_num", *_APART
-        )
-        return grouped.agg(
-            F.sum(F.coalesce("n", F.lit(1))).alias("n"), *[F.max(name).alias(name) for name in ("ts", "key_dbl", "value_dbl")]
-        )
-
-
-def _can_be_grouped_by(key: Encoded) -> bool:
-    """Not by doubles: Spark makes one of 0.0 and -0.0, which are two keys in Kafka."""
-    return key.kind is not Physical.DOUBLE
-
-
-_APART = ("off", "seq", "headers", "value", "value_num", "wall")
-
-
-def _branch(branch: Branch, tags: dict[str, int], at: Pair) -> Column:
-    column = F.lit(tags[branch.default] if branch.default else DROPPED)
-    for predicate, child in reversed(list(zip(branch.predicates, branch.children, strict=True))):
-        column = F.when(_call(predicate, at), F.lit(tags[child])).otherwise(column)
-    return column
-
-
-def _applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
-    """What a node that makes at most one record of one does to it."""
-    operation: Operation = node.operation
-    frame = changes.frame
-    if isinstance(operation, (PassThrough, TableToStream, Branch)):
-        return at
-    if isinstance(operation, NullKeyFilter):
-        return at.passing(at.key.isNotNull())
-    if isinstance(operation, TableSource):
-        return at.passing(at.key.isNotNull(), lost=DROPPED_COUNT)
-    if isinstance(operation, Filter):
-        passes = F.coalesce(_call(operation.predicate, at), F.lit(False))
-        return at.passing(~passes if operation.negate else passes)
-    if isinstance(operation, (TableFilter, TableMapValues)):
-        return at.with_value(frame, _table_value(operation, at))
-    if isinstance(operation, MapValues):
-        return at.with_value(frame, _call_values(operation, at))
-    if isinstance(operation, SelectKey):
-        return at.with_key(frame, _call(operation.function, at))
-    if isinstance(operation, Map):
-        with wall_clock_functions():
-            pair = operation.function(at.key, at.value)
-        if not (isinstance(pair, tuple) and len(pair) == 2):
-            raise TopologyError(f"{node.name}: map's function gave {type(pair).__name__}, expected a pair (key, value)")
-        return at.with_key(frame, _column(pair[0])).with_value(frame, _column(pair[1]))
-    raise TopologyError(f"{node.name}: {type(operation).__name__} can't run in the JVM")
-
-
-def _exploded(changes: Changes, tag: int, node: ProcessorNode, at: Pair) -> Pair:
-    operation = node.operation
-    if isinstance(operation, FlatMapValues):
-        return changes.explode_values(tag, node.name, at, _call_values(operation, at))
-    assert isinstance(operation, FlatMap)
-    return changes.explode_pairs(tag, node.name, _call(operation.function, at))
-
-
-def _table_value(operation: TableFilter | TableMapValues, at: Pair) -> Column:
-    """What a table passes on: null stays null, and what a filter refuses becomes null."""
-    if isinstance(operation, TableMapValues):
-        return F.when(at.value.isNotNull(), _call_values(operation, at))
-    passes = F.coalesce(_call(operation.predicate, at), F.lit(False))
-    return F.when(~passes if operation.negate else passes, at.value)
-
-
-def _column(value: Any) -> Column:
-    return value if isinstance(value, Column) else F.lit(value)
-
-
-def _call(function: Callable[..., Any], at: Pair) -> Column:
-    with wall_clock_functions():
-        return _column(function(at.key, at.value))
-
-
-def _call_values(operation: MapValues | FlatMapValues | TableMapValues, at: Pair) -> Column:
-    with wall_clock_functions():
-        return _column(operation.function(at.key, at.value) if operation.takes_key else operation.function(at.value))
