@@ -1,0 +1,115 @@
+"""MkDocs' hooks for the documentation: the navigation, the pages that are made of something else, and links out of docs/.
+
+Decides where each page stands. A page that is named here and not there yet is left out, and one that is there and not named
+goes to the end of its folder's section: nobody has to touch this file to add a page. Links to files of the repository
+outside docs/ become links to pages made of them, or plain text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import docs_generated
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Home": ("index.md",),
+    "Tutorial": ("tutorial.md",),
+    "How to": ("how-to/*",),
+    "Writing programs": (
+        "dsl.md", "dsl/operators.md", "dsl/tables.md", "dsl/joins.md", "dsl/windows.md", "processor-api.md", "serdes.md",
+        "dataframes.md", "testing.md", "dsl/*", "examples/*",
+    ),
+    "Running": (
+        "operations.md", "configuration.md", "lifecycle.md", "reads.md", "metrics.md", "dashboard.md", "security.md",
+        "cluster.md", "deploy/*", "broker.md", "simulate.md",
+    ),
+    "How it works": (
+        "topology.md", "data-path.md", "exactly-once.md", "state.md", "high-availability.md", "spark.md", "adr/*",
+    ),
+    "Reference": (
+        "reference/index.md", "reference/builder.md", "reference/streams.md", "reference/tables.md", "reference/windows.md",
+        "reference/joins.md", "reference/serdes.md", "reference/stores.md", "reference/processors.md",
+        "reference/application.md", "reference/testing.md", "reference/errors.md", "reference/*",
+    ),
+    "Coming from": ("migration/kafka-streams.md", "migration/faust.md", "migration/quix-streams.md", "migration/*"),
+    "Measured": ("comparison.md", "benchmarks.md", "benchmarks/results.md", "experiments/*", "scaling.md"),
+    "More": ("changelog.md", "*"),
+}  # fmt: skip
+"""Section -> its pages in order; a star stands for the pages of a folder that no section names."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for path, text in docs_generated.pages(ROOT).items():
+        if files.get_file_from_path(path) is None:
+            files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    docs = Path(config.docs_dir)
+    there = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} | set(docs_generated.pages(ROOT))
+    config.nav = navigation(there)
+    return config
+
+
+def navigation(pages: Iterable[str]) -> list[dict[str, Any]]:
+    """The sections, with all of ``pages`` in them."""
+    there = set(pages)
+    named = {page for wanted in SECTIONS.values() for page in wanted if not page.endswith("*")}
+    left = sorted(there - named)
+    sections: list[dict[str, Any]] = []
+    for title, wanted in SECTIONS.items():
+        found = list(_found(wanted, there, left))
+        if found:
+            sections.append({title: found[0] if len(wanted) == 1 and len(found) == 1 else found})
+    return sections
+
+
+def _found(wanted: tuple[str, ...], there: set[str], left: list[str]) -> Iterator[str]:
+    for page in wanted:
+        if not page.endswith("*"):
+            if page in there:
+                yield page
+            continue
+        for other in [other for other in left if page == "*" or other.startswith(page[:-1])]:
+            left.remove(other)
+            yield other
+
+
+_LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)\s]+)\)")
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    return links_within(markdown, page.file.src_uri, {file.src_uri for file in files})
+
+
+def links_within(markdown: str, page: str, pages: set[str], made_of: Mapping[str, str] | None = None) -> str:
+    """``markdown`` with links to files outside docs/ turned into links to the pages made of them, or into plain text."""
+    known = docs_generated.made_of(ROOT) if made_of is None else made_of
+
+    def replaced(found: re.Match[str]) -> str:
+        text, target = found.groups()
+        path, _, anchor = target.partition("#")
+        if not path or "://" in path or path.startswith(("/", "mailto:")):
+            return found.group()
+        from_docs = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+        if from_docs in pages or (not from_docs.startswith("..") and not (ROOT / "docs" / from_docs).is_dir()):
+            return found.group()
+        from_root = posixpath.normpath(posixpath.join("docs", from_docs))
+        if from_root in known:
+            link = posixpath.relpath(known[from_root], posixpath.dirname(page) or ".")
+            return f"[{text}]({link}{'#' + anchor if anchor else ''})"
+        if (ROOT / from_root).exists():
+            return text if text.strip("`") == from_root else f"{text} (`{from_root}`)"
+        return found.group()  # MkDocs says that it leads nowhere
+
+    return _LINK.sub(replaced, markdown)
