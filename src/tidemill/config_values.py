@@ -16,6 +16,7 @@ E = TypeVar("E", bound=Enum)
 
 REWRITES = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
 HIDDEN = "(hidden)"
+_REFERENCE = re.compile(r"\$\{[^}:]*:[^}]*\}")
 _SECRET = re.compile(r"passw|secret|jaas|token|credential|user\.?info|keystore\.key|access\.?key|api\.?key|private")
 
 
@@ -61,9 +62,15 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name.lower()) is not None
 
 
+def is_reference(value: object) -> bool:
+    """Whether a value says where a secret is, ``${file:PATH:KEY}`` or the like: it may be shown, and is looked up when used."""
+    return isinstance(value, str) and _REFERENCE.search(value) is not None
+
+
 def shown(name: str, value: object) -> str:
     """A value as messages may show it."""
-    return HIDDEN if is_secret(name) else repr(value)
+    is_only_a_reference = isinstance(value, str) and _REFERENCE.fullmatch(value.strip()) is not None
+    return HIDDEN if is_secret(name) and not is_only_a_reference else repr(value)
 
 
 class ClientSettings(Mapping[str, str]):

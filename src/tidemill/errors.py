@@ -72,6 +72,14 @@ class RecordError(StopError):
         self.task, self.topic, self.partition, self.offset = task, topic, partition, offset
 
 
+class MissingRightError(StopError):
+    """The brokers' authorizer refuses something; carries what: (resource, name, operation), and to whom if that is known."""
+
+    def __init__(self, message: str, *, rights: tuple[tuple[str, str, str], ...] = (), principal: str | None = None) -> None:
+        super().__init__(message)
+        self.rights, self.principal = rights, principal
+
+
 class StateError(TidemillError):
     """A store can't be opened or is not at the position that was expected."""
 

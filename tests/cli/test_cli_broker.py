@@ -69,7 +69,7 @@ def test_start_status_stop(tidemill: Shell, tmp_path: Path) -> None:
 @pytest.mark.broker
 def test_of_several_brokers_the_one_to_stop_must_be_named(tidemill: Shell, tmp_path: Path) -> None:
     first = free_port()
-    second = free_port(but=first)
+    second = free_port(first)
     for port in (first, second):
         assert tidemill("broker", "start", "--port", port, "--data", tmp_path / str(port)).returncode == 0
     which = tidemill("broker", "stop")

@@ -106,9 +106,14 @@ def test_a_java_setting_reaches_both_clients(
         ({"kafka.ssl.endpoint.identification.algorithm": "ldaps"}, "expected https"),
         ({"kafka.security.protocol": "SASL_SSL"}, "needs kafka.sasl.mechanism too"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "needs kafka.sasl.jaas.config too"),
-        ({"kafka.ssl.truststore.location": "/ca.jks"}, "expected a PEM file"),
-        ({"kafka.ssl.keystore.location": "/me", "kafka.ssl.keystore.type": "PKCS12"}, "expected a PEM file"),
-        ({"kafka.ssl.truststore.password": "hush"}, "has no meaning for a PEM file"),
+        ({"kafka.ssl.truststore.location": "/ca.jks"}, "don't read; convert it by 'keytool -importkeystore"),
+        ({"kafka.ssl.keystore.location": "/me", "kafka.ssl.keystore.type": "jks"}, "of type JKS"),
+        ({"kafka.ssl.keystore.location": "/nowhere.p12"}, "kafka.ssl.keystore.location=/nowhere.p12 can't be read: No such file"),
+        (
+            {"kafka.ssl.truststore.location": "/ca.pem", "kafka.ssl.truststore.password": "hush"},
+            "has no meaning for a PEM file",
+        ),
+        ({"kafka.ssl.keystore.key": "hush"}, "kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain belong together"),
         ({"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": SCRAM}, "expected PlainLoginModule required"),
         ({"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": "hush"}, "expected PlainLoginModule required"),
         (

@@ -26,14 +26,37 @@ app = typer.Typer(help="Start, stop and look at the embedded Kafka broker.", no_
 def start(
     port: int = typer.Option(9092, min=1, max=65535, help="Where it listens, on the loopback interface."),
     data: Path | None = typer.Option(None, help="Its folder; without it, one in your data folder."),
+    protocol: str = typer.Option("PLAINTEXT", help="How clients connect: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."),
+    keystore: Path | None = typer.Option(None, help="PEM file with the broker's private key and certificates (SSL)."),
+    truststore: Path | None = typer.Option(None, help="PEM file with the certificates that sign those of clients."),
+    client_certificates: str = typer.Option("none", help="Whether clients need one: none, requested or required."),
+    mechanism: list[str] = typer.Option([], help="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be given more than once."),
+    users: Path | None = typer.Option(None, help="Properties file of users: a line name=password for each (SASL)."),
+    acls: bool = typer.Option(False, "--acls", help="Refuse what was not granted, but to super users."),
+    super_user: list[str] = typer.Option([], help="Who may do all, such as User:admin; may be given more than once."),
 ) -> None:
     """Start a broker that runs until `tidemill broker stop`."""
+    from tidemill.kafka.broker_security import BrokerSecurity
     from tidemill.kafka.daemon import start_broker
 
+    security = None
+    if protocol != "PLAINTEXT" or acls or keystore or truststore or mechanism or users:
+        security = BrokerSecurity(
+            protocol=protocol,
+            mechanisms=tuple(mechanism),
+            users=_users(users) if users is not None else {},
+            keystore=keystore and keystore.absolute(),
+            truststore=truststore and truststore.absolute(),
+            client_certificates=client_certificates,
+            acls=acls,
+            super_users=tuple(super_user),
+        )
     folder = data if data is not None else Path(platformdirs.user_data_dir("tidemill"), "broker")
     with status_line() as say:
         say(f"starting a Kafka broker on port {port}")
-        broker = start_broker(environ=os.environ, records=_records(), data=folder, port=port, progress=say)
+        broker = start_broker(
+            environ=os.environ, records=_records(), data=folder, port=port, security=security, progress=say
+        )
     typer.echo(f"running: {_describe(broker)}")
 
 
@@ -81,8 +104,18 @@ def _records() -> Path:
     return Path(platformdirs.user_state_dir("tidemill"), "brokers")
 
 
+def _users(path: Path) -> dict[str, str]:
+    from tidemill.kafka.config_providers import read_properties
+
+    try:
+        return read_properties(path.read_text("utf-8"))
+    except (OSError, UnicodeError) as error:
+        raise EnvironmentProblem(f"can't read the users in {path}: {error}; a line for each is name=password") from None
+
+
 def _describe(broker: RunningBroker) -> str:
-    return f"bootstrap.servers={broker.bootstrap_servers} pid={broker.pid} data={broker.data}"
+    inside = f" internal={broker.internal_servers}" if broker.internal_port else ""
+    return f"bootstrap.servers={broker.bootstrap_servers}{inside} pid={broker.pid} data={broker.data}"
 
 
 def _ports(brokers: list[RunningBroker]) -> str:

@@ -19,6 +19,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, Resource
 from tidemill.errors import RetriableError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin_calls import AdminCalls
+from tidemill.kafka.rights import Operation, Resource, Right
 
 _PAUSE_S = 0.05
 _NO_LEADER = -1
@@ -81,7 +82,9 @@ class Admin:
         def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
             return self._calls.client.describe_topics(TopicCollection(names), request_timeout=left_s)
 
-        answers = self._calls.each("describing topics", topics, submit, self._limit(timeout_s), _none_if_missing)
+        answers = self._calls.each(
+            "describing topics", topics, submit, self._limit(timeout_s), Operation.DESCRIBE, _none_if_missing
+        )
         return {topic: None if answers[topic] is None else _partition_states(answers[topic]) for topic in topics}
 
     def partitions(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, int | None]:
@@ -110,7 +113,7 @@ class Admin:
             ]
             return self._calls.client.create_topics(new, request_timeout=left_s)
 
-        was_made = self._calls.each("creating topics", by_name, submit, limit_s, _false_if_there)
+        was_made = self._calls.each("creating topics", by_name, submit, limit_s, Operation.CREATE, _false_if_there)
         self.wait_for_leaders(by_name, timeout_s=max(1.0, deadline - time.monotonic()))
         found = self.partitions(by_name, timeout_s=max(1.0, deadline - time.monotonic()))
         for name, spec in by_name.items():
@@ -143,7 +146,7 @@ class Admin:
         def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
             return self._calls.client.delete_topics(names, request_timeout=left_s, operation_timeout=left_s)
 
-        self._calls.each("deleting topics", topics, submit, self._limit(timeout_s), _none_if_missing)
+        self._calls.each("deleting topics", topics, submit, self._limit(timeout_s), Operation.DELETE, _none_if_missing)
 
     def topics(self, *, timeout_s: float | None = None) -> frozenset[str]:
         """The names of all topics."""
@@ -162,8 +165,30 @@ class Admin:
             f"reading the configs of {topic}",
             lambda left_s: self._calls.client.describe_configs([resource], request_timeout=left_s)[resource],
             self._limit(timeout_s),
+            Operation.DESCRIBE_CONFIGS,
+            about=topic,
         )
         return {name: str(entry.value) for name, entry in entries.items()}
+
+    def require_rights(
+        self, doing: str, needs: Mapping[str, Collection[Operation]], *, timeout_s: float | None = None
+    ) -> None:
+        """MissingRightError for all that is not allowed of ``needs``, operations by topic, as the brokers say (KIP-430). A topic
+        that isn't there is passed over, and so is everything where brokers don't tell."""
+
+        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+            topics = TopicCollection(names)
+            return self._calls.client.describe_topics(topics, include_authorized_operations=True, request_timeout=left_s)
+
+        answers = self._calls.each(doing, needs, submit, self._limit(timeout_s), Operation.DESCRIBE, _allowed)
+        missing = [
+            Right.of(Resource.TOPIC, topic, operation)
+            for topic, operations in needs.items()
+            for operation in operations
+            if answers[topic] is not None and operation.value.upper() not in answers[topic]
+        ]
+        if missing:
+            raise self._calls.missing(doing, missing)
 
     # Offsets
 
@@ -202,7 +227,7 @@ class Admin:
             futures = self._calls.client.delete_records(asked, request_timeout=left_s, operation_timeout=left_s)
             return {_ours(partition): future for partition, future in futures.items()}
 
-        self._calls.each("deleting records", before, submit, self._limit(timeout_s))
+        self._calls.each("deleting records", before, submit, self._limit(timeout_s), Operation.DELETE)
 
     # Groups
 
@@ -223,7 +248,9 @@ class Admin:
             return client.list_consumer_group_offsets([request], require_stable=True, request_timeout=left_s)[group]
 
         what = f"fetching the committed offsets of group {group}"
-        answer = self._calls.one(what, submit, self._limit(timeout_s), _error_of_any_partition)
+        answer = self._calls.one(
+            what, submit, self._limit(timeout_s), Operation.DESCRIBE, _error_of_any_partition, about=group
+        )
         return {_ours(found): found.offset for found in answer.topic_partitions if found.offset >= 0}
 
     def set_committed_offsets(
@@ -238,7 +265,10 @@ class Admin:
         def submit(left_s: float) -> Future[Any]:
             return self._calls.client.alter_consumer_group_offsets([request], request_timeout=left_s)[group]
 
-        self._calls.one(f"setting the offsets of group {group}", submit, self._limit(timeout_s), _error_of_any_partition)
+        self._calls.one(
+            f"setting the offsets of group {group}", submit, self._limit(timeout_s), Operation.READ, _error_of_any_partition,
+            about=group,
+        )  # fmt: skip
 
     def describe_group(self, group: str, *, timeout_s: float | None = None) -> GroupState | None:
         """The group and its members; None if there is no such group."""
@@ -246,6 +276,8 @@ class Admin:
             f"describing group {group}",
             lambda left_s: self._calls.client.describe_consumer_groups([group], request_timeout=left_s)[group],
             self._limit(timeout_s),
+            Operation.DESCRIBE,
+            about=group,
         )
         if found.state.name == "DEAD":
             return None
@@ -278,7 +310,9 @@ class Admin:
             futures = self._calls.client.list_offsets(request, isolation_level=isolation, request_timeout=left_s)
             return {_ours(partition): future for partition, future in futures.items()}
 
-        answers = self._calls.each(f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s))
+        answers = self._calls.each(
+            f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s), Operation.DESCRIBE
+        )
         return {partition: int(answer.offset) for partition, answer in answers.items()}
 
     def _limit(self, timeout_s: float | None) -> float:
@@ -303,6 +337,19 @@ def _leaderless(topic: str, states: tuple[PartitionState, ...] | None) -> list[s
     if states is None:
         return [f"{topic} (not there)"]
     return [f"{topic}-{number}" for number, state in enumerate(states) if state.leader is None]
+
+
+def _allowed(done: Future[Any]) -> frozenset[str] | None:
+    """The names of the operations that are allowed; None where nothing is known of them."""
+    try:
+        operations = done.result().authorized_operations
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return frozenset()
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+    return frozenset(operation.name for operation in operations) if operations else None
 
 
 def _none_if_missing(done: Future[Any]) -> Any:

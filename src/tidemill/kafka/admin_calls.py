@@ -7,7 +7,7 @@ end the call, and what is said then. What is asked and what the answers mean is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tidemill.errors import ConfigError, RetriableError, StopError, TidemillError
+from tidemill.errors import ConfigError, MissingRightError, RetriableError, StopError, TidemillError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.no_entry import NO_ENTRY, no_entry
+from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right
 
 K = TypeVar("K")
 Answered = Callable[["Future[Any]"], Any]
@@ -38,26 +41,13 @@ _OLD_METADATA = {
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT,
 }  # fmt: skip
-_NO_RIGHTS = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-_NO_ENTRY = {
-    KafkaError._AUTHENTICATION,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM,
-    KafkaError.ILLEGAL_SASL_STATE,
-    KafkaError._SSL,
-}
-
 
 class AdminCalls:
     """Makes calls through one librdkafka admin client; may be used from several threads."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.servers = str(settings.get("bootstrap.servers", ""))
+        self._settings = settings
         self._trouble: KafkaError | None = None
         # Its own complaints on standard error would repeat what the errors raised here say.
         quiet: dict[str, Any] = {"log_level": 2, "error_cb": self._remember}
@@ -72,12 +62,15 @@ class AdminCalls:
         keys: Collection[K],
         submit: Submit[K],
         timeout_s: float,
+        operation: Operation,
         answered: Answered = lambda done: done.result(),
+        group: str = "",
     ) -> dict[K, Any]:
         """The answer for each key; for keys that fail in passing `submit` is called again.
 
-        ``answered`` makes the answer of a done future: a value, or a KafkaError, returned or raised. RetriableError,
-        after the time, says what is missing.
+        ``operation``: the right that this needs on a topic, as which a key is read (or as one of its partitions), or on
+        ``group``; MissingRightError names all that are missing. ``answered`` makes the answer of a done future: a value, or a
+        KafkaError, returned or raised. RetriableError, after the time, says what is missing.
         """
         deadline = time.monotonic() + timeout_s
         answers: dict[K, Any] = {}
@@ -89,6 +82,7 @@ class AdminCalls:
                 raise RetriableError(self._overdue(what, pending[0], len(pending), last, timeout_s))
             futures = submit(pending, max(left_s, 0.1))
             self._await(futures, left_s)
+            missing: set[Right] = set()
             for key, future in futures.items():
                 try:
                     answer = answered(future) if future.done() else KafkaError(KafkaError._TIMED_OUT)
@@ -98,8 +92,12 @@ class AdminCalls:
                     answers[key] = answer
                 elif answer.code() in _PASSING:
                     last[key] = answer
+                elif (resource := lacks(answer)) is not None:
+                    missing.add(Right.of(resource, _named(resource, key, group), operation))
                 else:
                     raise refusal(f"{what} ({key})", answer)
+            if missing:
+                raise self.missing(what, missing)
             pending = [key for key in pending if key not in answers]
             if pending:
                 self._rest(deadline, fetch_metadata=any(last[key].code() in _OLD_METADATA for key in pending))
@@ -110,11 +108,20 @@ class AdminCalls:
         what: str,
         submit: Callable[[float], Future[Any]],
         timeout_s: float,
+        operation: Operation,
         answered: Answered = lambda done: done.result(),
+        *,
+        about: str,
     ) -> Any:
-        """The answer to a call about one thing."""
+        """The answer to a call about one topic or group, ``about``."""
         alone = self.servers
-        return self.each(what, [alone], lambda _, left_s: {alone: submit(left_s)}, timeout_s, answered)[alone]
+        found = self.each(
+            what, [alone], lambda _, left_s: {alone: submit(left_s)}, timeout_s, operation, answered, group=about
+        )
+        return found[alone]
+
+    def missing(self, doing: str, rights: Iterable[Right]) -> MissingRightError:
+        return missing_right(doing, rights, self._settings)
 
     def _await(self, futures: Mapping[Any, Future[Any]], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -124,8 +131,8 @@ class AdminCalls:
             left = wait(left, timeout=0.2).not_done
             self.client.poll(0)  # serves the error callback
             trouble = self._trouble
-            if trouble is not None and trouble.code() in _NO_ENTRY:
-                raise refusal(f"asking {self.servers}", trouble)
+            if trouble is not None and trouble.code() in NO_ENTRY:
+                raise no_entry(self.servers, trouble, self._settings)
 
     def _rest(self, deadline: float, *, fetch_metadata: bool) -> None:
         """A pause before the next try, at most until the deadline."""
@@ -152,11 +159,14 @@ class AdminCalls:
 
 def refusal(what: str, error: KafkaError) -> TidemillError:
     """What to raise for an error that doesn't pass by itself."""
-    if error.code() in _NO_RIGHTS:
-        return StopError(f"{what}: not allowed ({error.str()}); grant the right, or use another login")
-    if error.code() in _NO_ENTRY:
-        return ConfigError(f"{what}: the brokers don't let us in ({error.str()}); check kafka.security.protocol and login")
     return StopError(f"{what}: {error.str()} ({error.name()})")
+
+
+def _named(resource: Resource, key: object, about: str) -> str:
+    """What a right is missing on: a partition's topic counts; ``about`` where the call is about one thing only."""
+    if resource is Resource.CLUSTER:
+        return CLUSTER
+    return about or str(key.topic if isinstance(key, TopicPartition) else key)
 
 
 def _said(error: Exception) -> str:

@@ -19,7 +19,16 @@ from types import TracebackType
 
 from tidemill.errors import EnvironmentProblem
 from tidemill.kafka import guard
-from tidemill.kafka.broker_plan import BrokerPlan, PortTakenError, free_port, log_size, prepare, wait_until_ready
+from tidemill.kafka.broker_plan import (
+    BrokerPlan,
+    PortTakenError,
+    free_port,
+    log_size,
+    prepare,
+    set_users,
+    wait_until_ready,
+)
+from tidemill.kafka.broker_security import BrokerSecurity
 from tidemill.kafka.jars import fetch_bundle
 from tidemill.kafka.java import find_java
 
@@ -42,6 +51,7 @@ class EmbeddedBroker:
         port: int | None = None,
         heap_mb: int = 384,
         settings: Mapping[str, str] | None = None,
+        security: BrokerSecurity | None = None,
         start_limit_s: float = 60,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -53,19 +63,27 @@ class EmbeddedBroker:
         self._guard: subprocess.Popen[str] | None = None
         self._pid: int | None = None
         chosen = free_port() if port is None else port
+        controller = free_port(chosen)
         self._plan = BrokerPlan(
             java=java,
             bundle=bundle,
             data=Path(tempfile.mkdtemp(prefix="tidemill-broker-")) if data is None else data.absolute(),
             port=chosen,
-            controller_port=free_port(but=chosen),
+            controller_port=controller,
             heap_mb=heap_mb,
             settings=dict(settings or {}),
+            security=security,
+            internal_port=free_port(chosen, controller) if security is not None else 0,
         )
 
     @property
     def bootstrap_servers(self) -> str:
         return self._plan.bootstrap_servers
+
+    @property
+    def internal_servers(self) -> str:
+        """Where a secured broker takes everyone for a super user: for setting it up."""
+        return self._plan.internal_servers
 
     @property
     def port(self) -> int:
@@ -105,7 +123,9 @@ class EmbeddedBroker:
                 if not tries:
                     raise
                 port = free_port()
-                self._plan = replace(self._plan, port=port, controller_port=free_port(but=port))
+                controller = free_port(port)
+                internal = free_port(port, controller) if self._plan.security is not None else 0
+                self._plan = replace(self._plan, port=port, controller_port=controller, internal_port=internal)
             except BaseException:
                 self.kill()
                 raise
@@ -160,6 +180,7 @@ class EmbeddedBroker:
         wait_until_ready(
             self._plan, log_offset=log_offset, is_alive=lambda: self.is_running, limit_s=self._start_limit_s
         )
+        set_users(self._plan)
 
     def _end(self, number: signal.Signals, limit_s: float) -> None:
         if self._guard is None:

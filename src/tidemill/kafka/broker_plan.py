@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemill.errors import EnvironmentProblem
+from tidemill.kafka.broker_security import BrokerSecurity, listener_settings
 from tidemill.kafka.jars import Bundle
 from tidemill.kafka.java import Java
 
@@ -37,7 +38,7 @@ class PortTakenError(EnvironmentProblem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlan:
-    """A broker that could run: with what, where, on which ports."""
+    """A broker that could run: with what, where, on which ports. ``security`` None: everyone on this machine may do all."""
 
     java: Java
     bundle: Bundle
@@ -46,10 +47,17 @@ class BrokerPlan:
     controller_port: int
     heap_mb: int = 384
     settings: Mapping[str, str] = field(default_factory=dict)
+    security: BrokerSecurity | None = None
+    internal_port: int = 0
 
     @property
     def bootstrap_servers(self) -> str:
         return f"{HOST}:{self.port}"
+
+    @property
+    def internal_servers(self) -> str:
+        """Where a client is a super user without a login; the same as for all others where there is no security."""
+        return self.bootstrap_servers if self.security is None else f"{HOST}:{self.internal_port}"
 
     @property
     def log_file(self) -> Path:
@@ -107,8 +115,11 @@ def server_properties(plan: BrokerPlan) -> str:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
         "log.retention.hours": "-1",
         "log.segment.delete.delay.ms": "1000",
-        **plan.settings,
     }
+    if plan.security is not None:
+        ports = {"port": plan.port, "internal_port": plan.internal_port, "controller_port": plan.controller_port}
+        settings |= listener_settings(plan.security, host=HOST, **ports)
+    settings |= plan.settings
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
@@ -129,10 +140,10 @@ Configuration:
 """
 
 
-def free_port(*, but: int | None = None) -> int:
-    """A port of the loopback interface that nothing listens on now."""
+def free_port(*but: int) -> int:
+    """A port of the loopback interface that nothing listens on now, other than these."""
     for port in random.sample(_FREE_PORTS, k=200):
-        if port != but and not port_is_taken(port):
+        if port not in but and not port_is_taken(port):
             return port
     raise EnvironmentProblem(f"no free port among {_FREE_PORTS.start}..{_FREE_PORTS.stop - 1} on {HOST}; name one")
 
@@ -164,7 +175,7 @@ def prepare(plan: BrokerPlan) -> None:
         plan.data.mkdir(parents=True, exist_ok=True)
         if not os.access(plan.data, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
-        (plan.data / "server.properties").write_text(server_properties(plan))
+        _write_for_owner(plan.data / "server.properties", server_properties(plan))
         (plan.data / "log4j2.yaml").write_text(log4j_configuration(plan))
     except OSError as error:
         raise EnvironmentProblem(
@@ -173,6 +184,13 @@ def prepare(plan: BrokerPlan) -> None:
         ) from error
     if not (plan.data / "data" / "meta.properties").exists():
         _format(plan)
+
+
+def _write_for_owner(path: Path, text: str) -> None:
+    """Users' passwords may stand in it."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text)
 
 
 def _is_in_use(lock: Path) -> bool:
@@ -235,6 +253,14 @@ def wait_until_ready(plan: BrokerPlan, *, log_offset: int, is_alive: Callable[[]
                 f"the log: {plan.log_file}"
             )
         time.sleep(0.05)
+
+
+def set_users(plan: BrokerPlan) -> None:
+    """What a broker must be told of its users once it is ready."""
+    if plan.security is not None and plan.security.scram_mechanisms:
+        from tidemill.kafka.broker_users import set_scram_passwords  # a plain broker starts without a Kafka client
+
+        set_scram_passwords(plan.internal_servers, plan.security)
 
 
 def _log_since(plan: BrokerPlan, offset: int) -> str:

@@ -2,7 +2,8 @@
 
 Decides what ``kafka.*``, ``consumer.*``, ``producer.*`` and ``admin.*`` mean to librdkafka (data, transactions, admin) and
 to kafka-python (the group). Invariant: a ``kafka.*`` setting reaches both or is refused, so that no half of an application
-is less secure than its settings say; no message shows a credential.
+is less secure than its settings say; no message shows a credential. References are looked up here (``config_providers``);
+certificates are read by ``key_stores``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from enum import Enum
 from typing import Any
 
 from tidemill.config import StreamsConfig
+from tidemill.config_values import shown
 from tidemill.errors import ConfigError
+from tidemill.kafka.config_providers import resolved_settings
+from tidemill.kafka.key_stores import STORE_SETTINGS, data_store_settings, group_store_settings
 
 ClientValues = dict[str, Any]
 JAAS = "sasl.jaas.config"
@@ -71,11 +75,6 @@ _MODULES = {"PLAIN": "PlainLoginModule", "SCRAM-SHA-256": "ScramLoginModule", "S
 _BOTH = {
     "security.protocol": _Both(("security.protocol",), ("security_protocol",), _PROTOCOL, _PROTOCOL),
     "sasl.mechanism": _Both(("sasl.mechanism",), ("sasl_mechanism",), _MECHANISM, _MECHANISM),
-    "ssl.truststore.location": _Both(("ssl.ca.location",), ("ssl_cafile",)),
-    "ssl.keystore.location": _Both(
-        ("ssl.certificate.location", "ssl.key.location"), ("ssl_certfile", "ssl_keyfile")
-    ),
-    "ssl.key.password": _Both(("ssl.key.password",), ("ssl_password",)),
     "ssl.endpoint.identification.algorithm": _Both(
         ("ssl.endpoint.identification.algorithm",),
         ("ssl_check_hostname",),
@@ -89,7 +88,6 @@ _BOTH = {
     "connections.max.idle.ms": _timing("connections.max.idle.ms"),
     "socket.connection.setup.timeout.ms": _timing("socket.connection.setup.timeout.ms"),
 }
-_STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 _OF_ROLE: Mapping[ClientRole, Mapping[str, str]] = {
     ClientRole.CONSUMER: {
         "fetch.min.bytes": "fetch.min.bytes",
@@ -146,13 +144,14 @@ def data_client_settings(config: StreamsConfig, role: ClientRole) -> ClientValue
         settings["client.id"] = config.client_id
     if config.client_rack and role is ClientRole.CONSUMER:
         settings["client.rack"] = config.client_rack
-    _check_security(config.kafka)
-    for name, value in config.kafka.items():
+    kafka = _security_checked(config)
+    settings |= data_store_settings(kafka)
+    for name, value in kafka.items():
         if name == JAAS:
-            settings["sasl.username"], settings["sasl.password"] = _login(config.kafka)
-        elif name not in _STORE_TYPES:
+            settings["sasl.username"], settings["sasl.password"] = _login(kafka)
+        elif name not in STORE_SETTINGS:
             both = _both(name)
-            read = _read(f"kafka.{name}", value, both.to_data)
+            read = _read("kafka.", name, value, both.to_data, config.kafka)
             settings |= dict.fromkeys(both.data_names, read)
     settings |= _role_settings(config, role)
     if role is ClientRole.PRODUCER:
@@ -173,28 +172,29 @@ def group_client_settings(config: StreamsConfig) -> ClientValues:
     settings: ClientValues = {"bootstrap_servers": config.bootstrap_servers.split(",")}
     if config.client_id:
         settings["client_id"] = config.client_id
-    _check_security(config.kafka)
-    for name, value in config.kafka.items():
+    kafka = _security_checked(config)
+    for name, value in kafka.items():
         if name == JAAS:
-            settings["sasl_plain_username"], settings["sasl_plain_password"] = _login(config.kafka)
-        elif name not in _STORE_TYPES:
+            settings["sasl_plain_username"], settings["sasl_plain_password"] = _login(kafka)
+        elif name not in STORE_SETTINGS:
             both = _both(name)
-            read = _read(f"kafka.{name}", value, both.to_group)
+            read = _read("kafka.", name, value, both.to_group, config.kafka)
             settings |= dict.fromkeys(both.group_names, read)
-    return settings
+    return settings | group_store_settings(kafka, checks_host=settings.get("ssl_check_hostname", True))
 
 
 def _role_settings(config: StreamsConfig, role: ClientRole) -> ClientValues:
     given: Mapping[str, str] = getattr(config, role.value)
+    prefix = f"{role.value}."
     settings: ClientValues = {}
-    for name, value in given.items():
+    for name, value in resolved_settings(prefix, given).items():
         data_name = _OF_ROLE[role].get(name)
         if data_name is None:
-            raise ConfigError(_refusal(f"{role.value}.{name}", name, [*_OF_ROLE[role]]))
+            raise ConfigError(_refusal(prefix + name, name, [*_OF_ROLE[role]]))
         if name == "buffer.memory":
-            settings[data_name] = max(1, _read(f"{role.value}.{name}", value, _number) // 1024)
+            settings[data_name] = max(1, _read(prefix, name, value, _number, given) // 1024)
         elif name.endswith((".ms", ".bytes", ".size")) and name != "linger.ms":  # linger.ms may be a fraction
-            settings[data_name] = _read(f"{role.value}.{name}", value, _number)
+            settings[data_name] = _read(prefix, name, value, _number, given)
         else:
             settings[data_name] = value
     return settings
@@ -203,7 +203,7 @@ def _role_settings(config: StreamsConfig, role: ClientRole) -> ClientValues:
 def _both(name: str) -> _Both:
     both = _BOTH.get(name)
     if both is None:
-        raise ConfigError(_refusal(f"kafka.{name}", name, [*_BOTH, JAAS]))
+        raise ConfigError(_refusal(f"kafka.{name}", name, [*_BOTH, *sorted(STORE_SETTINGS), JAAS]))
     return both
 
 
@@ -220,32 +220,23 @@ def _refusal(full_name: str, name: str, known: list[str]) -> str:
     return f"{full_name} can't be given to librdkafka; {hint}"
 
 
-def _read(full_name: str, value: str, reader: Callable[[str], Any]) -> Any:
+def _read(prefix: str, name: str, value: str, reader: Callable[[str], Any], given: Mapping[str, str]) -> Any:
+    """``given``: the settings as they were written, which a message may show where it must not show what they refer to."""
     try:
         return reader(value)
     except ValueError as error:
-        raise ConfigError(f"{full_name} is {value!r}, expected {error}") from None
+        raise ConfigError(f"{prefix}{name} is {shown(name, given[name])}, expected {error}") from None
 
 
-def _check_security(kafka: Mapping[str, str]) -> None:
-    """What only makes sense together: stores are PEM files, a SASL protocol has a mechanism and a login."""
-    for kind in ("truststore", "keystore"):
-        store_type = kafka.get(f"ssl.{kind}.type", "PEM")
-        location = kafka.get(f"ssl.{kind}.location", "")
-        if store_type.upper() != "PEM" or location.lower().endswith((".jks", ".p12", ".pfx")):
-            raise ConfigError(
-                f"kafka.ssl.{kind}.location={location or '(none)'} with kafka.ssl.{kind}.type={store_type}: expected a PEM "
-                "file, which both of Tidemill's Kafka clients read; Java's keytool and openssl convert to it"
-            )
-        if f"ssl.{kind}.password" in kafka:
-            raise ConfigError(
-                f"kafka.ssl.{kind}.password has no meaning for a PEM file: leave it out "
-                "(kafka.ssl.key.password opens an encrypted private key)"
-            )
-    if kafka.get("security.protocol", "").upper().startswith("SASL_"):
+def _security_checked(config: StreamsConfig) -> dict[str, str]:
+    """``kafka.*`` with every reference looked up; what only makes sense together is there together."""
+    kafka = resolved_settings("kafka.", config.kafka)
+    protocol = kafka.get("security.protocol", "").upper()
+    if protocol.startswith("SASL_"):
         missing = [name for name in ("sasl.mechanism", JAAS) if name not in kafka]
         if missing:
-            raise ConfigError(f"kafka.security.protocol={kafka['security.protocol']} needs kafka.{missing[0]} too")
+            raise ConfigError(f"kafka.security.protocol={protocol} needs kafka.{missing[0]} too")
+    return kafka
 
 
 def _login(kafka: Mapping[str, str]) -> tuple[str, str]:

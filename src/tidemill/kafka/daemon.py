@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.broker_plan import HOST, BrokerPlan, free_port, log_size, prepare, wait_until_ready
+from tidemill.kafka.broker_plan import HOST, BrokerPlan, free_port, log_size, prepare, set_users, wait_until_ready
+from tidemill.kafka.broker_security import BrokerSecurity
 from tidemill.kafka.jars import fetch_bundle
 from tidemill.kafka.java import find_java
 
@@ -27,16 +28,22 @@ DEFAULT_PORT = 9092
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBroker:
-    """A broker that was started by command and is alive."""
+    """A broker that was started by command and is alive. ``internal_port``: of a secured one, where everyone is a super user."""
 
     pid: int
     began: float
     port: int
     data: str
+    internal_port: int = 0
 
     @property
     def bootstrap_servers(self) -> str:
         return f"{HOST}:{self.port}"
+
+    @property
+    def internal_servers(self) -> str:
+        """Of a secured broker: where everyone on this machine is a super user."""
+        return f"{HOST}:{self.internal_port}"
 
 
 def start_broker(
@@ -45,16 +52,20 @@ def start_broker(
     records: Path,
     data: Path,
     port: int = DEFAULT_PORT,
+    security: BrokerSecurity | None = None,
     start_limit_s: float = 60,
     progress: Callable[[str], None] = lambda _: None,
 ) -> RunningBroker:
     """Starts a broker that outlives this process and returns when it takes clients."""
+    controller = free_port(port)
     plan = BrokerPlan(
         java=find_java(environ),
         bundle=fetch_bundle("broker", environ=environ, progress=progress),
         data=data.absolute(),
         port=port,
-        controller_port=free_port(but=port),
+        controller_port=controller,
+        security=security,
+        internal_port=free_port(port, controller) if security is not None else 0,
     )
     prepare(plan)
     log_offset = log_size(plan)
@@ -69,7 +80,10 @@ def start_broker(
     try:
         began = psutil.Process(jvm.pid).create_time()
         wait_until_ready(plan, log_offset=log_offset, is_alive=lambda: jvm.poll() is None, limit_s=start_limit_s)
-        broker = RunningBroker(pid=jvm.pid, began=began, port=port, data=str(plan.data))
+        set_users(plan)
+        broker = RunningBroker(
+            pid=jvm.pid, began=began, port=port, data=str(plan.data), internal_port=plan.internal_port
+        )
         _remember(broker, records)
     except BaseException:
         jvm.kill()

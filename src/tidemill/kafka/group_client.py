@@ -28,6 +28,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
+from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, missing_right
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,6 @@ _BOOTSTRAP_WAIT_MS = 1_000
 _FIND_COORDINATOR_TIMEOUT_MS = 10_000
 _PROBE_TIMEOUT_S = 2
 _REFUSALS = (
-    kafka_errors.AuthorizationError,
     kafka_errors.SaslAuthenticationFailedError,
     kafka_errors.UnsupportedSaslMechanismError,
     kafka_errors.IllegalSaslStateError,
@@ -197,6 +197,16 @@ class GroupClient:
                 log.info("event=coordinator-found group=%s node=%s", self._group_id, self._coordinator)
             return self._coordinator
 
+    def not_allowed(self, error: type[Exception], doing: str, topic: str = "") -> TidemillError:
+        """The right that is missing on the group, or on a topic that its members read."""
+        if issubclass(error, kafka_errors.GroupAuthorizationFailedError):
+            right = Right.of(Resource.GROUP, self._group_id, Operation.READ)
+        elif issubclass(error, kafka_errors.TopicAuthorizationFailedError):
+            right = Right.of(Resource.TOPIC, topic, Operation.READ)
+        else:
+            right = Right.of(Resource.CLUSTER, CLUSTER, Operation.DESCRIBE)
+        return missing_right(doing, [right], self._settings)
+
     def _send(self, message: Any, node: int | str | None, timeout_ms: int | None) -> Any:
         async def send() -> Any:
             return await self._manager.send(message, node_id=node, request_timeout_ms=timeout_ms)
@@ -213,10 +223,12 @@ class GroupClient:
         except Exception as error:
             if self._closed:
                 raise ClientClosedError from error
+            if isinstance(error, kafka_errors.AuthorizationError):
+                raise self.not_allowed(type(error), f"The brokers refuse the client of group {self._group_id}") from error
             if isinstance(error, _REFUSALS):
                 raise EnvironmentProblem(
-                    f"The brokers refuse the client of group {self._group_id}: {error}. Check security.protocol, "
-                    f"sasl.* and the rights of the user (Describe and Read on the group)."
+                    f"The brokers refuse the client of group {self._group_id}: {error}. Check kafka.security.protocol and "
+                    f"kafka.sasl.*"
                 ) from error
             if isinstance(error, kafka_errors.UnsupportedVersionError):
                 raise EnvironmentProblem(

@@ -194,7 +194,7 @@ class GroupCoordinator:
         response = self._client.request(request, Connection.PROMPT)
         for topic in response.topics:
             for partition in topic.partitions:
-                self._judge(partition.error_code, "OffsetCommit", f"{topic.name}-{partition.partition_index}")
+                self._judge(partition.error_code, "OffsetCommit", f"{topic.name}-{partition.partition_index}", topic.name)
 
     def committed(
         self, partitions: Collection[TopicPartition], *, require_stable: bool, deadline: float
@@ -243,7 +243,7 @@ class GroupCoordinator:
                 partition = TopicPartition(topic.name, entry.partition_index)
                 if entry.error_code == kafka_errors.UnstableOffsetCommitError.errno:
                     raise _UnstableError(f"a transaction that commits offsets of {partition} is still open")
-                self._judge(entry.error_code, "OffsetFetch", str(partition))
+                self._judge(entry.error_code, "OffsetFetch", str(partition), topic.name)
                 if entry.committed_offset >= 0:
                     offsets[partition] = OffsetAndMetadata(
                         entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
@@ -253,7 +253,7 @@ class GroupCoordinator:
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions each topic has; one that doesn't exist is missing (and is not created by asking).
 
-        Raises EnvironmentProblem for a topic that this user may not see.
+        Raises MissingRightError for a topic that this user may not see.
         """
         names = sorted(topics)
         request = MetadataRequest(
@@ -267,11 +267,11 @@ class GroupCoordinator:
         for topic in response.topics:
             if topic.error_code == kafka_errors.UnknownTopicOrPartitionError.errno:
                 continue
-            self._judge(topic.error_code, "Metadata", f"topic {topic.name}")
+            self._judge(topic.error_code, "Metadata", f"topic {topic.name}", topic.name)
             counts[topic.name] = len(topic.partitions)
         return counts
 
-    def _judge(self, code: int, request: str, what: str = "") -> None:
+    def _judge(self, code: int, request: str, what: str = "", topic: str = "") -> None:
         """Returns if ``code`` is no error, otherwise raises what follows from it."""
         if code == 0:
             self._client.outage.ended()
@@ -291,9 +291,9 @@ class GroupCoordinator:
                 self._client.forget_coordinator(said)
             self._client.outage.goes_on(error(said), tried_at=time.monotonic(), broker_answered=True)
             raise UnreachableError(said)
-        raise self._final(error, said)
+        raise self._final(error, said, topic)
 
-    def _final(self, error: Any, said: str) -> TidemillError:
+    def _final(self, error: Any, said: str, topic: str) -> TidemillError:
         group = self._group_id
         if error is kafka_errors.InconsistentGroupProtocolError:
             return ConfigError(
@@ -312,7 +312,7 @@ class GroupCoordinator:
                 f"Group {group} is full: raise the brokers' group.max.size or use fewer stream threads."
             )
         if issubclass(error, kafka_errors.AuthorizationError):
-            return EnvironmentProblem(f"{said}: the user lacks a right that it needs there. Grant it and start again.")
+            return self._client.not_allowed(error, said, topic)
         if error in (kafka_errors.OffsetMetadataTooLargeError, kafka_errors.InvalidCommitOffsetSizeError):
             return StopError(f"{said}: the text committed with the offsets is longer than the brokers allow.")
         return StopError(f"{said}, which this client can't handle: {error.description}")

@@ -59,3 +59,9 @@ def group_metadata_bytes(group_id: str, generation: int, member_id: str, group_i
     names = group_id.encode() + b"\0" + member_id.encode() + b"\0"
     instance = b"\x01" if group_instance_id is None else b"\x00" + group_instance_id.encode() + b"\0"
     return b"CGMDv2:" + struct.pack("=i", generation) + names + instance
+
+
+def group_of(metadata: bytes) -> str:
+    """The group of what ``group_metadata_bytes`` made."""
+    begin = len(b"CGMDv2:") + struct.calcsize("=i")
+    return metadata[begin : metadata.index(b"\0", begin)].decode()

@@ -20,8 +20,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.errors import RetriableError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group_metadata import OffsetAndMetadata
-from tidemill.kafka.producer_errors import meaning_of
+from tidemill.kafka.group_metadata import OffsetAndMetadata, group_of
 from tidemill.kafka.record_producer import CommitOutcome, RecordProducer, error_text
 
 __all__ = ["CommitOutcome", "FlushingProducer", "TransactionalProducer", "fence"]
@@ -71,7 +70,7 @@ class TransactionalProducer(RecordProducer):
                     f"{doing}: no answer within {self._init_timeout_s:.0f} s ({error.str()}). Check bootstrap.servers, "
                     f"and that the topic __transaction_state is available. The same call may work later."
                 ) from problem
-            raise meaning_of(error, doing) from problem
+            raise self._meaning(error, doing) from problem
         self._producer = producer
 
     def send_offsets(
@@ -91,7 +90,9 @@ class TransactionalProducer(RecordProducer):
                 self._timeout_s,
             )
         except KafkaException as problem:
-            raise self.refused(problem, "sending the input offsets") from problem
+            read = sorted({partition.topic for partition in offsets})
+            reader = group_of(group_metadata)
+            raise self.refused(problem, "sending the input offsets", read, reader=reader) from problem
 
     def commit(self) -> CommitOutcome:
         """Ends the transaction. Anything but COMMITTED leaves ``failure``; UNKNOWN also gives the producer up.

@@ -1,7 +1,7 @@
 """What librdkafka's errors of a producer mean for the batch and for the thread.
 
 Decides the kind of error only, by the tree in ``tidemill.errors``: whether a transaction counts after an error is not
-for an error code to say (see ``producer``).
+for an error code to say (see ``producer``). Missing rights are told by ``rights``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,8 @@ _REFUSED_BY_THE_GROUP = frozenset(
         KafkaError.STALE_MEMBER_EPOCH,
     }
 )
-_NO_RIGHT = frozenset(
+_NO_ENTRY = frozenset(
     {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
     }
@@ -60,8 +56,8 @@ def meaning_of(error: KafkaError, doing: str) -> TidemillError:
         return FencedError(f"{said}: another producer or member has taken over; rejoin and make a new producer.")
     if code in _REFUSED_BY_THE_GROUP:
         return CommitRefusedError(f"{said}: the group refuses the offsets; go back to the committed ones.")
-    if code in _NO_RIGHT:
-        return StopError(f"{said}: the user lacks a right or can't log in; grant it and start again.")
+    if code in _NO_ENTRY:
+        return StopError(f"{said}: the brokers don't let the producer in any more; check the login and start again.")
     if code in _TOO_LARGE:
         return StopError(
             f"{said}: a record is larger than allowed; raise max.message.bytes of the topic and max.request.size of "

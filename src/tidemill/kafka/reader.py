@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.errors import BatchLostError, StopError
 from tidemill.ids import TopicPartition
+from tidemill.kafka.rights import Operation, Resource, Right, missing_right
 from tidemill.task.batch import BatchRequest
 
 CHUNK_RECORDS = 10_000
@@ -28,9 +29,7 @@ _WATERMARK_INTERVAL_S = 1.0
 _LEADERS_LIMIT_S = 0.5
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-_FATAL = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
+_NO_ENTRY = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
 }
@@ -40,6 +39,7 @@ class PartitionConsumer:
     """One librdkafka consumer that holds partitions at positions, without a group."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
         self._consumer = Consumer(
             {
                 "fetch.wait.max.ms": 50,
@@ -106,8 +106,12 @@ class PartitionConsumer:
             at = message.offset()
             if at is None or at < 0 or at == self.ends().get(tp):  # else of a position that was left since
                 self.out_of_range.add(tp)
-        elif error.code() in _FATAL:
-            raise StopError(f"reading {message.topic()}: {error.str()}: give the application the right to read it")
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            topics = [message.topic()] if message.topic() else sorted({tp.topic for tp in self._placed})
+            right = [Right.of(Resource.TOPIC, topic, Operation.READ) for topic in topics]
+            raise missing_right("reading", right, self._settings)
+        elif error.code() in _NO_ENTRY:
+            raise StopError(f"reading {message.topic()}: the brokers don't let the consumer in any more: {error.str()}")
         elif error.fatal():
             raise BatchLostError(f"the consumer failed: {error.str()}")
         return False

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tidemill.errors import BatchLostError, ConfigError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.producer_errors import meaning_of
+from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, unwritable_topics
 
 Write = Callable[..., None]
 """confluent-kafka's ``produce(topic, value, key, partition, on_delivery=..., timestamp=..., headers=...)``."""
@@ -58,7 +59,8 @@ class RecordProducer(ABC):
         self._is_open = False
         self._ends: dict[TopicPartition, int] = {}
         self._partitions: dict[str, int] = {}
-        self._delivery_error: tuple[KafkaError, str] | None = None
+        self._topics: set[str] = set()
+        self._delivery_error: tuple[KafkaError, TopicPartition] | None = None
         self._asks_for_reasons = False
         self.failure: TidemillError | None = None
         """Why the last batch is not COMMITTED."""
@@ -119,6 +121,7 @@ class RecordProducer(ABC):
         """
         self.begin()
         assert self._producer is not None
+        self._topics.add(topic)
         produce = self._producer.produce
         count = len(keys)
         callbacks: Sequence[Any] = [self.delivered if self._asks_for_reasons else None] * count
@@ -143,7 +146,7 @@ class RecordProducer(ABC):
                 except BufferError:
                     self.make_room()
                 except KafkaException as problem:
-                    raise self.refused(problem, f"writing to {topic}") from problem
+                    raise self.refused(problem, f"writing to {topic}", (topic,)) from problem
         self._producer.poll(0)
 
     def partitions_of(self, topic: str) -> int:
@@ -158,7 +161,7 @@ class RecordProducer(ABC):
                 if described.error is not None:
                     raise KafkaException(described.error)
             except KafkaException as problem:
-                raise self.refused(problem, f"looking at {topic}") from problem
+                raise self.refused(problem, f"looking at {topic}", (topic,)) from problem
             found = self._partitions[topic] = len(described.partitions)
         return found
 
@@ -168,7 +171,7 @@ class RecordProducer(ABC):
         if error is not None:
             first = self._delivery_error
             if first is None or _is_consequence(first[0]):
-                self._delivery_error = (error, f"writing to {partition}")
+                self._delivery_error = (error, partition)
         else:
             self._ends[partition] = max(self._ends.get(partition, 0), int(message.offset() or 0) + 1)
 
@@ -185,14 +188,38 @@ class RecordProducer(ABC):
                     f"{self._timeout_s:.0f} s. Are the brokers reachable?"
                 )
 
-    def refused(self, problem: KafkaException, doing: str) -> TidemillError:
-        """What an exception of the client means; aborts the batch."""
+    def refused(
+        self, problem: KafkaException, doing: str, topics: Sequence[str] | None = None, *, reader: str = ""
+    ) -> TidemillError:
+        """What an exception of the client means; aborts the batch. ``topics``: what it is about, if not all that was written;
+        ``reader``: the group that reads them, where it is about that."""
         error: KafkaError = problem.args[0]
         if error.fatal():
             self._give_up()
         else:
             self.abort()
-        return meaning_of(error, doing)
+        return self._meaning(error, doing, topics, reader=reader)
+
+    def _meaning(
+        self, error: KafkaError, doing: str, topics: Sequence[str] | None = None, *, reader: str = ""
+    ) -> TidemillError:
+        """A missing right by its name; for the rest see ``meaning_of``."""
+        resource = lacks(error)
+        if resource is None:
+            return meaning_of(error, doing)
+        if resource is Resource.CLUSTER:
+            # Which Kafka has also granted to everyone who may write to any topic.
+            rights = [Right.of(resource, CLUSTER, Operation.IDEMPOTENT_WRITE)]
+        elif resource is Resource.GROUP:
+            rights = [Right.of(resource, reader, Operation.READ)]
+        elif resource is Resource.TRANSACTIONAL_ID:
+            rights = [Right.of(resource, str(self._settings.get("transactional.id", "")), Operation.WRITE)]
+        elif reader:
+            rights = [Right.of(resource, topic, Operation.READ) for topic in topics or ()]
+        else:
+            suspects = sorted(self._topics if topics is None else topics)
+            rights = [Right.of(resource, topic, Operation.WRITE) for topic in unwritable_topics(suspects, self._settings)]
+        return missing_right(doing, rights, self._settings)
 
     @abstractmethod
     def abort(self) -> None:
@@ -221,11 +248,12 @@ class RecordProducer(ABC):
     def _reason(self, problem: KafkaException | None, doing: str) -> TidemillError:
         """The failed record's own error where it is known: the commit's says only that there is one."""
         if self._delivery_error is not None:
-            return meaning_of(*self._delivery_error)
+            error, topic = self._delivery_error
+            return self._meaning(error, f"writing to {topic}", (topic.topic,))
         self._asks_for_reasons = True
         if problem is None:
             return BatchLostError(f"{doing}: not all records were acknowledged within {self._timeout_s:.0f} s")
-        return meaning_of(problem.args[0], doing)
+        return self._meaning(problem.args[0], doing)
 
     def _succeeded(self) -> CommitOutcome:
         self._asks_for_reasons = False

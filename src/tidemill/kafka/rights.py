@@ -1,0 +1,166 @@
+"""A right that the brokers' authorizer did not give: which, on what, to whom, and the command that grants it.
+
+Decides how such errors are told, for every client alike: one sentence that names resource, name, operation and principal, and
+ends with a ``kafka-acls`` line that mends it. Which operation a call needs is known where the call is made; the brokers say
+only on what kind of resource a right is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+from tidemill.errors import MissingRightError
+
+CLUSTER = "kafka-cluster"
+_ASK_LIMIT_S = 5.0
+_OWN_ID = re.compile(r"(?P<prefix>.+-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+")
+
+
+class Resource(Enum):
+    """Kinds of resources; the value as messages say it and, with hyphens, as kafka-acls has it."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional id"
+    CLUSTER = "cluster"
+
+
+class Operation(Enum):
+    """Kafka's operations, in its own spelling. Read, Write and Delete bring Describe with them."""
+
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    DESCRIBE = "Describe"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+    IDEMPOTENT_WRITE = "IdempotentWrite"
+
+
+_RESOURCE_OF: Mapping[int, Resource] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: Resource.TOPIC,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: Resource.GROUP,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Resource.TRANSACTIONAL_ID,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: Resource.CLUSTER,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """What is missing: ``operation`` on the resource of this name."""
+
+    resource: str
+    name: str
+    operation: str
+
+    @classmethod
+    def of(cls, resource: Resource, name: str, operation: Operation) -> Right:
+        return cls(resource.value, name, operation.value)
+
+    def __str__(self) -> str:
+        what = "the cluster" if self.resource == Resource.CLUSTER.value else f"{self.resource} {self.name!r}"
+        return f"{self.operation} on {what}"
+
+
+def lacks(error: KafkaError) -> Resource | None:
+    """The kind of resource on which the error says that a right is missing; None for any other error."""
+    return _RESOURCE_OF.get(error.code())
+
+
+def missing_right(doing: str, rights: Iterable[Right], settings: Mapping[str, Any]) -> MissingRightError:
+    """The error for these rights. ``settings``: the client's own, in either library's names; no secret of them is told."""
+    missing = tuple(sorted(set(rights)))
+    principal = principal_of(settings)
+    servers = settings.get("bootstrap.servers") or settings.get("bootstrap_servers") or "HOST:PORT"
+    servers = servers if isinstance(servers, str) else ",".join(servers)
+    commands = "; ".join(_commands(missing, principal or "User:NAME", servers))
+    return MissingRightError(
+        f"{doing}: {principal or 'the user of this client'} lacks {', '.join(map(str, missing))}. Grant it, as a user who may: "
+        f"{commands}",
+        rights=tuple((right.resource, right.name, right.operation) for right in missing),
+        principal=principal,
+    )
+
+
+def principal_of(settings: Mapping[str, Any]) -> str | None:
+    """Who the brokers take a client with these settings for; None if that can't be told from here."""
+    protocol = str(settings.get("security.protocol", settings.get("security_protocol", "PLAINTEXT"))).upper()
+    user = settings.get("sasl.username", settings.get("sasl_plain_username"))
+    if protocol.startswith("SASL_"):
+        return f"User:{user}" if user else None
+    if protocol == "PLAINTEXT":
+        return "User:ANONYMOUS"
+    pem = settings.get("ssl.certificate.pem")
+    location = settings.get("ssl.certificate.location", settings.get("ssl_certfile"))
+    if pem is None and location is None:
+        return None if "ssl_context" in settings else "User:ANONYMOUS"
+    with contextlib.suppress(OSError, ValueError, ImportError):
+        from cryptography.x509 import load_pem_x509_certificates  # comes with tidemill[tls]: without it, no name is told
+
+        chain = load_pem_x509_certificates(pem.encode() if pem is not None else Path(location).read_bytes())
+        return f"User:{chain[0].subject.rfc4514_string()}"
+    return None
+
+
+def unwritable_topics(topics: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """Those of the topics that may not be written, as the brokers say; all of them if they don't say.
+
+    librdkafka tells that a transaction was refused, not because of which of its topics.
+    """
+    if len(topics) < 2:
+        return list(topics)
+    from confluent_kafka.admin import AdminClient  # workers import this module, and need no admin client but here
+
+    asked_with = ("bootstrap.", "security.", "sasl.", "ssl.")
+    ours: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(asked_with)}
+    ours |= {"log_level": 0, "error_cb": lambda _: None}
+    try:
+        client = AdminClient(ours)
+        asked = client.describe_topics(
+            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=_ASK_LIMIT_S
+        )
+        found = [topic for topic, answer in asked.items() if not _may_write(answer.result(_ASK_LIMIT_S + 1))]
+    except (KafkaException, ValueError, TimeoutError):
+        found = []
+    return found or list(topics)
+
+
+def _may_write(description: Any) -> bool:
+    allowed = description.authorized_operations
+    return allowed is None or any(operation.name in ("WRITE", "ALL") for operation in allowed)
+
+
+def _commands(rights: Sequence[Right], principal: str, servers: str) -> list[str]:
+    """One line for each set of operations: kafka-acls grants every operation named on every resource named."""
+    operations: dict[tuple[str, str], list[str]] = {}
+    for right in rights:
+        operations.setdefault((right.resource, right.name), []).append(right.operation)
+    names: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (resource, name), wanted in operations.items():
+        names.setdefault((resource, tuple(wanted)), []).append(name)
+    begin = f"kafka-acls --bootstrap-server {shlex.quote(servers)} --add --allow-principal {shlex.quote(principal)}"
+    lines = []
+    for (resource, needed), named in names.items():
+        allowed = " ".join(f"--operation {operation}" for operation in needed)
+        lines += [f"{begin} {allowed} {where}" for where in _resources(resource, named)]
+    return lines
+
+
+def _resources(resource: str, names: Sequence[str]) -> list[str]:
+    option = "--" + resource.replace(" ", "-")
+    if resource == Resource.CLUSTER.value:
+        return [option]
+    # The rest of a transactional id is another one on the next machine: it is the prefix that has to be granted.
+    prefixes = sorted({found["prefix"] for name in names if (found := _OWN_ID.fullmatch(name))})
+    if resource == Resource.TRANSACTIONAL_ID.value and prefixes:
+        return [f"{option} {shlex.quote(prefix)} --resource-pattern-type prefixed" for prefix in prefixes]
+    return [" ".join(f"{option} {shlex.quote(name)}" for name in names)]
