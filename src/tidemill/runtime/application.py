@@ -23,6 +23,7 @@ from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, Tide
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.config_providers import resolved_settings
 from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
 from tidemill.membership.topology_facts import topology_facts
@@ -37,6 +38,7 @@ from tidemill.runtime.local_state import LocalState, StateCleaner
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
+from tidemill.runtime.rights_check import needed_operations, require_rights
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_facts import task_facts
 from tidemill.runtime.thread_maker import ThreadMaker
@@ -308,7 +310,7 @@ class KafkaStreams:
             java=java,
             application_id=self.config.application_id,
             threads=self.config.num_stream_threads,
-            settings={f"spark.{name}": value for name, value in self.config.spark.items()},
+            settings={f"spark.{name}": value for name, value in resolved_settings("spark.", self.config.spark).items()},
             heap=self.config.spark.get("driver.memory", JVM_HEAP),
             jvm_options=class_archive.jvm_options(java, cache_folder(self._environ)),
         )
@@ -326,6 +328,7 @@ class KafkaStreams:
         topic = self.config.dead_letter_topic
         if handler is DeserializationHandler.DEAD_LETTER and not topic:
             raise ConfigError("deserialization.exception.handler is dead-letter: set errors.dead.letter.queue.topic.name too")
+        require_rights(admin, needed_operations(self.topology, self.config))
         known = task_facts(self.topology, self.config.application_id)
         wanted = [name for name in known.topics if name not in known.internal_topics] + ([topic] if topic else [])
         counts = admin.partitions(wanted)
