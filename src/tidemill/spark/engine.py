@@ -19,7 +19,7 @@ import psutil
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from tidemill.errors import BatchLostError, ConfigError, RecordError, StopError
+from tidemill.errors import BatchLostError, ConfigError, MissingRightError, RecordError, StopError
 from tidemill.spark.compile import ArrowStep
 from tidemill.spark.plan import CompiledTopology
 from tidemill.task.batch import BatchReport, report_from_json
@@ -28,7 +28,7 @@ log = logging.getLogger("tidemill.engine")
 
 _WORKER_KEY = "TIDEMILL_WORKER"
 _DEATH_LIMIT_S = 5.0
-_FINAL = tuple(f"{kind.__module__}.{kind.__qualname__}: " for kind in (StopError, RecordError, ConfigError))
+_FINAL = tuple(f"{kind.__module__}.{kind.__qualname__}: " for kind in (StopError, MissingRightError, RecordError, ConfigError))
 """How Spark's text of a failed task begins where running the batch again would fail again."""
 _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""
