@@ -20,6 +20,7 @@ from tidemill.dsl.suppressed import Suppressed
 from tidemill.dsl.windowed import EmitStrategy
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.record import Record
+from tidemill.task.batch_id import BatchId
 from tidemill.topology.nodes import Topology
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aggregators",
+    "BatchId",
     "EmitStrategy",
     "JoinWindows",
     "Joined",

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import (
     Aggregators,
+    BatchId,
     ProcessorContext,
     PunctuationType,
     Record,
@@ -20,6 +21,7 @@ from tidemill import (
     TimeWindows,
     Windowed,
     WindowedSerdes,
+    per_record,
 )
 from tidemill.errors import StopError, TopologyError
 from tidemill.testing import TestRecord, TopologyTestDriver
@@ -113,6 +115,44 @@ def test_a_sketch_of_distinct_values_is_estimated_in_the_jvm(topology_test_drive
     source, out = driver.create_input_topic("in", TEXT, TEXT), driver.create_output_topic("out", TEXT, LONG)
     source.pipe_records([TestRecord("k", f"v{n % 70}") for n in range(200)], batch=None)
     assert out.read_records()[-1].value == pytest.approx(70, abs=3)
+
+
+def test_foreach_batch_gets_data_frames_of_what_columns_operators_and_python_functions_send(topology_test_driver: Any) -> None:
+    seen: dict[str, list[tuple[Any, ...]]] = {"columns": [], "counts": [], "python": []}
+
+    def taking(name: str) -> Any:
+        def take(frame: DataFrame, batch_id: BatchId) -> None:
+            rows = frame.collect()
+            assert frame.columns == ["key", "value", "timestamp", "headers", "topic", "partition", "offset"]
+            seen[name] += [(row.key, row.value, row.topic, row.partition, row.offset, str(batch_id)) for row in rows]
+
+        return take
+
+    builder = StreamsBuilder()
+    words = builder.stream("in", key=TEXT, value=TEXT)
+    words.map_values(lambda word: F.struct(F.upper(word).alias("big"), F.length(word).alias("size"))).foreach_batch(
+        taking("columns")
+    )
+    words.group_by_key().count(store="counts").to_stream().foreach_batch(taking("counts"))
+    words.map_values(per_record(len, LONG)).filter(per_record(lambda _, size: size > 1)).foreach_batch(
+        taking("python")
+    )
+    driver = topology_test_driver(builder)
+    source = driver.create_input_topic("in", TEXT, TEXT)
+    source.pipe_records([TestRecord("k", "ab", 7), TestRecord("k", "c", 8)], batch=None)
+    assert [(key, value.big, value.size, *rest) for key, value, *rest in seen["columns"]] == [
+        ("k", "AB", 2, "in", 0, 0, "in-0:0-2"), ("k", "C", 1, "in", 0, 1, "in-0:0-2"),
+    ]  # fmt: skip
+    assert seen["counts"][-1][:2] == ("k", 2)
+    assert seen["python"] == [("k", 2, "in", 0, 0, "in-0:0-2")]
+
+
+def test_a_function_of_foreach_batch_that_fails_stops(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).foreach_batch(lambda frame, batch_id: 1 / 0, name="each")
+    driver = topology_test_driver(builder)
+    with pytest.raises(StopError, match="the function of each failed on the batch in-0:0-1: ZeroDivisionError"):
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
 
 
 def test_what_an_instance_would_stop_for_is_raised(topology_test_driver: Any) -> None:

@@ -101,6 +101,16 @@ class KStream:
         function = python_function(function, ("key", "value"), "foreach")
         self._same("KSTREAM-FOREACH-", op.Foreach(function), name)
 
+    def foreach_batch(self, function: UserFunction, *, name: str | None = None) -> None:
+        """Calls ``function(dataframe, batch_id)`` in the driver with what each micro-batch brings; the stream ends here.
+
+        The Spark DataFrame (key, value, timestamp, headers, topic, partition, offset) is good until the function returns. It
+        is called before the batch is committed: at least once, and ``BatchId`` tells which records come again
+        (docs/dataframes.md). Not called for a batch that brings nothing; an exception ends the stream thread.
+        """
+        function_of(function, ("dataframe", "batch_id"), "foreach_batch")
+        self._same("KSTREAM-FOREACH-", op.ForeachBatch(function), name)
+
     def print(self, *, label: str | None = None, name: str | None = None) -> None:
         """Prints ``[label]: key, value`` for each record (label: the name of the node above); the stream ends here."""
         self._same("KSTREAM-PRINTER-", op.Print(self.name if label is None else label), name)

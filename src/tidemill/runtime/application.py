@@ -31,6 +31,7 @@ from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
+from tidemill.runtime.batch_handover import new_batch_folder
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.leading import Leader
@@ -289,6 +290,7 @@ class KafkaStreams:
             listeners=self._listeners,
             on_change=self._thread_changed,
             first_join=FirstJoin(config.application_id, config.num_stream_threads, admin),
+            batch_folder=new_batch_folder(directory.path),
             fault=self._fault,
         )
         for number, name in enumerate(names, start=1):

@@ -19,6 +19,7 @@ from tidemill.kafka.clients import ClientRole, data_client_settings, group_clien
 from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.membership.member_state import MemberConfig
+from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.leading import Leader
@@ -53,6 +54,7 @@ class ThreadMaker:
     listeners: RestoreListeners
     on_change: Callable[[], None]
     first_join: FirstJoin
+    batch_folder: str
     fault: Fault | None = None
 
     def make(self, number: int, name: str, leader: Leader) -> StreamThread:
@@ -62,6 +64,7 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
+            thread.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
             self.server.register(thread.name, thread)
             engine = self._engine(thread, own_id)
             self.starters[thread.name].join()  # a batch that met a busy worker would get a second one beside it
@@ -126,6 +129,7 @@ class ThreadMaker:
             "transactional_id": own_id,
             "source": compiled.source,
             "unreadable": self._unreadable(),
+            "batch_folder": self.batch_folder,
             "fault": self.fault,
         }
         return BatchEngine(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.reader import ThreadReader
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
+from tidemill.spark.batch_sinks import write_batch
 from tidemill.spark.control import ControlClient
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
@@ -32,6 +34,7 @@ from tidemill.spark.step_context import Output, TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
+from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 
 
@@ -50,6 +53,8 @@ class WorkerSpec:
     source: SourceSpec
     spec: StepSpec | None
     unreadable: Unreadable
+    batch_folder: str = ""
+    """Where batches for functions of ``foreach_batch`` wait while they are called."""
     fault: Fault | None = None
 
 
@@ -110,6 +115,14 @@ class Worker:
         prepared, self._prepared = self._prepare(), None
         prepared.result()  # what a predecessor left open would hold the offsets back
         return self.control.committed(partitions)
+
+    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+        path = Path(self.spec.batch_folder) / f"{node}-{os.getpid()}-{uuid.uuid4().hex}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        write_batch(rows, str(path))
+        failed = self.control.hand_over(node, str(path), batch_id)  # the driver removes the file, which it may read for longer
+        if failed:
+            raise StopError(failed)
 
     def reached(self, step: CommitStep, batch_id: int) -> None:
         del batch_id

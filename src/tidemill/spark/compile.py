@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType
 
 from tidemill.errors import TopologyError
 from tidemill.spark import rows
+from tidemill.spark.batch_sinks import is_batch_sink
 from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered
 from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for_type
 from tidemill.spark.column_nodes import applied, branch, exploded, table_value
@@ -364,6 +365,8 @@ class Compiler:
         default_key, default_value = self._default_key, self._default_value
         if isinstance(node, SinkNode):
             key, value = node.key_serde, node.value_serde
+            if is_batch_sink(node):
+                default_key = default_value = None  # what the column is, says its type
         elif name in self.stages.part_of:
             default_key = default_value = None  # what the column is, says its type
         else:

@@ -34,6 +34,7 @@ from tidemill.task.batch import (
     request_from_json,
     request_to_json,
 )
+from tidemill.task.batch_id import BatchId
 
 log = logging.getLogger("tidemill.control")
 
@@ -50,6 +51,9 @@ class ControlDesk(Protocol):
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions: ...
 
     def worker_joined(self, step: str, pid: int) -> None: ...
+
+    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+        """Calls the function of a ``foreach_batch`` node with the records in a file; what it raised, or nothing."""
 
 
 class ControlServer:
@@ -152,10 +156,16 @@ def _committed_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
     return json.dumps({"positions": positions_to_json(desk.committed(partitions))})
 
 
+def _hand_over_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
+    batch_id = BatchId.from_rows(question["batch_id"])
+    return json.dumps({"failed": desk.hand_over(question["node"], question["path"], batch_id)})
+
+
 _QUESTIONS: Mapping[str, Callable[[ControlDesk, Mapping[str, Any]], str]] = {
     "request": lambda desk, _: request_to_json(desk.current_request()),
     "membership": _membership_answer,
     "committed": _committed_answer,
+    "hand_over": _hand_over_answer,
 }
 
 
@@ -181,6 +191,10 @@ class ControlClient:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         answer = self._ask({"op": "committed", "partitions": [list(tp) for tp in partitions]})
         return positions_from_json(answer["positions"])
+
+    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+        answer = self._ask({"op": "hand_over", "node": node, "path": path, "batch_id": batch_id.to_rows()})
+        return str(answer["failed"])
 
     def _send(self, question: Mapping[str, Any]) -> None:
         self._connection.send_bytes(json.dumps(question).encode())

@@ -10,6 +10,7 @@ from typing import Any
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
+from tidemill.spark.batch_sinks import is_batch_sink
 from tidemill.spark.stages import targets
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Topology
 from tidemill.topology.operations import Count, Counting, SessionAggregate, StreamTableJoin, WindowAggregate
@@ -53,5 +54,5 @@ def leaving_edge(topology: Topology, name: str, entry: Edge, default_value: Any)
 def _serde_of_sinks(topology: Topology, name: str) -> Any:
     """What the sinks right below write with, if they agree."""
     below = [topology.nodes[child] for child in targets(topology, name)]
-    found = {id(node.value_serde): node.value_serde for node in below if isinstance(node, SinkNode)}
+    found = {id(node.value_serde): node.value_serde for node in below if isinstance(node, SinkNode) and not is_batch_sink(node)}
     return next(iter(found.values())) if len(found) == 1 else None

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
+from tidemill.spark.batch_sinks import is_batch_sink
 from tidemill.spark.graph_parts import GraphPart
 from tidemill.spark.graph_serdes import Sides, filled, leaving_serdes, store_serdes
 from tidemill.spark.rows import Tags
@@ -115,6 +116,8 @@ def _writes_alone(topology: Topology, own: Mapping[str, Node]) -> bool:
     sinks = {name: node for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
     if any(node.topic_extractor is not None for node in sinks.values()):
         return False
+    if any(is_batch_sink(node) for node in own.values()):
+        return False  # their records tell their offsets
     return {node.topic for name, node in sinks.items() if name in own}.isdisjoint(
         node.topic for name, node in sinks.items() if name not in own
     )

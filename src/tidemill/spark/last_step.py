@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidemill.errors import BatchLostError, FencedError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.spark.batch_sinks import taken_batch
 from tidemill.spark.gather import Gathered, gather, why_not_whole
 from tidemill.spark.graph_step import run_graph, running_tasks
 from tidemill.spark.produce import produce_batch
@@ -30,6 +31,7 @@ from tidemill.spark.unreadable import as_unreadable, unreadable_records
 from tidemill.spark.vector_step import has_table_step, run_on_records, run_on_table
 from tidemill.spark.writes import outputs_as_rows, take_outputs, take_writes, writes_as_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json
+from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.commit import CommitStep
 from tidemill.topology.operations import Count, StreamTableJoin
 
@@ -131,6 +133,8 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         batch.pending.setdefault(topic, []).append(records)
     _run_nodes(batch)
     batch.reached(CommitStep.RUN)
+    _hand_over(batch, marker)
+    batch.reached(CommitStep.HAND_OVER)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
     wrote = any(batch.pending.values()) or any(w.rows or w.log for w in batch.state.written.values())
     if wrote or offsets:
@@ -158,10 +162,21 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     )
 
 
+def _hand_over(batch: _Batch, marker: Marker) -> None:
+    """Before the transaction: a crash in between makes the records come again, behind it they would be lost to the function."""
+    for sink in batch.spec.batch_sinks:
+        rows = taken_batch(sink, batch.pending)
+        if rows is not None:
+            ends = {tp: end for tp, end in marker.ends.items() if tp.topic in sink.inputs and end != marker.starts[tp]}
+            identity = BatchId({tp: OffsetRange(marker.starts[tp], end) for tp, end in ends.items()})
+            batch.context.hand_over(sink.name, rows, identity)
+            batch.out += rows.num_rows
+
+
 def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
     context = batch.context
     context.output.begin()
-    batch.out = produce_batch(context.output, batch.spec, batch.pending, batch.state.written, batch.request.now_ms)
+    batch.out += produce_batch(context.output, batch.spec, batch.pending, batch.state.written, batch.request.now_ms)
     batch.reached(CommitStep.PRODUCE)
     writes = _writes_by_task(batch.state.written)
     for task, rows in writes.items():

@@ -6,13 +6,14 @@ the compiled plan. Made once per application; each stream thread builds its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
+from tidemill.spark.batch_sinks import BatchFunction, batch_functions, is_batch_sink, with_batch_sinks
 from tidemill.spark.codecs_wire import transit_of
 from tidemill.spark.compile import ArrowStep, Compiler
 from tidemill.spark.edges import Edge
@@ -21,7 +22,7 @@ from tidemill.spark.graph_plan import graph_spec, sides_of_part
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.rows import Tags
 from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_as_columns, stages
-from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
+from tidemill.spark.step_spec import BatchSinkSpec, NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
 from tidemill.spark.table_lookup import looks_up
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
@@ -40,6 +41,8 @@ class CompiledTopology:
     source: SourceSpec
     steps: tuple[StepSpec, ...]
     compiler: Compiler
+    batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
+    """Of ``foreach_batch``, by node."""
     _checked: bool = False
 
     def frame(
@@ -72,20 +75,22 @@ def compile_topology(
     Raises:
         TopologyError: a serde is missing or does not fit a column, or an expression can't be part of a static plan.
     """
+    program, topology = topology, with_batch_sinks(topology)
     plan = stages(topology, without_jvm=session is None)
     compiler = Compiler(topology, plan, default_key=default_key, default_value=default_value, presum=presum)
     if session is None and compiler.has_columns:
         raise TopologyError("the topology has functions of columns, which need a Spark session")
     compiler.infer(session if compiler.has_columns else None)
+    steps = tuple(
+        _step_spec(topology, application_id, plan, compiler, number, emit_interval_ms) for number in range(1, plan.last + 1)
+    )
     return CompiledTopology(
-        topology=topology,
+        topology=program,
         stages=plan,
         source=_source_spec(topology, application_id, compiler, by_time),
-        steps=tuple(
-            _step_spec(topology, application_id, plan, compiler, number, emit_interval_ms)
-            for number in range(1, plan.last + 1)
-        ),
+        steps=steps,
         compiler=compiler,
+        batch_functions=batch_functions(program, {sink.name: sink for sink in steps[-1].batch_sinks}),
     )
 
 
@@ -171,6 +176,11 @@ def _step_spec(
             for part in sorted(plan.parts, key=lambda part: not part.is_global)
             if plan.step_of_part(part) == number
         ),
+        batch_sinks=tuple(
+            _batch_sink_spec(topology, application_id, compiler, name, parts[name])
+            for name, node in topology.nodes.items()
+            if last and is_batch_sink(node)
+        ),
     )
 
 
@@ -217,6 +227,19 @@ def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name
         summed=name in compiler.summed_sinks,
         topic_extractor=node.topic_extractor,
         partitioner=node.partitioner,
+    )
+
+
+def _batch_sink_spec(
+    topology: Topology, application_id: str, compiler: Compiler, name: str, part: Subtopology
+) -> BatchSinkSpec:
+    sink = _sink_spec(topology, application_id, compiler, name)
+    return BatchSinkSpec(
+        name=name,
+        topic=sink.topic,
+        key_serde=sink.key_serde,
+        value_serde=sink.value_serde,
+        inputs=tuple(sorted(part.source_topics)),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.errors import TopologyError
+from tidemill.spark.batch_sinks import with_batch_sinks
 from tidemill.spark.graph_parts import GraphPart, graph_parts
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import (
@@ -90,6 +91,7 @@ def only_forwards(topology: Topology, name: str) -> bool:
 
 def stages(topology: Topology, *, without_jvm: bool = False) -> Stages:
     """``without_jvm``: whatever can run in a part does."""
+    topology = with_batch_sinks(topology)
     found = graph_parts(topology, all_that_can=without_jvm)
     parts = found.parts
     placed = _Placing(topology, parts, found.vectorised)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.state_step import StoreReader
 from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, StoresAt, TaskRun
+from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 
 
@@ -83,5 +86,12 @@ class StepContext(Protocol):
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         """The group's committed offsets, require-stable; a partition without any is absent."""
+
+    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+        """Has the driver call the function of a ``foreach_batch`` node, and returns when it has.
+
+        Raises:
+            StopError: the function failed. BatchLostError: the group has moved on, it was not called.
+        """
 
     def reached(self, step: CommitStep, batch_id: int) -> None: ...

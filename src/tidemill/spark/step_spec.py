@@ -61,6 +61,17 @@ class SinkSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSinkSpec:
+    """A ``foreach_batch`` node (``batch_sinks``): what stands for its topic, and the topics that its sub-topology reads."""
+
+    name: str
+    topic: str
+    key_serde: Any
+    value_serde: Any
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
     """A node that runs in Python. ``inline``: who gets its records in this very step; ``tag``: set if they also travel on."""
 
@@ -170,3 +181,4 @@ class StepSpec:
     sources: Mapping[int, Origin] = field(default_factory=dict)
     """By index of the source node."""
     graphs: tuple[GraphSpec, ...] = ()
+    batch_sinks: tuple[BatchSinkSpec, ...] = ()

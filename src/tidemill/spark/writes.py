@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidemill.ids import TaskId
 from tidemill.spark.headers import packed, unpacked
-from tidemill.spark.records import ANY_PARTITION, Records
+from tidemill.spark.records import Records
 from tidemill.spark.rows import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE
 from tidemill.spark.state_step import StepState
 from tidemill.spark.step_spec import StoreSpec
@@ -83,6 +83,7 @@ def outputs_as_rows(pending: Mapping[str, list[Records]]) -> Iterator[pa.RecordB
             yield _rows(
                 {
                     "node": [OUTPUT] * count,
+                    "part": records.parts,
                     "off": records.offsets,
                     "seq": records.sequences,
                     "n": list(range(number, number + count)),
@@ -102,12 +103,12 @@ def take_outputs(tables: dict[int, pa.Table]) -> dict[tuple[str, str | None], Re
     if table is None:
         return found
     table = table.sort_by([("seq", "ascending"), ("n", "ascending")])
-    columns = (table.column(column).to_pylist() for column in ("key", "value", "ts", "off", "seq", "headers"))
-    for key, value, timestamp, offset, sequence, data in zip(*columns, strict=True):
+    columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "off", "seq", "headers"))
+    for part, key, value, timestamp, offset, sequence, data in zip(*columns, strict=True):
         (topic, raw), *headers = unpacked(data) or []
         sink = None if raw is None else raw.decode()
         records = found.setdefault((topic, sink), Records([], [], [], [], [], [], [], sink=sink))
-        records.parts.append(ANY_PARTITION)
+        records.parts.append(part)
         records.keys.append(key)
         records.values.append(value)
         records.timestamps.append(timestamp)

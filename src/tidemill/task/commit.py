@@ -1,7 +1,8 @@
 """The steps of a micro-batch's commit, in their order: the list that the last step follows and that fault tests cut.
 
 Decides the order and what a crash behind each step leaves; how a step is done is the last step's. A crash anywhere before
-COMMIT leaves nothing; between COMMIT and APPLY it leaves stores one batch behind their changelogs, which they replay.
+COMMIT leaves nothing, but for what functions of ``foreach_batch`` have done; between COMMIT and APPLY it leaves stores one
+batch behind their changelogs, which they replay.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class CommitStep(Enum):
     """The batch begins exactly where the last commit ended (rule 2)."""
     RUN = "run"
     """Every node has run; results and writes are in memory only."""
+    HAND_OVER = "hand-over"
+    """Functions of ``foreach_batch`` have had what the batch brings them: what they did stays, whatever becomes of it."""
     PRODUCE = "produce"
     """Outputs, repartition and changelog records are with the producer, in an open transaction."""
     ROOM = "room"

@@ -22,6 +22,7 @@ from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import StopError, TopologyError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
+from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.task_store import ReadStores
 from tidemill.runtime.thread_maker import expected_bytes
 from tidemill.spark.engine import BatchEngine
@@ -30,6 +31,7 @@ from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import NO_STATE, TaskRows
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, request_to_json
+from tidemill.task.batch_id import BatchId
 from tidemill.testing.sessions import shared_session
 from tidemill.testing.topics import Duration, TestInputTopic, TestOutputTopic
 from tidemill.testing.wire import RawRecord, data, from_json, to_json
@@ -85,6 +87,7 @@ class TopologyTestDriver:
             session, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False
         )
         self._engine = self._make_engine(session, self._compiled)
+        self._handover = BatchHandover(session, self._compiled.batch_functions)
 
     # --- topics and time ---
 
@@ -201,6 +204,10 @@ class TopologyTestDriver:
         if report.outcome is not Outcome.COMMITTED:
             raise StopError(carried["said"])
         self._take(report)
+        for node, path, batch_id in carried["handed_over"]:
+            failed = self._handover.call(node, path, BatchId.from_rows(batch_id))
+            if failed:
+                raise StopError(failed)
         return [from_json(row) for row in carried["sent"]], [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
 
     def _take(self, report: BatchReport) -> None:

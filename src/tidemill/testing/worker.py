@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
+from tidemill.spark.batch_sinks import write_batch
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.source_step import PartitionTimes, source_rows
@@ -24,6 +25,7 @@ from tidemill.spark.step_context import TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun, request_from_json
+from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.testing.wire import RawRecord, from_json, text, to_json
 
@@ -137,6 +139,8 @@ class _Worker:
         self._tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
         self.output = _Output()
         self.continuity: dict[TopicPartition, int] = {}
+        self.handed_over: list[list[Any]] = []
+        """Node, file and batch id of what is for functions of ``foreach_batch``."""
         self.graphs = KeptGraphs()
         self.times = PartitionTimes()
         self.unreadable = unreadable
@@ -169,6 +173,11 @@ class _Worker:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         del partitions
         return {}
+
+    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+        path = f"{self._address}.{node}.parquet"
+        write_batch(rows, path)
+        self.handed_over.append([node, path, batch_id.to_rows()])
 
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
 
@@ -208,8 +217,9 @@ def step_of(
         for report in run_last_step(batches, spec, worker):
             carried = json.loads(report.column("report")[0].as_py())
             sent = [to_json(record) for record in worker.output.sent]
-            carried["message"] = json.dumps({"said": carried["message"], "sent": sent, "rows": worker.shown()})
-            worker.output.sent = []
+            found = {"said": carried["message"], "sent": sent, "rows": worker.shown(), "handed_over": worker.handed_over}
+            carried["message"] = json.dumps(found)
+            worker.output.sent, worker.handed_over = [], []
             yield pa.RecordBatch.from_arrays([pa.array([json.dumps(carried)])], schema=report.schema)
 
     return run

@@ -93,6 +93,13 @@ class Foreach:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeachBatch:
+    """``function(dataframe, batch_id)`` in the driver, for all records of a micro-batch; nothing is forwarded."""
+
+    function: UserFunction
+
+
+@dataclass(frozen=True, slots=True)
 class Print:
     """Writes ``[label]: key, value`` to standard output for each record; nothing is forwarded."""
 
@@ -452,7 +459,7 @@ class GlobalUpdate:
 
 
 Operation = (
-    Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | Foreach | Print | PassThrough
+    Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | Foreach | ForeachBatch | Print | PassThrough
     | NullKeyFilter | Branch | Count | Reduce | Aggregate | TableSource | TableFilter | TableMapValues | TableToStream
     | WindowAggregate | SessionAggregate | CogroupMerge | Suppress | JoinWindowed | StreamStreamJoin | StreamSelfJoin
     | StreamTableJoin | GlobalTableJoin | TableTableJoin | TableJoinMerge | ForeignKeySubscribe | ForeignKeyReceive

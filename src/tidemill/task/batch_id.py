@@ -1,0 +1,46 @@
+"""Which input records a micro-batch holds: what ``foreach_batch`` gives a function, to recognise records that come again.
+
+After a crash a batch is cut anew, from the same begin but perhaps to another end, together with other partitions, and maybe on
+another instance: no number of a batch would be the same. What stays is where each partition's records stand, so that is the
+identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tidemill.ids import TopicPartition
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of an input partition, ``start`` included, ``end`` not. Markers count too, so ``end`` may be beyond its last
+    record."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """``ranges``: what the batch has read of each input partition of the node's sub-topology.
+
+    A batch begins where the last committed one has ended, so what lies before ``start`` never comes again.
+    """
+
+    ranges: Mapping[TopicPartition, OffsetRange]
+
+    def __str__(self) -> str:
+        return ",".join(f"{tp.topic}-{tp.partition}:{at.start}-{at.end}" for tp, at in sorted(self.ranges.items()))
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def to_rows(self) -> list[list[Any]]:
+        """For JSON."""
+        return [[*tp, *at] for tp, at in sorted(self.ranges.items())]
+
+    @classmethod
+    def from_rows(cls, rows: list[list[Any]]) -> BatchId:
+        return cls({TopicPartition(topic, partition): OffsetRange(start, end) for topic, partition, start, end in rows})
