@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +21,7 @@ from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin import Admin
-from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.clients import ClientRole, data_client_settings
 from tidemill.kafka.config_providers import resolved_settings
 from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
@@ -31,35 +30,36 @@ from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
-from tidemill.runtime.batch_handover import new_batch_folder
-from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
-from tidemill.runtime.leading import Leader
 from tidemill.runtime.local_state import LocalState, StateCleaner
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
-from tidemill.runtime.rights_check import needed_operations, require_rights
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_facts import task_facts
-from tidemill.runtime.thread_maker import ThreadMaker
-from tidemill.runtime.worker import Fault, warm
+from tidemill.runtime.thread_maker import ThreadMaker, WorkerStarters, thread_name
+from tidemill.runtime.thread_set import ThreadSet
+from tidemill.runtime.uncaught import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
+from tidemill.runtime.worker import Fault
 from tidemill.spark import class_archive
 from tidemill.spark.control import ControlServer
-from tidemill.spark.engine import start_workers
+from tidemill.spark.handed_in import require_classic, require_room_for_own
 from tidemill.spark.plan import compile_topology
 from tidemill.spark.session import StartingJvm, adopt_session, start_jvm
-from tidemill.spark.stages import stages
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology
 
-__all__ = ["JVM_HEAP", "KafkaStreams", "State", "StateListener"]
+__all__ = [
+    "JVM_HEAP", "KafkaStreams", "State", "StateListener", "StreamThreadExceptionResponse", "UncaughtExceptionHandler",
+]  # fmt: skip
 
 log = logging.getLogger("tidemill.application")
 
 _LOCK_WAIT_S = 15.0
 JVM_HEAP = "512m"
+_SPARE_THREADS = 4
+"""Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
 
 
 class KafkaStreams:
@@ -92,8 +92,11 @@ class KafkaStreams:
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
         self._state = InstanceState(self.config.application_id)
         self._listeners = RestoreListeners()
-        self._threads: list[StreamThread] = []
-        self._starters: dict[str, threading.Thread] = {}
+        self._set = ThreadSet(lambda: self.state in (State.RUNNING, State.REBALANCING))
+        self._threads = self._set.threads
+        self._handler: UncaughtExceptionHandler | None = None
+        self._engine_lives: Callable[[], bool] = lambda: True
+        self._paused = threading.Event()
         self._closers: list[tuple[str, Callable[[], object]]] = []
         self._error: TidemillError | None = None
         self._reads: InstanceReads | None = None
@@ -169,6 +172,12 @@ class KafkaStreams:
         self._require_created("listeners of standbys are set")
         self._listeners.standby = listener
 
+    def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler) -> None:
+        """``handler(error)`` says, on the thread that has failed, what becomes of the instance (KIP-671); without one it ends, in
+        ERROR. StopError once it was started."""
+        self._require_created("the handler of uncaught exceptions is set")
+        self._handler = handler
+
     def _require_created(self, what: str) -> None:
         if self.state is not State.CREATED:
             raise StopError(f"this instance is {self.state.value}: {what} before start()")
@@ -188,12 +197,53 @@ class KafkaStreams:
             self._state.never_ran()
             raise
         self._state.move(State.REBALANCING, "it was started")
-        for thread in self._threads:
-            thread.start()
+        self._set.start()
         return self
 
-    def close(self, timeout: float = 60.0) -> bool:
-        """Finishes the batches under way, commits, closes stores, leaves the group. True if all ended within ``timeout`` s."""
+    def pause(self) -> None:
+        """No record is processed and no punctuator called until ``resume()``; the batch under way may still be ending. The
+        instance stays a member with all its tasks, standbys and restoring go on, state can be read. Before ``start()`` too."""
+        self._paused.set()
+
+    def resume(self) -> None:
+        self._paused.clear()
+
+    def is_paused(self) -> bool:
+        return self._paused.is_set()
+
+    def add_stream_thread(self) -> str | None:
+        """Starts one more stream thread and gives its name; None unless the instance is RUNNING or REBALANCING (KIP-663).
+
+        Raises:
+            ConfigError: the Spark session has no task slot for it.
+        """
+        thread = self._set.add()
+        if thread is None:
+            return None
+        log.info("event=thread-added thread=%s", thread.name)
+        self._thread_changed()
+        return thread.name
+
+    def remove_stream_thread(self, timeout: float | None = None) -> str | None:
+        """Ends one stream thread, which gives its tasks up and leaves the group, and gives its name; None if there is none, or
+        the instance is neither RUNNING nor REBALANCING.
+
+        Raises:
+            RetriableError: it has not ended within ``timeout`` s; it will.
+        """
+        thread = self._set.remove(timeout)
+        if thread is None:
+            return None
+        log.info("event=thread-removed thread=%s", thread.name)
+        self._thread_changed()
+        return thread.name
+
+    def close(self, timeout: float = 60.0, *, leave_group: bool | None = None) -> bool:
+        """Finishes the batches under way, commits, closes stores. True if all ended within ``timeout`` s.
+
+        ``leave_group``: whether the group is told, so that others take the tasks over at once; None: as
+        ``leave.group.on.close`` says, which is yes but for static members. One that stays keeps its tasks until its session ends.
+        """
         with self._state.changed:
             if self.state in (State.NOT_RUNNING, State.PENDING_SHUTDOWN):
                 return True
@@ -203,7 +253,7 @@ class KafkaStreams:
             failed = self.state in (State.ERROR, State.PENDING_ERROR)
             if not failed:
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
-        ended = self._end_threads(timeout)
+        ended = self._set.end(timeout, leave_group)
         self._close_all()
         if not failed:
             self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
@@ -254,9 +304,11 @@ class KafkaStreams:
         self._closers.append(("reads", self._reads.close))
         spark = adopt_session(self._given_session, config.num_stream_threads) if jvm is None else jvm.session()
         self._closers.append(("Spark", spark.close))
-        names = [self._thread_name(number) for number in range(1, config.num_stream_threads + 1)]
-        steps = ["source", *(f"step-{number}" for number in range(1, stages(self.topology).last + 1))]
-        self._starters = {name: start_workers(spark.session, name, steps, warm) for name in names}
+        self._engine_lives = spark.jvm_is_alive
+        starters = WorkerStarters(spark, self.topology)
+        names = [thread_name(config, self._process_id, number) for number in range(1, config.num_stream_threads + 1)]
+        for name in names:
+            starters.start(name)
         compiled = compile_topology(
             spark.session,
             self.topology,
@@ -271,7 +323,6 @@ class KafkaStreams:
             self.topology, config.application_id, topic_defaults=config.topic,
             additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
         )
-        producer = data_client_settings(config, ClientRole.PRODUCER)
         known = task_facts(self.topology, config.application_id)
         self._reads.start(store_facts(compiled, config.application_id), admin, self._threads, spark.session)
         logged = [subtopology for subtopology, topics in known.changelogs.items() if topics]
@@ -280,22 +331,21 @@ class KafkaStreams:
             config=config,
             process_id=self._process_id,
             facts=known,
+            topology_facts=facts,
             admin=admin,
             local=local,
             server=server,
             spark=spark,
             compiled=compiled,
             reads=self._reads,
-            starters=self._starters,
+            starters=starters,
             listeners=self._listeners,
             on_change=self._thread_changed,
-            first_join=FirstJoin(config.application_id, config.num_stream_threads, admin),
-            batch_folder=new_batch_folder(directory.path),
+            on_failure=self._thread_failed,
+            is_paused=self._paused.is_set,
             fault=self._fault,
         )
-        for number, name in enumerate(names, start=1):
-            leader = Leader(config, admin, self._process_id, facts, group_client_settings(config), producer)
-            self._threads.append(maker.make(number, name, leader))
+        self._set.begin(maker, config.num_stream_threads)
         purge = RepartitionPurge(admin, self._threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3)
         purge.start()
         self._closers.append(("purge", purge.close))
@@ -306,12 +356,14 @@ class KafkaStreams:
     def _start_jvm(self) -> StartingJvm | None:
         """None where a session was handed in."""
         if self._given_session is not None:
+            require_classic(self._given_session)
             return None
+        require_room_for_own(self._environ)
         java = find_java(self._environ).path
         jvm = start_jvm(
             java=java,
             application_id=self.config.application_id,
-            threads=self.config.num_stream_threads,
+            threads=self.config.num_stream_threads + _SPARE_THREADS,
             settings={f"spark.{name}": value for name, value in resolved_settings("spark.", self.config.spark).items()},
             heap=self.config.spark.get("driver.memory", JVM_HEAP),
             jvm_options=class_archive.jvm_options(java, cache_folder(self._environ)),
@@ -319,18 +371,12 @@ class KafkaStreams:
         self._closers.append(("the JVM", jvm.end))
         return jvm
 
-    def _thread_name(self, number: int) -> str:
-        """As Kafka Streams names its threads; the group member's client id begins with it."""
-        client = self.config.client_id or f"{self.config.application_id}-{self._process_id}"
-        return f"{client}-StreamThread-{number}"
-
     def _check_topics(self, admin: Admin) -> None:
         """What can't work is said before anything starts."""
         handler = self.config.deserialization_exception_handler
         topic = self.config.dead_letter_topic
         if handler is DeserializationHandler.DEAD_LETTER and not topic:
             raise ConfigError("deserialization.exception.handler is dead-letter: set errors.dead.letter.queue.topic.name too")
-        require_rights(admin, needed_operations(self.topology, self.config))
         known = task_facts(self.topology, self.config.application_id)
         wanted = [name for name in known.topics if name not in known.internal_topics] + ([topic] if topic else [])
         counts = admin.partitions(wanted)
@@ -348,31 +394,41 @@ class KafkaStreams:
         if self._reads is not None:
             self._reads.look()
         with self._state.changed:
-            failed = next((thread for thread in self._threads if thread.error is not None), None)
+            if self.state not in (State.RUNNING, State.REBALANCING):
+                return
+            for failed in [thread for thread in self._threads if thread.response is not None]:
+                if failed.response is StreamThreadExceptionResponse.REPLACE_THREAD:
+                    failed.response = None
+                    self._set.replace(failed, self._end_in_error)
+                else:
+                    self._end_in_error(failed.error or StopError(f"{failed.name} has ended"))
             waiting = [thread for thread in self._threads if not thread.is_running]
-            if failed is not None and self.state in (State.RUNNING, State.REBALANCING):
-                self._error = failed.error
-                self._state.move(State.PENDING_ERROR, f"{failed.name} has ended: {failed.error}")
-                threading.Thread(target=self._fail, name="tidemill-error", daemon=True).start()
-            elif self.state is State.REBALANCING and not waiting:
+            if not waiting:
                 self._state.move(State.RUNNING, "every task that is assigned here runs")
-            elif self.state is State.RUNNING and waiting:
+            elif self.state is State.RUNNING:
                 self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
 
+    def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
+        """On the thread that has failed."""
+        response = response_to(error, self._handler, engine_lives=self._engine_lives())
+        if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
+            for thread in list(self._threads):
+                thread.shut_down_application()
+        return response
+
+    def _end_in_error(self, error: TidemillError) -> None:
+        """A thread can't go on: the others end in order, then the instance is in ERROR."""
+        with self._state.changed:
+            if self.state not in (State.RUNNING, State.REBALANCING):
+                return
+            self._error = error
+            self._state.move(State.PENDING_ERROR, f"a stream thread has ended: {error}")
+        threading.Thread(target=self._fail, name="tidemill-error", daemon=True).start()
+
     def _fail(self) -> None:
-        """One thread can't go on: the others end in order, then the instance is in ERROR."""
-        self._end_threads(60.0)
+        self._set.end(60.0)
         self._close_all()
         self._state.move(State.ERROR, str(self._error))
-
-    def _end_threads(self, timeout: float) -> bool:
-        deadline = time.monotonic() + timeout
-        for thread in self._threads:
-            thread.stop()
-        for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
 
     def _close_all(self) -> None:
         with self._state.changed:

@@ -32,6 +32,10 @@ class GlobalTopics:
         self._ends: dict[TopicPartition, int] = {}
 
     @property
+    def are_any(self) -> bool:
+        return bool(self._topics)
+
+    @property
     def are_read(self) -> bool:
         """What was there at the start is in the stores."""
         if not self._topics:

@@ -64,6 +64,12 @@ class LocalState:
         with self._lock:
             self._joining.discard(thread)
 
+    def ended(self, thread: str) -> None:
+        """The thread has nothing any more, and waits for nothing."""
+        with self._lock:
+            self._held.pop(thread, None)
+            self._joining.discard(thread)
+
     def clean(self, delay_ms: int) -> list[TaskId]:
         """Removes the directories that no thread has and that nobody has written for ``delay_ms``; those it removed. None while
         a thread waits for its assignment."""

@@ -51,10 +51,11 @@ class MicroBatches:
         global_topics: GlobalTopics,
         metrics: ThreadMetrics,
         on_change: Callable[[], None],
+        is_paused: Callable[[], bool],
     ) -> None:
         self._thread, self._config, self._facts = thread, config, facts
         self._held, self._group, self._globals = held, group, global_topics
-        self._metrics, self._on_change = metrics, on_change
+        self._metrics, self._on_change, self._is_paused = metrics, on_change, is_paused
         self.engine: BatchEngine | None = None
         self.under_way: BatchRequest | None = None
         self.incarnation = 0
@@ -67,9 +68,17 @@ class MicroBatches:
         self._max_records = config.batch_max_records
         self._first_since: float | None = None
 
+    @property
+    def are_pausing(self) -> bool:
+        """There is nothing that goes on while the instance is paused: to restore, to follow, to keep for global stores."""
+        if not self._is_paused() or self._held.standby or self._globals.are_any:
+            return False
+        return all(task.phase is Phase.RUNNING for task in self._held.active.values())
+
     def next(self) -> BatchRequest:
-        """The next batch of everything that is held."""
-        return self._next(self._held.active, self._held.standby)
+        """The next batch of everything that is held; while paused, without inputs."""
+        request = self._next(self._held.active, self._held.standby)
+        return replace(request, inputs={}) if self._is_paused() else request
 
     def none(self) -> BatchRequest:
         """A batch of no tasks: the first one of a plan takes seconds."""

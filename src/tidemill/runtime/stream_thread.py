@@ -15,13 +15,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tidemill.config import StreamsConfig
 from tidemill.config_values import ProcessingGuarantee
-from tidemill.errors import BatchLostError, StopError, TidemillError
+from tidemill.errors import BatchLostError, ShutdownRequestedError, StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.membership import member_state as machine
-from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
@@ -36,9 +35,9 @@ from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.restore_watch import RestoreWatch
 from tidemill.runtime.task_offsets import TaskOffsets
 from tidemill.runtime.thread_metrics import ThreadMetrics, metrics_window
+from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.spark.engine import BatchEngine
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
-from tidemill.task.batch_id import BatchId
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
@@ -47,11 +46,14 @@ log = logging.getLogger("tidemill.thread")
 
 _NO_TASKS_WAIT_S = 0.1
 _RETRY_PAUSE_S = 0.2
+_TELLING_LIMIT_S = 30.0
+"""So long a failed thread stays a member to have all instances shut down."""
 
 
 class StreamThread(threading.Thread):
-    """``on_change`` is called, on this thread, when its tasks or their phases have changed and when it ends; ``fence`` ends
-    what a predecessor under the thread's transactional id has left open."""
+    """``on_change`` is called, on this thread, when its tasks or their phases have changed and when it ends; ``on_failure`` says
+    what becomes of the instance; ``fence`` ends what a predecessor under the thread's transactional id has left open. While
+    ``is_paused`` nothing is processed, but what is restored or stands by goes on."""
 
     def __init__(
         self,
@@ -70,12 +72,14 @@ class StreamThread(threading.Thread):
         first_join: FirstJoin,
         global_topics: GlobalTopics,
         on_change: Callable[[], None],
+        on_failure: Callable[[TidemillError], StreamThreadExceptionResponse],
+        is_paused: Callable[[], bool],
         listeners: RestoreListeners,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
         self._config, self._facts, self._local, self._first_join = config, facts, local, first_join
-        self._make_engine, self._fence, self._on_change = make_engine, fence, on_change
+        self._make_engine, self._fence, self._on_change, self._on_failure = make_engine, fence, on_change, on_failure
         self.metrics = ThreadMetrics(metrics_window(config))
         self._restoring = RestoreWatch(name, listeners, metrics=self.metrics)
         self._rebalance = RebalanceWatch(name)
@@ -85,19 +89,20 @@ class StreamThread(threading.Thread):
         self._group.membership = lambda: self._member.membership
         self._batches = MicroBatches(
             name, config, facts, held=self._held, group=self._group, global_topics=global_topics, metrics=self.metrics,
-            on_change=on_change,
+            on_change=on_change, is_paused=is_paused,
         )  # fmt: skip
         self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
         start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._fence_own)
         self._offsets = TaskOffsets(name, self._held, start_offsets)
         self._globals = global_topics
-        self._stop_wanted = threading.Event()
+        self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
+        self._leave_group: bool | None = None
         self._is_assigned = False
         self._is_ended = False
         self._fatal: StopError | None = None
-        self.handover: BatchHandover | None = None
-        """Set before workers can ask."""
         self.error: TidemillError | None = None
+        self.response: StreamThreadExceptionResponse | None = None
+        """What is to be done about ``error``; set when the thread has nothing more to do itself."""
 
     # --- what others ask -------------------------------------------------------------------------------------------
 
@@ -124,6 +129,8 @@ class StreamThread(threading.Thread):
     @property
     def why_waiting(self) -> str:
         """What it lacks to be running; empty if it does."""
+        if self.error is not None:
+            return "it has failed"
         if not self._is_assigned:
             return "not assigned by the group"
         if not self._globals.are_read:
@@ -146,8 +153,18 @@ class StreamThread(threading.Thread):
     def engine(self) -> BatchEngine | None:
         return self._batches.engine
 
-    def stop(self) -> None:
+    def stop(self, leave_group: bool | None = None) -> None:
+        """In order, after the batch under way. ``leave_group`` None: as ``leave.group.on.close`` says."""
+        self._leave_group = leave_group
         self._stop_wanted.set()
+
+    def shut_down_application(self) -> None:
+        """Tells the group with the next join that all instances shall end; this one too."""
+        self._shutdown_wanted.set()
+
+    def end_workers(self) -> None:
+        """For a thread that has ended: its workers would wait a minute for batches that never come."""
+        self._batches.end_workers()
 
     # --- ControlDesk: asked by the workers, on the control channel's threads ----------------------------------------
 
@@ -169,14 +186,6 @@ class StreamThread(threading.Thread):
             and self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation),
         )
 
-    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
-        """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
-        request = self.current_request()
-        if not self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation):
-            raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
-        assert self.handover is not None
-        return self.handover.call(node, path, batch_id)
-
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
 
@@ -192,43 +201,79 @@ class StreamThread(threading.Thread):
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        response = None
         try:
-            fencing = threading.Thread(target=self._fence_own, name=f"{self.name}-fence", daemon=True)
-            fencing.start()  # takes as long as building the plan does
-            is_at_once = self._first_join.is_at_once()
-            if is_at_once:
-                self._member.start()
-            self._batches.engine = self._make_engine(self)
-            fencing.join()
-            if not is_at_once:
-                self._execute(self._batches.none())
-                self._first_join.ready()
-                self._first_join.wait_for_others(self._stop_wanted.is_set)
-                self._member.start()
-            while not self._is_ended:
-                if self._stop_wanted.is_set():
-                    self._act(self._group.step(machine.CloseRequested()))
-                self._member.alive()
-                self._take_events(wait_s=0 if self._held else _NO_TASKS_WAIT_S)
-                self._act(self._group.step(machine.TimePassed()))
-                if self._held and not self._is_ended:
-                    if self._offsets.fetch_bounds():
-                        self._on_change()
-                    self._offsets.look_at_standbys()
-                    self._run_batch()
-            if self._fatal is not None:
-                raise self._fatal
+            self._begin()
+            self._loop()
         except TidemillError as error:
-            self.error = error
             log.error("event=thread-ends thread=%s error=%r", self.name, str(error))
+            response = self._failed(error)
         except Exception as error:
-            self.error = StopError(f"{type(error).__name__}: {error}")
             log.exception("event=thread-crashed thread=%s", self.name)
+            response = self._failed(StopError(f"{type(error).__name__}: {error}"))
         finally:
             self._first_join.ready()  # nobody waits for a thread that has ended
             self._held.end()
-            self._member.close()
+            self._member.close(leave=self._leave_group)
+            if self.error is not None:
+                self._batches.end_workers()  # whatever they are doing: nobody asks them again
+            self._local.ended(self.name)
+            self.response = response
             self._on_change()
+
+    def _begin(self) -> None:
+        fencing = threading.Thread(target=self._fence_own, name=f"{self.name}-fence", daemon=True)
+        fencing.start()  # takes as long as building the plan does
+        is_at_once = self._first_join.is_at_once()
+        if is_at_once:
+            self._member.start()
+        self._batches.engine = self._make_engine(self)
+        fencing.join()
+        if not is_at_once:
+            self._execute(self._batches.none())
+            self._first_join.ready()
+            self._first_join.wait_for_others(self._stop_wanted.is_set)
+            self._member.start()
+
+    def _loop(self) -> None:
+        while not self._is_ended:
+            if self._stop_wanted.is_set():
+                self._act(self._group.step(machine.CloseRequested()))
+            elif self._shutdown_wanted.is_set():
+                self._act(self._group.step(machine.ApplicationShutdownRequested()))
+            self._member.alive()
+            has_work = bool(self._held) and not self._batches.are_pausing
+            self._take_events(wait_s=0 if has_work else _NO_TASKS_WAIT_S)
+            self._act(self._group.step(machine.TimePassed()))
+            if self._held and not self._is_ended:
+                if self._offsets.fetch_bounds():
+                    self._on_change()
+                self._offsets.look_at_standbys()
+                if self._batches.are_pausing:
+                    self._commits.processed({})
+                else:
+                    self._run_batch()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
+        self.error = error
+        response = self._on_failure(error)
+        if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
+            self._tell_the_group()
+        return response
+
+    def _tell_the_group(self) -> None:
+        """A member tells what it wants when it joins, so it stays one until the leader has answered, without doing anything."""
+        deadline = time.monotonic() + _TELLING_LIMIT_S
+        try:
+            self._act(self._group.step(machine.ApplicationShutdownRequested()))
+            while not self._is_ended and time.monotonic() < deadline:
+                self._member.alive()
+                self._take_events(wait_s=_NO_TASKS_WAIT_S)
+                self._act(self._group.step(machine.TimePassed()))
+        except Exception:
+            log.exception("event=shutdown-not-told thread=%s", self.name)
 
     # --- the group's events, and what the member's machine makes of them -----------------------------------------------
 
@@ -302,7 +347,7 @@ class StreamThread(threading.Thread):
             elif isinstance(instruction, machine.ReportFatal):
                 self._fatal = StopError(f"the group's leader refused to assign tasks: {instruction.reason}")
             elif isinstance(instruction, machine.ShutDownApplication):
-                self._fatal = StopError(instruction.reason)
+                self._fatal = ShutdownRequestedError(instruction.reason)
             elif isinstance(instruction, machine.LeaveGroup):
                 self._commits.commit()
                 self._is_ended = True
@@ -311,7 +356,7 @@ class StreamThread(threading.Thread):
         """Gives tasks up: a batch without them makes the worker close their stores, and its report is the proof (rule 12).
         Those that stay open are to come back in another role at once."""
         closed = frozenset(tasks).difference(stays_open)
-        if closed and self._batches.has_workers and not self._close_stores(closed):
+        if closed and self._batches.has_workers and (self.error is not None or not self._close_stores(closed)):
             self._batches.end_workers()  # no acknowledgement: their death is as good
         self._held.drop(closed, cause)
         self._rebalance.gone(self._held.active)

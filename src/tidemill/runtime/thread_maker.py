@@ -1,17 +1,19 @@
 """Stream threads of an instance, put together: member, plan, workers and what they are told of the settings.
 
-Decides which settings reach which part; nothing is started here, threads make their engines themselves.
+Decides their names and which settings reach which part. Nothing but the workers' processes is started here, ahead of time;
+threads make their engines themselves.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tidemill.config import StreamsConfig
 from tidemill.config_values import ProcessingGuarantee, RebalanceProtocol
+from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
@@ -19,7 +21,7 @@ from tidemill.kafka.clients import ClientRole, data_client_settings, group_clien
 from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.membership.member_state import MemberConfig
-from tidemill.runtime.batch_handover import BatchHandover
+from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.leading import Leader
@@ -28,46 +30,81 @@ from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.queries import InstanceReads
 from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.stream_thread import StreamThread
-from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function
+from tidemill.runtime.uncaught import StreamThreadExceptionResponse
+from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.control import ControlServer
-from tidemill.spark.engine import BatchEngine
+from tidemill.spark.engine import BatchEngine, start_workers
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle
+from tidemill.spark.stages import stages
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
-from tidemill.topology.nodes import SourceNode
+from tidemill.topology.nodes import SourceNode, Topology
+
+
+def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> str:
+    """As Kafka Streams names its threads; the group member's client id begins with it."""
+    client = config.client_id or f"{config.application_id}-{process_id}"
+    return f"{client}-StreamThread-{number}"
+
+
+class WorkerStarters:
+    """What starts the Python workers of each thread while its plan is still being made."""
+
+    def __init__(self, spark: SparkHandle, topology: Topology) -> None:
+        self._spark = spark
+        self._steps = ["source", *(f"step-{number}" for number in range(1, stages(topology).last + 1))]
+        self._starters: dict[str, threading.Thread] = {}
+
+    def start(self, name: str) -> None:
+        self._starters[name] = start_workers(self._spark.session, name, self._steps, warm)
+
+    def wait(self, name: str) -> None:
+        self._starters[name].join()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadMaker:
-    """What an instance's threads have in common. ``starters``: what starts the workers of each thread, to be waited for."""
+    """What an instance's threads have in common."""
 
     config: StreamsConfig
     process_id: ProcessId
     facts: TaskFacts
+    topology_facts: TopologyFacts
     admin: Admin
     local: LocalState
     server: ControlServer
     spark: SparkHandle
     compiled: CompiledTopology
     reads: InstanceReads
-    starters: Mapping[str, threading.Thread]
+    starters: WorkerStarters
     listeners: RestoreListeners
     on_change: Callable[[], None]
-    first_join: FirstJoin
-    batch_folder: str
+    on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
+    is_paused: Callable[[], bool]
     fault: Fault | None = None
 
-    def make(self, number: int, name: str, leader: Leader) -> StreamThread:
-        config = self.config
+    @property
+    def slots(self) -> int:
+        return self.spark.session.sparkContext.defaultParallelism
+
+    def first_join(self, threads: int) -> FirstJoin:
+        return FirstJoin(self.config.application_id, threads, self.admin)
+
+    def start_workers(self, number: int) -> None:
+        self.starters.start(thread_name(self.config, self.process_id, number))
+
+    def make(self, number: int, first_join: FirstJoin) -> StreamThread:
+        """``first_join``: shared by threads that join together."""
+        config, name = self.config, thread_name(self.config, self.process_id, number)
         producer = data_client_settings(config, ClientRole.PRODUCER)
+        leader = Leader(config, self.admin, self.process_id, self.topology_facts, group_client_settings(config), producer)
         exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            thread.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
             self.server.register(thread.name, thread)
             engine = self._engine(thread, own_id)
-            self.starters[thread.name].join()  # a batch that met a busy worker would get a second one beside it
+            self.starters.wait(thread.name)  # a batch that met a busy worker would get a second one beside it
             return engine
 
         def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:
@@ -90,9 +127,11 @@ class ThreadMaker:
             make_member=make_member,
             make_engine=make_engine,
             fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
-            first_join=self.first_join,
+            first_join=first_join,
             global_topics=GlobalTopics(global_topics(self.compiled.topology), self.admin),
             on_change=self.on_change,
+            on_failure=self.on_failure,
+            is_paused=self.is_paused,
             listeners=self.listeners,
         )
 
@@ -129,7 +168,6 @@ class ThreadMaker:
             "transactional_id": own_id,
             "source": compiled.source,
             "unreadable": self._unreadable(),
-            "batch_folder": self.batch_folder,
             "fault": self.fault,
         }
         return BatchEngine(

@@ -1,0 +1,53 @@
+"""What becomes of an instance when one of its stream threads fails: Kafka Streams' StreamsUncaughtExceptionHandler (KIP-671).
+
+Decides the response to an error: the user's handler is asked, except where there is nothing left to choose. Carrying it out is
+the instance's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+
+from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError
+
+log = logging.getLogger("tidemill.application")
+
+
+class StreamThreadExceptionResponse(Enum):
+    """REPLACE_THREAD: another thread takes the failed one's place. SHUTDOWN_CLIENT: this instance ends, in ERROR.
+    SHUTDOWN_APPLICATION: all instances of the application end, in ERROR, as soon as the group has told them."""
+
+    REPLACE_THREAD = "REPLACE_THREAD"
+    SHUTDOWN_CLIENT = "SHUTDOWN_CLIENT"
+    SHUTDOWN_APPLICATION = "SHUTDOWN_APPLICATION"
+
+
+UncaughtExceptionHandler = Callable[[TidemillError], StreamThreadExceptionResponse]
+"""Called with what ended a stream thread, on that thread; it must not block for long."""
+
+
+def response_to(
+    error: TidemillError, handler: UncaughtExceptionHandler | None, *, engine_lives: bool
+) -> StreamThreadExceptionResponse:
+    """SHUTDOWN_CLIENT where nobody says otherwise. Nobody is asked where another instance has asked for the end; and no thread is
+    replaced whose Spark session is gone (``engine_lives``), or whose settings are wrong: the next one would end as well."""
+    respond = StreamThreadExceptionResponse
+    if handler is None or isinstance(error, ShutdownRequestedError):
+        return respond.SHUTDOWN_CLIENT
+    try:
+        wanted = handler(error)
+    except Exception:
+        log.exception("event=handler-failed handler='uncaught exception handler' response=SHUTDOWN_CLIENT")
+        return respond.SHUTDOWN_CLIENT
+    if not isinstance(wanted, StreamThreadExceptionResponse):
+        log.error(
+            "event=handler-failed handler='uncaught exception handler' response=SHUTDOWN_CLIENT problem=%r",
+            f"it gave {wanted!r}, expected a StreamThreadExceptionResponse",
+        )
+        return respond.SHUTDOWN_CLIENT
+    if wanted is respond.REPLACE_THREAD and (not engine_lives or isinstance(error, ConfigError)):
+        log.error("event=thread-not-replaced reason=%r error=%r", "a new thread would end in the same way", str(error))
+        return respond.SHUTDOWN_CLIENT
+    return wanted

@@ -1,0 +1,145 @@
+"""What becomes of an instance when a thread fails, and which threads it has after changes: decided while none of them runs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, StopError, TidemillError
+from tidemill.runtime.thread_set import ThreadSet, free_number
+from tidemill.runtime.uncaught import StreamThreadExceptionResponse as Response
+from tidemill.runtime.uncaught import response_to
+
+FAILED = StopError("a record")
+
+
+def test_without_a_handler_the_instance_ends() -> None:
+    assert response_to(FAILED, None, engine_lives=True) is Response.SHUTDOWN_CLIENT
+
+
+@pytest.mark.parametrize("wanted", list(Response))
+def test_the_handler_decides(wanted: Response) -> None:
+    assert response_to(FAILED, lambda error: wanted, engine_lives=True) is wanted
+
+
+def test_a_handler_that_raises_or_gives_something_else_ends_the_instance() -> None:
+    def broken(error: TidemillError) -> Response:
+        raise ValueError("oops")
+
+    assert response_to(FAILED, broken, engine_lives=True) is Response.SHUTDOWN_CLIENT
+    assert response_to(FAILED, lambda error: "REPLACE_THREAD", engine_lives=True) is Response.SHUTDOWN_CLIENT  # type: ignore[arg-type, return-value]
+
+
+def test_no_thread_is_replaced_that_would_fail_again_at_once() -> None:
+    def replace(error: TidemillError) -> Response:
+        return Response.REPLACE_THREAD
+
+    assert response_to(FAILED, replace, engine_lives=False) is Response.SHUTDOWN_CLIENT
+    assert response_to(ConfigError("no topic"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
+
+
+def test_nobody_is_asked_when_another_instance_has_asked_for_the_end() -> None:
+    asked: list[TidemillError] = []
+
+    def handler(error: TidemillError) -> Response:
+        asked.append(error)
+        return Response.REPLACE_THREAD
+
+    assert response_to(ShutdownRequestedError("all"), handler, engine_lives=True) is Response.SHUTDOWN_CLIENT
+    assert asked == []
+
+
+def test_a_number_is_used_again() -> None:
+    assert [free_number(taken) for taken in ((), (1, 2), (2, 3), (1, 3))] == [1, 3, 1, 2]
+
+
+class StandIn(threading.Thread):
+    """A stream thread that ends when it is told to, unless it is stuck."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(name=f"t-{number}", daemon=True)
+        self.number, self.error, self.told, self.is_stuck = number, None, None, False
+        self._stop_wanted = threading.Event()
+
+    def run(self) -> None:
+        self._stop_wanted.wait(10)
+
+    def stop(self, leave_group: bool | None = None) -> None:
+        self.told = leave_group
+        if not self.is_stuck:
+            self._stop_wanted.set()
+
+    def end_workers(self) -> None:
+        pass
+
+
+class Source:
+    slots = 4
+
+    def first_join(self, threads: int) -> Any:
+        return threads
+
+    def start_workers(self, number: int) -> None:
+        pass
+
+    def make(self, number: int, first_join: Any) -> Any:
+        return StandIn(number)
+
+
+@pytest.fixture
+def running() -> Any:
+    threads = ThreadSet(lambda: True)
+    threads.begin(Source(), 2)
+    threads.start()
+    yield threads
+    assert threads.end(5)
+
+
+def numbers(threads: ThreadSet) -> list[int]:
+    return [thread.number for thread in threads.threads]
+
+
+def test_threads_are_added_while_there_is_a_slot_to_spare(running: ThreadSet) -> None:
+    assert running.add() is running.threads[2]
+    with pytest.raises(ConfigError, match=r"4 task slots, but 4 stream threads .*=local\[5\]"):
+        running.add()
+    assert numbers(running) == [1, 2, 3]
+
+
+def test_the_last_thread_is_removed_first_and_leaves_the_group(running: ThreadSet) -> None:
+    removed: Any = running.remove(5)
+    assert (removed.number, removed.told, removed.is_alive()) == (2, True, False)
+    assert running.remove(5) is not None
+    assert running.remove(5) is None
+    added = running.add()
+    assert added is not None
+    assert added.number == 1
+
+
+def test_a_thread_that_does_not_end_in_time_is_said_to_end_later(running: ThreadSet) -> None:
+    stuck: Any = running.threads[1]
+    stuck.is_stuck = True
+    with pytest.raises(RetriableError, match=r"t-2 has not ended within 0\.01 s"):
+        running.remove(0.01)
+    stuck.is_stuck = False
+
+
+def test_a_failed_thread_is_replaced_in_its_place_when_it_has_ended(running: ThreadSet) -> None:
+    failed = running.threads[0]
+    problems: list[TidemillError] = []
+    running.replace(failed, problems.append)
+    assert running.threads[0] is failed
+    failed.stop()
+    replacing = next(thread for thread in threading.enumerate() if thread.name == "t-1-replace")
+    replacing.join(5)
+    assert (numbers(running), running.threads[0] is failed, problems) == ([1, 2], False, [])
+
+
+def test_an_instance_that_ends_gets_no_more_threads() -> None:
+    threads = ThreadSet(lambda: False)
+    threads.begin(Source(), 1)
+    assert threads.add() is None
+    assert threads.remove(1) is None
+    assert numbers(threads) == [1]

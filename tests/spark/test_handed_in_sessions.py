@@ -1,0 +1,24 @@
+"""Which Spark sessions an instance takes; what is wrong with the others is said in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.errors import ConfigError
+from tidemill.spark.handed_in import require_classic, require_room_for_own
+
+
+def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:
+    kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    with pytest.raises(ConfigError, match=r"is a Spark Connect session.* hand in a classic one"):
+        require_classic(kind())
+
+
+def test_what_is_no_session_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"session is a builtins\.str, expected a SparkSession"):
+        require_classic("local[4]")
+
+
+def test_a_session_of_our_own_is_refused_where_it_would_be_one_of_spark_connect() -> None:
+    with pytest.raises(ConfigError, match="SPARK_REMOTE is set"):
+        require_room_for_own({"SPARK_REMOTE": "sc://somewhere"})
