@@ -233,7 +233,7 @@ def test_a_key_that_a_foreign_client_placed_is_found_in_any_partition_of_a_sourc
 @pytest.mark.parametrize(
     ("target", "status", "says"),
     [
-        ("/", 404, "there are /stores"),
+        ("/nothing", 404, "there are /stores"),
         ("/store/counts", 404, "nothing stands under this address"),
         ("/stores/counts/a/b", 404, "is written %2F"),
         ("/stores/nothing", 404, "there is no store 'nothing'; the topology's stores are counts"),

@@ -5,11 +5,14 @@
     GET /stores/{store}?from=&to=&limit=        a range over all partitions
     GET /tasks                                  what is being restored or follows a changelog here, and how fast
     GET /rows/{store}?partitions=...            what another instance asks; answered from the copies here, never handed on
+    GET /                                       the web page (http_pages), which asks for the rest
+    GET /group, /metrics, /health/ready ...     what the instance tells of itself and its group (http_status)
 
     200 found    400 a malformed question    401 no or another token    403 a foreign name for a loopback address
     404 no such store, key or address        405 not GET                503 no copy can be read now (Retry-After)
 
-Invariant: every answer that is not 200 is JSON with one sentence, ``error``; none holds a token or a trace of the program.
+Invariant: every answer that is not 200 is JSON with one sentence, ``error`` (but health's); none holds a token or a trace of
+the program. The page's files hold no data and health is told to probes: these need no token.
 Leaves to others where rows come from (``routing``) and how they are written (``http_answer``).
 """
 
@@ -32,8 +35,9 @@ from tidemill.errors import (
     TidemillError,
     UnknownStoreError,
 )
-from tidemill.query import http_answer, http_request
+from tidemill.query import http_answer, http_pages, http_request
 from tidemill.query.http_request import Request
+from tidemill.query.http_status import HEALTH, StatusPages
 from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
@@ -72,6 +76,7 @@ class ReadsApp:
     application_id: str
     token: str = field(default="", repr=False)
     max_staleness: int = 10_000
+    status: StatusPages | None = None
     counts: dict[str, int] = field(default_factory=dict, compare=False)
     """How many partitions each store has that was asked for."""
 
@@ -80,7 +85,8 @@ class ReadsApp:
             await _lifespan(receive, send)
         elif scope["type"] == "http":
             answer = await self._answer(scope)
-            kind = answer.kind + ("; charset=utf-8" if answer.kind == http_answer.JSON else "")
+            is_text = answer.kind == http_answer.JSON or answer.kind.startswith("text/")
+            kind = answer.kind + ("; charset=utf-8" if is_text else "")
             headers = [("content-type", kind), ("content-length", str(len(answer.body))), *answer.headers]
             encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
             await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
@@ -102,12 +108,14 @@ class ReadsApp:
             log.exception("event=request-failed kind=%s", type(error).__name__)
             return _refusal(500, "this should not have happened; the instance's log says more")
 
-    def _refused(self, scope: Scope) -> Answer | None:
+    def _has_token(self, scope: Scope) -> bool:
         given: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, told = (given[0] if len(given) == 1 else b"").partition(b" ")
+        return hmac.compare_digest(told.strip(), self.token.encode()) and scheme.lower() == b"bearer"
+
+    def _refused(self, scope: Scope) -> Answer | None:
         if self.token:
-            scheme, _, told = (given[0] if len(given) == 1 else b"").partition(b" ")
-            is_right = hmac.compare_digest(told.strip(), self.token.encode())
-            if scheme.lower() != b"bearer" or not is_right:
+            if not (self._has_token(scope) or http_pages.is_page(scope["path"]) or scope["path"] in HEALTH):
                 sentence = "this needs the header 'Authorization: Bearer' with the token of tidemill.http.token"
                 return _refusal(401, sentence, ("www-authenticate", "Bearer"))
         elif not _is_loopback_name(_header(scope, b"host")):
@@ -118,6 +126,9 @@ class ReadsApp:
         return None
 
     async def _find(self, scope: Scope) -> Answer:
+        if http_pages.is_page(scope["path"]):
+            body, media = http_pages.page(scope["path"])
+            return Answer(200, body, media, http_pages.HEADERS)
         raw_path = scope.get("raw_path") or scope["path"].encode()
         request = http_request.parse_request(raw_path, scope["query_string"], _header(scope, b"accept"))
         match request.path:
@@ -134,10 +145,19 @@ class ReadsApp:
             case ("rows", name):
                 return await self._rows(request, self._store(name))
             case _:
-                raise _NotFoundError(
-                    "nothing stands under this address; there are /stores, /stores/{store}/{key}, "
-                    "/stores/{store}?from=&to=&limit= and /tasks (a '/' within a key is written %2F)"
-                )
+                return await self._status(request, scope)
+
+    async def _status(self, request: Request, scope: Scope) -> Answer:
+        tells_reasons = not self.token or self._has_token(scope)
+        found = None if self.status is None else await self.status.find(request, tells_reasons=tells_reasons)
+        if found is None:
+            raise _NotFoundError(
+                "nothing stands under this address; there are /stores, /stores/{store}/{key}, "
+                "/stores/{store}?from=&to=&limit=, /tasks, /group, /instance, /topology, /decisions, /metrics, /health/live "
+                "and /health/ready (a '/' within a key is written %2F)"
+            )
+        status, body, media = found
+        return Answer(status, body, media or http_answer.JSON)
 
     def _store(self, name: str) -> StoreFacts:
         return known_store(self.router.directory.stores, name)

@@ -7,7 +7,9 @@ error, a RetriableError that names the host. The token goes into the request's h
 from __future__ import annotations
 
 import http.client
+import json
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from tidemill.errors import RetriableError
@@ -17,6 +19,7 @@ from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 
 ROWS_PATH = "rows"
+_FOREIGN = "answers, but is no instance of this application's version of Tidemill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +33,42 @@ class HttpInstances:
     ) -> Rows:
         """RetriableError if no rows come."""
         target = f"/{ROWS_PATH}/{quote(store.name, safe='')}?{urlencode(to_parameters(question, max_lag))}"
-        headers = {"Accept": MEDIA_TYPE, "Connection": "close"}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
-        try:
-            connection.request("GET", target, headers=headers)
-            answer = connection.getresponse()
-            body = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise RetriableError(f"does not answer ({type(error).__name__}: {error})") from None
-        finally:
-            connection.close()
-        if answer.status != http.client.OK:
-            raise RetriableError(f"answers with status {answer.status}")
+        body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=MEDIA_TYPE)
         try:
             return Rows.from_bytes(body)
         except ValueError:
-            raise RetriableError("answers, but is no instance of this application's version of Tidemill") from None
+            raise RetriableError(_FOREIGN) from None
+
+    def document(self, host: HostInfo, target: str, *, timeout_s: float) -> dict[str, Any]:
+        """A JSON object that the instance tells. RetriableError if none comes."""
+        return document(fetch(host, target, token=self.token, timeout_s=timeout_s))
+
+
+def document(body: bytes) -> dict[str, Any]:
+    """RetriableError if this is no JSON object."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RetriableError(_FOREIGN)
+    return found
+
+
+def fetch(host: HostInfo, target: str, *, token: str, timeout_s: float, accept: str = "application/json") -> bytes:
+    """The body of a GET. RetriableError, with why, if the instance is away in whatever way."""
+    headers = {"Accept": accept, "Connection": "close"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
+    try:
+        connection.request("GET", target, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise RetriableError(f"does not answer ({type(error).__name__}: {error})") from None
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        raise RetriableError(f"answers with status {answer.status}")
+    return body

@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 
 from tidemill.errors import EnvironmentProblem
+from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_forward import HttpInstances
+from tidemill.query.http_status import StatusPages
 from tidemill.query.routing import Router, StoreDirectory
+from tidemill.query.status_source import StatusSource
 
 _READERS = 4
 _FORWARDERS = 16
@@ -54,14 +58,23 @@ class HttpServer:
         token: str,
         max_staleness: int,
         timeout_s: float,
+        status: StatusSource | None = None,
+        hosts: Callable[[], Sequence[HostInfo]] = tuple,
     ) -> None:
         self._listening = listening
         self._here = ThreadPoolExecutor(_READERS, thread_name_prefix="tidemill-reads")
         self._there = ThreadPoolExecutor(_FORWARDERS, thread_name_prefix="tidemill-forwards")
-        router = Router(
-            directory=directory, remote=HttpInstances(token), here=self._here, there=self._there, timeout_s=timeout_s
+        others = HttpInstances(token)
+        router = Router(directory=directory, remote=others, here=self._here, there=self._there, timeout_s=timeout_s)
+        pages = None
+        if status is not None:
+            own_host = directory.own_host
+            pages = StatusPages(
+                source=status, hosts=hosts, own_host=own_host, others=others, here=self._here, there=self._there
+            )
+        self.app = ReadsApp(
+            router=router, application_id=application_id, token=token, max_staleness=max_staleness, status=pages
         )
-        self.app = ReadsApp(router=router, application_id=application_id, token=token, max_staleness=max_staleness)
         config = uvicorn.Config(
             self.app,
             loop="asyncio",

@@ -26,11 +26,13 @@ from tidemill.kafka.config_providers import resolved_settings
 from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
 from tidemill.membership.topology_facts import topology_facts
+from tidemill.metrics.names import Metric, MetricName
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
+from tidemill.runtime.instance_status import InstanceStatus
 from tidemill.runtime.local_state import LocalState, StateCleaner
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
@@ -100,6 +102,7 @@ class KafkaStreams:
         self._closers: list[tuple[str, Callable[[], object]]] = []
         self._error: TidemillError | None = None
         self._reads: InstanceReads | None = None
+        self._status: InstanceStatus | None = None
 
     # --- what users see --------------------------------------------------------------------------------------------
 
@@ -149,6 +152,10 @@ class KafkaStreams:
     def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
         """How far each copy of a logged store here is behind its changelog: by store, then by partition."""
         return self._asked().lags()
+
+    def metrics(self) -> Mapping[MetricName, Metric]:
+        """Every metric up to ``metrics.recording.level`` under Kafka Streams' names, as of now; none before ``start()``."""
+        return {} if self._status is None else self._status.metrics()
 
     def _asked(self) -> StoreQueries:
         if self.state in (State.NOT_RUNNING, State.ERROR):
@@ -324,7 +331,12 @@ class KafkaStreams:
             additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
         )
         known = task_facts(self.topology, config.application_id)
-        self._reads.start(store_facts(compiled, config.application_id), admin, self._threads, spark.session)
+        self._status = InstanceStatus(
+            config, self.topology, self._process_id, self._state, self._threads, self._reads.led,
+            host=self._reads.application_server, error=lambda: self._error,
+        )  # fmt: skip
+        facts_of_stores = store_facts(compiled, config.application_id)
+        self._reads.start(facts_of_stores, admin, self._threads, spark.session, self._status)
         logged = [subtopology for subtopology, topics in known.changelogs.items() if topics]
         local = LocalState(directory, lock, logged=logged, reporter=names[0])
         maker = ThreadMaker(

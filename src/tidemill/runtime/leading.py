@@ -31,6 +31,7 @@ from tidemill.membership.leader import (
 from tidemill.membership.leader_log import LogLevel, LogLine
 from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.runtime.led_rebalances import LedRebalances
 
 log = logging.getLogger("tidemill.leader")
 _LEVELS = {LogLevel.INFO: logging.INFO, LogLevel.WARNING: logging.WARNING, LogLevel.ERROR: logging.ERROR}
@@ -51,8 +52,10 @@ class Leader:
         group_settings: Mapping[str, Any],
         producer_settings: Mapping[str, Any],
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        led: LedRebalances | None = None,
     ) -> None:
         self._config, self._admin, self._facts, self._now_ms = config, admin, facts, now_ms
+        self._led = led or LedRebalances()
         self._group_settings, self._producer_settings = group_settings, producer_settings
         compatibility = Compatibility(config.compatibility)
         chosen = choose_assignor(config.task_assignor_class, compatibility)
@@ -77,6 +80,7 @@ class Leader:
         self, member: str, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
     ) -> group_protocol.GroupAssignment:
         """The whole of a rebalance; RetriableError where it should be tried again."""
+        began_ms = self._now_ms()
         prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._facts, self._leader_config)
         if isinstance(prepared, GroupAssignment):
             return self._answer(member, prepared, partition_counts)
@@ -84,6 +88,7 @@ class Leader:
         processes = {str(client.process_id) for client in prepared.group.clients}
         fence_vanished(self._group_settings, self._producer_settings, self._config.application_id, processes)
         done = complete(prepared, self._offsets(prepared, created), self._now_ms())
+        self._led.add(prepared, done, began_ms, self._now_ms() - began_ms)
         return self._answer(member, done, prepared.partition_counts)
 
     def _answer(self, member: str, done: GroupAssignment, counts: Mapping[str, int]) -> group_protocol.GroupAssignment:

@@ -19,10 +19,12 @@ from tidemill.membership.wire import PartitionsByHost, host_of
 from tidemill.query.http_server import HttpServer, address_of, listen
 from tidemill.query.local_copies import LocalCopies, LocalCopy, Wanted
 from tidemill.query.metadata import HostMap
+from tidemill.query.status_source import StatusSource
 from tidemill.query.store_facts import StoreFacts
 from tidemill.query.store_frame import StoreFrames
 from tidemill.query.store_queries import Broker, StoreQueries
 from tidemill.runtime.group_side import GroupSide
+from tidemill.runtime.led_rebalances import LedRebalances
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_store import VOLATILE_FOLDER
 from tidemill.spark.plan import CompiledTopology
@@ -74,11 +76,18 @@ class InstanceReads:
         self._threads: list[StreamThread] = []
         self._told: tuple[PartitionsByHost, PartitionsByHost] | None = None
         self._map = HostMap()
+        self.led = LedRebalances()
+        """What this instance's threads decide when they lead, to be told."""
 
     def start(
-        self, stores: Mapping[str, StoreFacts], admin: Admin, threads: list[StreamThread], session: SparkSession
+        self,
+        stores: Mapping[str, StoreFacts],
+        admin: Admin,
+        threads: list[StreamThread],
+        session: SparkSession,
+        status: StatusSource | None = None,
     ) -> None:
-        """``threads`` may grow afterwards."""
+        """``threads`` may grow afterwards. ``status``: what is told of the instance beside its state."""
         self._threads = threads
         self.queries = StoreQueries(
             stores,
@@ -102,6 +111,8 @@ class InstanceReads:
                 token=config.http_token,
                 max_staleness=config.http_max_staleness,
                 timeout_s=config.http_timeout_ms / 1e3,
+                status=status,
+                hosts=lambda: sorted({*(known := self._hosts()).active, *known.standby}),
             )
             self._server.start()
             log.info("event=http-listens address=%s server=%s", address_of(self._listening), self.application_server)

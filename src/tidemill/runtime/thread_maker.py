@@ -97,7 +97,9 @@ class ThreadMaker:
         """``first_join``: shared by threads that join together."""
         config, name = self.config, thread_name(self.config, self.process_id, number)
         producer = data_client_settings(config, ClientRole.PRODUCER)
-        leader = Leader(config, self.admin, self.process_id, self.topology_facts, group_client_settings(config), producer)
+        leader = Leader(
+            config, self.admin, self.process_id, self.topology_facts, group_client_settings(config), producer, led=self.reads.led
+        )
         exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
