@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 from group_application import shared_out
@@ -26,7 +27,7 @@ class Cluster(GroupCoordinator):
     def __init__(self, **counts: int) -> None:
         self.counts = counts
 
-    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+    def partition_counts(self, topics: Iterable[str], theirs: Collection[str] = ()) -> dict[str, int]:
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
 
 
@@ -81,6 +82,26 @@ def test_every_member_gets_the_bytes_of_its_assignment() -> None:
         TopicPartition("source", 0),
     ]
     assert sorted(map(len, answers.values())) == [1, 2]
+
+
+class Watchful(Assignor):
+    """Leaves out who can't be read."""
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    ) -> GroupAssignment:
+        out = frozenset(member for member, said in members.items() if said.unreadable)
+        done = shared_out(partition_counts, {m: said for m, said in members.items() if m not in out})
+        return replace(done, members={**done.members, **dict.fromkeys(out, MemberAssignment())}, left_out=out)
+
+
+@pytest.mark.parametrize("said", [b"", b"\x00", b"\x00\x03\x7f\xff\xff\xff", b"junk of some length"])
+def test_a_member_whose_bytes_are_none_of_a_subscription_does_not_end_the_leader(said: bytes) -> None:
+    joined = _joined("x", "y")
+    leader = GroupLeader(Cluster(source=2), Watchful(), group_id="g", eager=False)
+    answers = leader.assign(replace(joined, members=(joined.members[0], ("y", None, said))))
+    assert len(decode_assignment(answers["x"]).partitions) == 2
+    assert decode_assignment(answers["y"]).partitions == ()
 
 
 def test_an_answer_that_leaves_a_member_out_is_not_sent() -> None:

@@ -93,9 +93,17 @@ def test_tasks_of_named_topologies_are_passed_over():
     assert group.clients[0].offset_sums == {TaskId(0, 1): 4}
 
 
-def test_an_unreadable_subscription_is_refused_with_the_members_name():
+def test_a_member_that_can_not_be_read_is_left_out_with_all_that_it_claims():
+    broken = Subscription(user_data=b"\0\0", owned_partitions=(T0,), generation=9)
+    group = join_group({"a": said(P1, owned=[T0], generation=4), "b": broken})
+    assert group.clients == join_group({"a": said(P1, owned=[T0], generation=4)}).clients
+    assert list(group.unreadable) == ["b"]
+    assert "Member b is left out" in group.remarks[0]
+
+
+def test_a_group_of_which_nobody_can_be_read_is_an_error():
     with pytest.raises(WireFormatError, match="subscription of member b: "):
-        join_group({"a": said(P1), "b": Subscription(user_data=b"\0\0")})
+        join_group({"b": Subscription(user_data=b"\0\0")})
 
 
 @pytest.mark.parametrize(

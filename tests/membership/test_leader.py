@@ -271,8 +271,26 @@ def test_topics_that_are_not_copartitioned_end_in_an_error_for_all():
     assert "in=2, other=3" in answer.refusal.reason
 
 
-def test_an_unreadable_subscription_ends_in_an_error_for_all_that_names_the_member():
-    answer = prepare({"a": said(P1), "b": Subscription(user_data=b"?")}, METADATA, FACTS, CONFIG)
+def test_a_member_that_can_not_be_read_is_the_only_one_to_get_an_error():
+    claims = (TopicPartition("in", 0),)
+    broken = {
+        "b": Subscription(user_data=b"?", owned_partitions=claims, generation=7),
+        "c": Subscription(user_data=b"", unreadable="these are no bytes of a subscription"),
+    }
+    answer, alone = lead({"a": said(P1), **broken}), lead({"a": said(P1)})
+    assert answer.refusal is None
+    assert answer.left_out == {"b", "c"}
+    assert answer.members["a"] == alone.members["a"]
+    for name in broken:
+        assert decode_assignment(answer.members[name].user_data).error_code == AssignorError.ASSIGNMENT_ERROR
+        assert answer.members[name].partitions == ()
+    warned = [line.text for line in answer.log if line.level.name == "WARNING"]
+    assert any("Member b is left out" in text for text in warned)
+    assert any("no bytes of a subscription" in text for text in warned)
+
+
+def test_a_group_of_which_nobody_can_be_read_is_answered_with_an_error_that_names_the_member():
+    answer = prepare({"b": Subscription(user_data=b"?")}, METADATA, FACTS, CONFIG)
     assert {given.info.error_code for given in answer.members.values()} == {AssignorError.ASSIGNMENT_ERROR}
     assert "member b" in answer.refusal.reason
 

@@ -250,8 +250,10 @@ class GroupCoordinator:
                     )
         return offsets
 
-    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+    def partition_counts(self, topics: Iterable[str], theirs: Collection[str] = ()) -> dict[str, int]:
         """How many partitions each topic has; one that doesn't exist is missing (and is not created by asking).
+
+        So is one of ``theirs``, which other members only have named, if the brokers refuse to tell of it.
 
         Raises MissingRightError for a topic that this user may not see.
         """
@@ -265,7 +267,8 @@ class GroupCoordinator:
         response = self._client.request_any_broker(request)
         counts: dict[str, int] = {}
         for topic in response.topics:
-            if topic.error_code == kafka_errors.UnknownTopicOrPartitionError.errno:
+            unknown = topic.error_code == kafka_errors.UnknownTopicOrPartitionError.errno
+            if unknown or (topic.error_code and topic.name in theirs):
                 continue
             self._judge(topic.error_code, "Metadata", f"topic {topic.name}", topic.name)
             counts[topic.name] = len(topic.partitions)

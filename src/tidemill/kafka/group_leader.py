@@ -2,7 +2,7 @@
 
 Decides whether the application's answer may be sent (it names every member; in a cooperative group nothing changes
 hands while its old owner claims it) and whether a change of partition counts calls for another rebalance. Any member
-may find itself leader in one generation and not in the next.
+may find itself leader in one generation and not in the next. What one member says, readable or not, never ends the leader.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tidemill.kafka.group_protocol import (
     GroupAssignment,
     GroupProtocol,
     MemberSubscription,
-    decode_subscription,
     encode_assignment,
     handed_over_too_early,
+    read_subscription,
 )
 
 
@@ -68,11 +68,11 @@ class GroupLeader:
         Raises StopError for an answer that must not be sent, and whatever the application raises.
         """
         members = {
-            member_id: decode_subscription(member_id, instance_id, data)
+            member_id: read_subscription(member_id, instance_id, data)
             for member_id, instance_id, data in joined.members
         }
         topics = tuple(sorted({topic for member in members.values() for topic in member.topics}))
-        counts = self._coordinator.partition_counts(topics)
+        counts = self._coordinator.partition_counts(topics, theirs=set(topics).difference(self._protocol.topics))
         assignment = self._protocol.assign(counts, members)
         self._check(members, assignment)
         self._watch = _Watch(topics=topics, counts=assignment.partition_counts, seen=frozenset(counts))
@@ -91,7 +91,8 @@ class GroupLeader:
         """How the partition counts differ from those that the last assignment rests on, one text per topic."""
         if self._watch is None:
             return []
-        now = self._coordinator.partition_counts(self._watch.topics)
+        topics = self._watch.topics
+        now = self._coordinator.partition_counts(topics, theirs=set(topics).difference(self._protocol.topics))
         self._watch = _Watch(
             topics=self._watch.topics, counts=self._watch.counts, seen=self._watch.seen | frozenset(now)
         )
@@ -103,7 +104,8 @@ class GroupLeader:
                 f"The assignor of group {self._group_id} answered for the members {sorted(assignment.members)}; "
                 f"expected {sorted(members)}. This is a fault of the assignor."
             )
-        early = () if self._eager else handed_over_too_early(members, assignment.members)
+        counting = {member: said for member, said in members.items() if member not in assignment.left_out}
+        early = () if self._eager else handed_over_too_early(counting, assignment.members)
         if early:
             raise StopError(
                 f"The assignor of group {self._group_id} gives {', '.join(map(str, early))} to new owners while the "

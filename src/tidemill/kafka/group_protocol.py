@@ -22,7 +22,8 @@ _ASSIGNMENT_VERSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSubscription:
-    """What one member said when it joined. ``generation`` is the one in which it got ``owned_partitions``."""
+    """What one member said when it joined. ``generation`` is the one in which it got ``owned_partitions``; ``unreadable``: why
+    nothing of what it said could be read, in which case there is nothing else."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -31,6 +32,7 @@ class MemberSubscription:
     generation: int = -1
     instance_id: str | None = None
     rack: str | None = None
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +48,13 @@ class GroupAssignment:
     """The leader's answer. It names every member, also one that gets nothing.
 
     ``partition_counts`` says on which numbers of partitions it rests: those that were given, and those of the topics
-    that were created on the way. When the brokers say otherwise later, the member asks for a rebalance.
+    that were created on the way. When the brokers say otherwise later, the member asks for a rebalance. The claims of members
+    that are ``left_out`` don't count.
     """
 
     members: Mapping[str, MemberAssignment]
     partition_counts: Mapping[str, int]
+    left_out: frozenset[str] = frozenset()
 
 
 class GroupProtocol(Protocol):
@@ -154,6 +158,14 @@ def decode_subscription(member_id: str, instance_id: str | None, data: bytes) ->
             f"The subscription of group member {member_id} can't be read ({type(error).__name__}: {error}); expected "
             f"Kafka's consumer protocol. Does a foreign application use the same application.id?"
         ) from error
+
+
+def read_subscription(member_id: str, instance_id: str | None, data: bytes) -> MemberSubscription:
+    """The same for a leader, whom the bytes of one member must not keep from answering the others."""
+    try:
+        return decode_subscription(member_id, instance_id, data)
+    except StopError as error:
+        return MemberSubscription(member_id=member_id, topics=(), instance_id=instance_id, unreadable=str(error))
 
 
 def encode_assignment(assignment: MemberAssignment) -> bytes:

@@ -36,11 +36,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAssignment:
-    """``is_stable``: no follow-up or probing rebalance is wanted. ``state`` and ``assignment`` (with its decisions) are
+    """``is_stable``: no follow-up or probing rebalance is wanted. ``left_out``: members that could not be read; their claims
+    don't count. ``state`` and ``assignment`` (with its decisions) are
     what the task assignor was asked and answered; None for a refusal."""
 
     members: Mapping[str, MemberAssignment]
     is_stable: bool
+    left_out: frozenset[str] = frozenset()
     log: tuple[LogLine, ...] = ()
     refusal: Refusal | None = None
     state: ApplicationState | None = field(default=None, repr=False)
@@ -49,11 +51,15 @@ class GroupAssignment:
 
 def refused(members: Iterable[str], refusal: Refusal) -> GroupAssignment:
     """Every member is told the error code, in the latest version as Kafka does, and nothing else."""
-    info = AssignmentInfo(error_code=refusal.code)
-    told = MemberAssignment(partitions=(), info=info, user_data=encode_assignment(info))
     return GroupAssignment(
-        members=dict.fromkeys(members, told),
+        members=dict.fromkeys(members, told_only(refusal.code)),
         is_stable=False,
         log=(LogLine(f"{refusal.code.name}: {refusal.reason}", LogLevel.ERROR),),
         refusal=refusal,
     )
+
+
+def told_only(code: AssignorError) -> MemberAssignment:
+    """The part of a member that gets an error code and nothing else."""
+    info = AssignmentInfo(error_code=code)
+    return MemberAssignment(partitions=(), info=info, user_data=encode_assignment(info))

@@ -3,8 +3,9 @@
 Decides which members form a client, who owns which partition, and which versions and requests the group has. Three rules
 guard against stale claims: a partition that members of different generations claim belongs to the latest of them; one
 that two members of the same (known) generation claim is disputed, and no one may have it until they have let go; members
-of an unknown future version form one client of their own, of which only owned partitions are known. What is assigned is
-decided by ``tidemill.membership.leader``.
+of an unknown future version form one client of their own, of which only owned partitions are known. A member whose
+subscription can't be read at all is left out with all that it claims, so that it troubles nobody else; its commits are
+still fenced by the generation. What is assigned is decided by ``tidemill.membership.leader``.
 """
 
 from __future__ import annotations
@@ -46,16 +47,20 @@ class MemberSaid(Protocol):
     def generation(self) -> int: ...
     @property
     def rack(self) -> str | None: ...
+    @property
+    def unreadable(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A member's subscription as a plain value. ``generation``: the one in which it got ``owned_partitions``, if known."""
+    """A member's subscription as a plain value. ``generation``: the one in which it got ``owned_partitions``, if known;
+    ``unreadable``: why not even that much could be read of it."""
 
     user_data: bytes
     owned_partitions: tuple[TopicPartition, ...] = ()
     generation: int = UNKNOWN_GENERATION
     rack: str | None = None
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ class JoinedClient:
 class JoinedGroup:
     """Clients in the order in which Kafka's leader meets them (it decides ties of the sticky assignors).
 
-    ``remarks`` tell what was odd, for the leader's log.
+    ``remarks`` tell what was odd, for the leader's log. ``unreadable``: the members that are left out, and why.
     """
 
     clients: tuple[JoinedClient, ...]
@@ -96,6 +101,7 @@ class JoinedGroup:
     future_version: int | None
     is_shutdown_requested: bool
     remarks: tuple[str, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def members(self) -> Iterable[str]:
@@ -103,11 +109,14 @@ class JoinedGroup:
 
 
 def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTURE_PROCESS) -> JoinedGroup:
-    """Decode and gather; WireFormatError, naming the member, if its user data can't be read."""
-    members = sorted(said, key=string_order)
-    infos = {member: _decoded(member, said[member].user_data) for member in members}
+    """Decode and gather; WireFormatError if not one member can be read."""
+    infos, unreadable = _read_each(said)
+    if not infos:
+        raise WireFormatError("; ".join(f"the subscription of member {name}: {why}" for name, why in unreadable.items()))
+    members, said = list(infos), {member: said[member] for member in infos}
     known = [info for info in infos.values() if isinstance(info, SubscriptionInfo)]
     latest, disputed, remarks = _disputes(said)
+    remarks += [f"Member {name} is left out: its subscription can't be read ({why})." for name, why in unreadable.items()]
     owned = {
         member: tuple([p for p in said[member].owned_partitions if said[member].generation == latest[p]])
         for member in members
@@ -131,6 +140,7 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
         future_version=max(future) if future else None,
         is_shutdown_requested=any(info.error_code == AssignorError.SHUTDOWN_REQUESTED for info in known),
         remarks=tuple(remarks),
+        unreadable=unreadable,
     )
 
 
@@ -140,11 +150,18 @@ def _in_hash_order(members: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(hash_order(members, string_hash))
 
 
-def _decoded(member: str, user_data: bytes) -> SubscriptionInfo | FutureSubscription:
-    try:
-        return decode_subscription(user_data)
-    except WireFormatError as error:
-        raise WireFormatError(f"the subscription of member {member}: {error}") from error
+def _read_each(said: Mapping[str, MemberSaid]) -> tuple[dict[str, SubscriptionInfo | FutureSubscription], dict[str, str]]:
+    """What each member says, in their order, and why the others can't be read."""
+    infos: dict[str, SubscriptionInfo | FutureSubscription] = {}
+    unreadable: dict[str, str] = {}
+    for member in sorted(said, key=string_order):
+        try:
+            if said[member].unreadable:
+                raise WireFormatError(said[member].unreadable)
+            infos[member] = decode_subscription(said[member].user_data)
+        except WireFormatError as error:
+            unreadable[member] = str(error)
+    return infos, unreadable
 
 
 def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition], list[str]]:

@@ -8,7 +8,9 @@ Decides in two steps with I/O by the caller in between, so that it stays pure:
     complete   lags, task assignor, tasks to threads, withheld tasks, next rebalances, bytes
 
 Whatever the operator must act upon is answered to all members as an error code (``GroupAssignment.refusal``); nothing
-is raised. Which client gets which task is left to the task assignor, which thread to ``assignment.threads``.
+is raised. A member whose subscription can't be read is the only one to get the code: Kafka's leader throws there, and
+takes the next leader and the next with it. Which client gets which task is left to the task assignor, which thread to
+``assignment.threads``.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from tidemill.membership import leader_log
 from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets, application_state
 from tidemill.membership.cooperative import MemberTasks, Ownership, member_tasks
-from tidemill.membership.group_assignment import GroupAssignment, MemberAssignment, Refusal, refused
+from tidemill.membership.group_assignment import GroupAssignment, MemberAssignment, Refusal, refused, told_only
 from tidemill.membership.joined_group import FUTURE_PROCESS, JoinedClient, JoinedGroup, MemberSaid, join_group
 from tidemill.membership.leader_log import LogLevel, LogLine
 from tidemill.membership.topic_plan import (
@@ -168,7 +170,7 @@ def complete(prepared: PreparedRebalance, offsets: FetchedOffsets | None, now_ms
         return _encoded(prepared, state, assignment, now_ms, log)
     except AssignmentError as error:
         refusal = Refusal(code=AssignorError.ASSIGNMENT_ERROR, reason=str(error))
-        return refused(prepared.group.members, refusal)
+        return refused([*prepared.group.members, *prepared.group.unreadable], refusal)
 
 
 def _version_log(group: JoinedGroup) -> tuple[LogLine, ...]:
@@ -221,7 +223,7 @@ def _encoded(
     active_hosts, standby_hosts = _hosts(prepared, assignment)
     hosts = encode_hosts(group.used_version, active_hosts, standby_hosts)
     probing_ms = now_ms + config.settings.probing_rebalance_interval_ms if assignment.followup_needed else LONG_MAX
-    members: dict[str, MemberAssignment] = {}
+    members = dict.fromkeys(group.unreadable, told_only(AssignorError.ASSIGNMENT_ERROR))
     is_stable = group.future_version is None
     lines = list(log)
     for joined, client in zip(group.clients, state.clients, strict=True):
@@ -248,7 +250,12 @@ def _encoded(
             next_ms = LONG_MAX
     lines.append(leader_log.STABLE if is_stable else leader_log.UNSTABLE)
     return GroupAssignment(
-        members=members, is_stable=is_stable, log=tuple(lines), state=state, assignment=assignment
+        members=members,
+        is_stable=is_stable,
+        left_out=frozenset(group.unreadable),
+        log=tuple(lines),
+        state=state,
+        assignment=assignment,
     )
 
 

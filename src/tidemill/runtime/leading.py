@@ -100,6 +100,7 @@ class Leader:
                 for name, told in done.members.items()
             },
             partition_counts=dict(counts),
+            left_out=done.left_out,
         )
 
     def _ensure_topics(self, prepared: PreparedRebalance) -> frozenset[str]:
