@@ -23,7 +23,11 @@ ROOT = Path(__file__).parents[1]
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Home": ("index.md",),
     "Tutorial": ("tutorial.md",),
-    "How to": ("how-to/*",),
+    "How to": (
+        "how-to/index.md", "how-to/count-per-key.md", "how-to/windowed-count.md", "how-to/join-stream-with-table.md",
+        "how-to/drop-duplicates.md", "how-to/sessionise.md", "how-to/test-a-program.md", "how-to/restart-and-resume.md",
+        "how-to/*",
+    ),
     "Writing programs": (
         "dsl.md", "dsl/operators.md", "dsl/tables.md", "dsl/joins.md", "dsl/windows.md", "processor-api.md", "serdes.md",
         "dataframes.md", "testing.md", "dsl/*", "examples/*",

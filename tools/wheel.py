@@ -29,7 +29,7 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 _DEMO = ("demo", "--lines", "600")
 
 
-class WheelProblem(Exception):
+class WheelError(Exception):
     """Something is wrong with the wheel; the message says what."""
 
 
@@ -57,17 +57,17 @@ def look_into(wheel: Path) -> list[str]:
         licence = archive.read(about.replace("METADATA", "licenses/LICENSE")).decode()
     shipped = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob("*") if _is_shipped(path)}
     if missing := sorted(shipped - names):
-        raise WheelProblem(f"the wheel lacks {len(missing)} files: {', '.join(missing[:5])}: see package-data in pyproject.toml")
+        raise WheelError(f"the wheel lacks {len(missing)} files: {', '.join(missing[:5])}: see package-data in pyproject.toml")
     if foreign := sorted(name for name in names if not name.startswith(("tidemill/", "tidemill-"))):
-        raise WheelProblem(f"the wheel holds what is not Tidemill's: {', '.join(foreign[:5])}")
+        raise WheelError(f"the wheel holds what is not Tidemill's: {', '.join(foreign[:5])}")
     classifiers = metadata.get_all("Classifier", [])
     for version in PYTHONS:
         if f"Programming Language :: Python :: {version}" not in classifiers:
-            raise WheelProblem(f"the metadata do not name Python {version}")
+            raise WheelError(f"the metadata do not name Python {version}")
     if metadata["Requires-Python"] != ">=3.10" or metadata["License-Expression"] != "Apache-2.0":
-        raise WheelProblem(f"wrong metadata: {metadata['Requires-Python']}, {metadata['License-Expression']}")
+        raise WheelError(f"wrong metadata: {metadata['Requires-Python']}, {metadata['License-Expression']}")
     if "Apache License" not in licence:
-        raise WheelProblem("LICENSE is not the Apache License")
+        raise WheelError("LICENSE is not the Apache License")
     data = sorted(name for name in shipped if not name.endswith(".py"))
     size = wheel.stat().st_size / 1024
     return [
@@ -92,17 +92,17 @@ def try_out(wheel: Path, python: str, *, demo: bool) -> list[str]:
         shutil.copy(ROOT / "examples" / "wordcount.py", folder / "application.py")
         where = _say(bin_, folder, "python", "-c", "import tidemill; print(tidemill.__file__)")
         if not Path(where).is_relative_to(folder):
-            raise WheelProblem(f"tidemill was imported from {where}, not from the fresh environment")
+            raise WheelError(f"tidemill was imported from {where}, not from the fresh environment")
         version = _say(bin_, folder, "tidemill", "--version")
         described = _say(bin_, folder, "tidemill", "describe", "application.py")
         if "(topics: [streams-plaintext-input])" not in described:
-            raise WheelProblem(f"describe said {described!r}")
+            raise WheelError(f"describe said {described!r}")
         _say(bin_, folder, "python", "-W", "error", "-m", "compileall", "-q", "-f", str(Path(where).parent))
         verified = [f"{version}: installed, imported from there, compiled without a warning; describe"]
         if demo:
             said = _say(bin_, folder, "tidemill", *_DEMO).splitlines()[-1]
             if not said.endswith("all counts equal"):
-                raise WheelProblem(f"the demo ended with {said!r}")
+                raise WheelError(f"the demo ended with {said!r}")
             verified.append(said)
         return verified
 
@@ -114,7 +114,7 @@ def _say(bin_: Path, folder: Path, command: str, *arguments: str) -> str:
         [str(bin_ / command), *arguments], cwd=folder, env=kept, capture_output=True, text=True, timeout=400, check=False
     )
     if done.returncode != 0:
-        raise WheelProblem(f"{command} {' '.join(arguments)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+        raise WheelError(f"{command} {' '.join(arguments)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
     return done.stdout.strip()
 
 
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wheel = build(Path(temporary))
             for line in [*look_into(wheel), *try_out(wheel, given.python, demo=not given.no_demo)]:
                 print(f"  ok     {line}", flush=True)
-    except WheelProblem as problem:
+    except WheelError as problem:
         print(f"  FAILED {problem}")
         return 1
     return 0

@@ -1,0 +1,141 @@
+"""What the pages show holds: programs build, commands exist, and the how-tos' programs do what their pages say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import docs_generated
+import docs_site
+import pytest
+from doc_blocks import DOCS, Block, BlockError, check_commands, check_python, fenced, indented
+from harness import start
+
+from tidemill.config import setting_table
+
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("how-to/", "tutorial", "migration/"))])
+def test_the_python_of_the_page_parses_builds_and_imports_what_there_is(page: str) -> None:
+    check_python(fenced(page, (DOCS / page).read_text(encoding="utf-8")))
+
+
+def _block(text: str, language: str = "python") -> Block:
+    return Block(page="a.md", line=3, language=language, title=None, text=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a = = 1", "invalid syntax"),
+        ("from tidemill import KStreams", "tidemill has no KStreams"),
+        ("from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\nbuilder.strem('t')", "has no attribute 'strem'"),
+        ("from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\nbuilder.stream('t').to('t/')", "'t/'"),
+    ],
+)
+def test_wrong_python_is_told_with_its_place(text: str, told: str) -> None:
+    with pytest.raises(BlockError, match=r"docs/a\.md, line 3: ") as error:
+        check_python([_block(text)])
+    assert told in str(error.value)
+
+
+OPTIONS = {("run",): {"--set"}, ("broker", "start"): {"--port"}, ("broker", "stop"): set()}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("tidemill start app.py", "no command `tidemill start`"),
+        ("tidemill run app.py --sett a=b", "has no option --sett"),
+        ("tidemill broker restart", "no command `tidemill broker restart`"),
+        ("make demmo", "no target demmo"),
+    ],
+)
+def test_a_command_that_is_not_there_is_told(line: str, told: str) -> None:
+    with pytest.raises(BlockError, match=told):
+        check_commands([_block(line, "console")], OPTIONS, {"demo"})
+
+
+def test_commands_are_found_with_what_explains_them() -> None:
+    text = "tidemill run app.py --set a=b\ntidemill broker start|stop\nmake demo N=2     tidemill all of it\nls"
+    assert check_commands([_block(text, "console")], OPTIONS, {"demo"}) == 3
+
+
+def test_blocks_know_their_lines_titles_and_directives() -> None:
+    text = '# A\n\n<!-- run: until it fits -->\n```console\nls\n```\n\n    indented\n\n```python title="a.py"\n1\n```\n'
+    first, second = fenced("p.md", text)
+    assert (first.line, first.language, first.directives) == (5, "console", ("until it fits",))
+    assert (second.line, second.title, second.directives) == (11, "a.py", ())
+    assert [(block.line, block.text) for block in indented("p.md", text)] == [(8, "indented")]
+
+
+def test_every_page_has_a_place_in_the_navigation_and_none_has_two() -> None:
+    pages = [*PAGES, *docs_generated.pages(docs_site.ROOT), "newcomer.md", "how-to/another.md"]
+    placed = [
+        page for section in docs_site.navigation(pages) for found in section.values()
+        for page in (found if isinstance(found, list) else [found])
+    ]
+    assert sorted(placed) == sorted(set(pages))
+
+
+def test_links_out_of_the_docs_become_pages_or_text() -> None:
+    made = {"benchmarks/RESULTS.md": "benchmarks/results.md"}
+    text = "[figures](../../benchmarks/RESULTS.md#a), [code](../../Makefile), [page](b.md), [there](https://x.y)"
+    assert docs_site.links_within(text, "how-to/a.md", {"how-to/b.md"}, made) == (
+        "[figures](../benchmarks/results.md#a), code (`Makefile`), [page](b.md), [there](https://x.y)"
+    )
+
+
+def test_the_reference_of_settings_has_every_setting() -> None:
+    page = docs_generated.settings_page()
+    assert [name for name, _default, _meaning in setting_table() if f"| `{name}" not in page] == []
+
+
+# --- what the how-tos' programs do ---
+
+
+def _written(page: str, *records: tuple[str, str, str, int]) -> list[tuple[str | None, Any]]:
+    """(key, value) of what the first program of the page sends, for (topic, key, value, timestamp)."""
+    program = next(block for block in fenced(page, (DOCS / page).read_text(encoding="utf-8")) if "builder = " in block.text)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(program.text, page, "exec", dont_inherit=True), names)
+    run = start(names["builder"].build())
+    for at, (topic, key, value, timestamp) in enumerate(records):
+        run.pipe(at, topic, key.encode(), value.encode(), timestamp)
+    inner = {topic for topic in (record[0] for record in run.written) if topic.endswith("-repartition")}
+    return [(key and key[:4].decode(), value) for topic, key, value, *_ in run.written if topic not in inner]
+
+
+def test_duplicates_within_a_day_are_dropped() -> None:
+    day = 86_400_000
+    events = [("events", "e1", "a", 0), ("events", "e2", "b", 1), ("events", "e1", "a", 5), ("events", "e1", "a", day + 1)]
+    assert _written("how-to/drop-duplicates.md", *events) == [("e1", b"a"), ("e2", b"b"), ("e1", b"a")]
+
+
+def test_an_order_gets_its_customer_s_name_as_it_is_then() -> None:
+    found = _written(
+        "how-to/join-stream-with-table.md",
+        ("orders", "o1", '{"customer": "cust", "amount": 1.0}', 0),
+        ("customers", "cust", '{"name": "Ada"}', 1),
+        ("orders", "o2", '{"customer": "cust", "amount": 2.0}', 2),
+    )
+    assert [(key, json.loads(value).get("name")) for key, value in found] == [("cust", None), ("cust", "Ada")]
+
+
+def test_a_visit_is_sent_once_when_it_is_over() -> None:
+    minute = 60_000
+    clicks = [("clicks", "user", page, at * minute) for page, at in (("a", 0), ("b", 10), ("c", 20))]
+    (visit,) = _written("how-to/sessionise.md", *clicks, ("clicks", "user", "d", 100 * minute))
+    assert (visit[0], json.loads(visit[1])) == ("user", {"clicks": 3, "pages": ["a", "b", "c"]})
+
+
+def test_a_minute_s_clicks_are_counted_once_it_has_closed() -> None:
+    clicks = [("clicks", "user", "x", at) for at in (0, 59_999, 60_000, 70_001)]
+    assert _written("how-to/windowed-count.md", *clicks) == [("user", (2).to_bytes(8, "big"))]
+
+
+def test_the_how_tos_are_all_linked_from_somewhere() -> None:
+    texts = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
+    assert [page for page in PAGES if page.startswith("how-to/") and Path(page).name not in texts] == []
