@@ -84,7 +84,7 @@ class NodeContext:
             except Exception as problem:
                 if _says_where(problem):
                     raise
-                raise self._graph.failed(name, problem) from problem
+                self._graph.refuse(name, record, problem)
 
     def _only(self, child: str) -> tuple[tuple[str, Callable[[Record], None]], ...]:
         found = self._by_name.get(child)
@@ -120,7 +120,7 @@ class NodeContext:
             except Exception as problem:
                 if _says_where(problem):
                     raise
-                raise graph.failed(node, problem) from problem
+                graph.refuse(node, None, problem)
 
         if on_wall_clock:
             return graph.by_wall_clock.schedule(graph.wall_clock + interval_ms, interval_ms, punctuate)

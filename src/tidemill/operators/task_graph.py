@@ -2,8 +2,8 @@
 
 Decides the order in which nodes see records (children in the order of their definition, each through before the next), the
 task's stream time, when punctuators run (after the record that made them due, or when the wall clock is moved) and how an
-error is named. Leaves what a node does to its operator (``operator_table``), rows to ``Rows``, and commits, tasks and topics to
-whoever runs it.
+error is named. Leaves what a node does to its operator (``operator_table``), whether an error is one to go on after to
+``exception_handlers``, rows to ``Rows``, and commits, tasks and topics to whoever runs it.
 
     graph = TaskGraph(topology, TaskId(0, 0), rows=lambda store: ..., key_serde=..., value_serde=...)
     graph.read("KSTREAM-SOURCE-0000000000", origin, b"key", b"value", 1000, headers)  # bytes in
@@ -13,6 +13,7 @@ whoever runs it.
     graph.take_produced()        # what reached sinks, as bytes, in order
     graph.take_handed_over()     # what goes to nodes outside of ``nodes``, decoded, in order
     graph.dropped                # grows with each dropped record
+    graph.take_refused()         # what exception handlers have passed over, which is dropped too
 
 After a batch that did not count, the graph is thrown away and made anew: operators keep clocks in memory.
 """
@@ -27,6 +28,7 @@ from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import AsOfGetter, Getter, Operator, Origin
 from tidemill.operators.default_serdes import completed
+from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, Refused
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
 from tidemill.operators.operator_table import operator_of
 from tidemill.operators.punctuation import Punctuations
@@ -82,8 +84,9 @@ class TaskGraph:
         wall_clock: int = 0,
         stream_time: int = UNKNOWN_TIME,
         emit_interval_ms: int = 1000,
+        handlers: ExceptionHandlers = FAILING,
     ) -> None:
-        self.topology, self.task = topology, task
+        self.topology, self.task, self._handlers = topology, task, handlers
         self.origin, self.stream_time, self.wall_clock, self.dropped = NO_ORIGIN, stream_time, wall_clock, 0
         self.emit_interval_ms = emit_interval_ms
         self.partition_times: dict[tuple[str, int], int] = {}
@@ -92,6 +95,7 @@ class TaskGraph:
         self._rows, self._stores, self._operators = rows, dict[str, Any](), dict[str, Operator]()
         self._produced: list[Produced] = []
         self._handed_over: list[HandedOver] = []
+        self._refused: list[Refused] = []
         inside = topology.nodes.keys() if nodes is None else set(nodes)
         self._contexts = {name: NodeContext(self, name) for name in topology.nodes}
         self._entries: dict[str, Callable[[Record], None]] = {}
@@ -171,6 +175,11 @@ class TaskGraph:
         taken, self._handed_over = self._handed_over, []
         return taken
 
+    def take_refused(self) -> list[Refused]:
+        """What exception handlers have passed over, since the last call."""
+        taken, self._refused = self._refused, []
+        return taken
+
     def flush(self) -> None:
         """The end of a batch: operators, then stores, write what they collected (``flush()`` of those that have it)."""
         for flushed in (*self._operators.values(), *self._stores.values()):
@@ -213,6 +222,23 @@ class TaskGraph:
         """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
         getter: AsOfGetter | None = getattr(self.operator(node), "get_as_of", None)
         return getter
+
+    def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
+        """Passes over what ``node`` has failed on (None: a punctuation), if the exception handlers say so; else raises."""
+        topic, partition, offset = self.origin
+        context = ErrorContext(
+            task=self.task, node=node, topic=topic, partition=partition, offset=offset,
+            timestamp=self.stream_time if record is None else record[2], headers=() if record is None else record[3],
+        )  # fmt: skip
+        in_sink = isinstance(problem, SerdeError) and isinstance(self.topology.nodes[node], SinkNode)
+        try:
+            refused = self._handlers.judge(context, record, problem, in_sink=in_sink)
+        except Exception as failure:
+            raise self.failed(node, failure) from failure
+        if refused is None:
+            raise self.failed(node, problem) from problem
+        self.dropped += 1
+        self._refused.append(refused)
 
     def failed(self, node: str, problem: Exception) -> StopError:
         """What to raise for a problem in ``node``: says the node, and the record that was read, if one was."""

@@ -1,0 +1,89 @@
+"""What becomes of a record that a function or a serde fails on: Kafka Streams' processing and production exception handlers.
+
+Decides whether a task goes on without such a record (``processing.exception.handler``, KIP-1033; ``production.exception.handler``
+for what a sink can't write) and whether the record is put aside (KIP-1034). Finding errors and putting aside are left to others.
+What the node did with the record before it failed stays, as in Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from tidemill.errors import ConfigError
+from tidemill.ids import TaskId
+from tidemill.operators.record import Headers, Record
+
+
+class ExceptionResponse(Enum):
+    """FAIL: the stream thread ends. CONTINUE: on without the record, which counts as dropped. DEAD_LETTER: the same, and the
+    source's record goes to ``errors.dead.letter.queue.topic.name``, in the batch's transaction."""
+
+    FAIL = "fail"
+    CONTINUE = "continue"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorContext:
+    """Where it happened: ``topic``, ``partition`` and ``offset`` are the source record's; ``offset`` None in a punctuator."""
+
+    task: TaskId
+    node: str
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: int
+    headers: Headers
+
+
+ExceptionHandler = Callable[[ErrorContext, Record | None, Exception], ExceptionResponse]
+"""``handler(context, record, error)``: ``record`` is what the node was given, None in a punctuator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A record that was passed over."""
+
+    context: ErrorContext
+    error: str
+    message: str
+    stacktrace: str
+    is_letter: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionHandlers:
+    """``processing``: of functions and processors. ``production``: of what a sink can't write. A response stands for itself."""
+
+    processing: ExceptionResponse | ExceptionHandler = ExceptionResponse.FAIL
+    production: ExceptionResponse | ExceptionHandler = ExceptionResponse.FAIL
+    dead_letter_topic: str | None = None
+
+    @property
+    def are_failing(self) -> bool:
+        """No record is ever passed over."""
+        return self.processing is ExceptionResponse.FAIL and self.production is ExceptionResponse.FAIL
+
+    def judge(self, context: ErrorContext, record: Record | None, problem: Exception, *, in_sink: bool) -> Refused | None:
+        """None if the task can't go on. What a handler of the user raises comes out as it is."""
+        handler = self.production if in_sink else self.processing
+        response = handler if isinstance(handler, ExceptionResponse) else ExceptionResponse(handler(context, record, problem))
+        if response is ExceptionResponse.FAIL:
+            return None
+        is_letter = response is ExceptionResponse.DEAD_LETTER
+        if is_letter and self.dead_letter_topic is None:
+            which = "production" if in_sink else "processing"
+            raise ConfigError(f"the {which} exception handler asks for a dead letter: set errors.dead.letter.queue.topic.name")
+        return Refused(
+            context=context,
+            error=f"{type(problem).__module__}.{type(problem).__qualname__}",
+            message=str(problem),
+            stacktrace="".join(traceback.format_exception(problem)) if is_letter else "",
+            is_letter=is_letter,
+        )
+
+
+FAILING = ExceptionHandlers()
