@@ -17,6 +17,8 @@ from struct import Struct
 from tidemill.operators.rows import Rows
 
 LONG_MAX = (1 << 63) - 1
+DAY_MS = 86_400_000
+"""How long a windowed store that does not say it keeps its rows."""
 _MIN_INTERVAL_MS = 60_000
 _INDEX = b"\xfe"
 _META = b"\xff"
@@ -41,15 +43,15 @@ class Segments:
     """
 
     __slots__ = (
-        "_clocks", "_kept", "_kept_clocks", "_lag", "_retention", "floor", "interval", "is_exact", "latest", "min_live",
-        "observed", "rows", "sequence", "time_ordered",
+        "_clocks", "_kept", "_kept_clocks", "_lag", "floor", "interval", "is_exact", "latest", "min_live", "observed",
+        "retention", "rows", "sequence", "time_ordered",
     )
 
     def __init__(self, rows: Rows, retention: int, *, persistent: bool, time_ordered: bool, shows_one_more: bool = False) -> None:
         self.rows = rows
         self.interval = max(retention // 2, _MIN_INTERVAL_MS)
         self.time_ordered = time_ordered
-        self._retention = retention
+        self.retention = retention
         self.is_exact = not persistent
         self._lag = retention if shows_one_more and persistent else retention - 1
         kept = rows.get(_META)
@@ -78,11 +80,11 @@ class Segments:
             if oldest > self.min_live:
                 self._delete_before(oldest)
         if self.is_exact:
-            return time > self.observed - self._retention
+            return time > self.observed - self.retention
         return time // self.interval >= self.min_live
 
     def _oldest_segment(self) -> int:
-        return max(self.observed - self._retention, 0) // self.interval
+        return max(self.observed - self.retention, 0) // self.interval
 
     def _delete_before(self, oldest: int) -> None:
         rows = self.rows

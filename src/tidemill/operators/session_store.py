@@ -16,12 +16,11 @@ from typing import Any
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
-from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
+from tidemill.operators.segments import DAY_MS, LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.windows import Windowed
 
 _SUFFIX = 16
-_DAY_MS = 86_400_000
 unpack_both = Struct(">qq").unpack
 
 
@@ -29,7 +28,7 @@ class SessionStore:
     """Aggregates by session (org.apache.kafka.streams.state.SessionStore)."""
 
     def __init__(self, store: Store, rows: Rows) -> None:
-        retention = _DAY_MS if store.retention_ms is None else store.retention_ms
+        retention = DAY_MS if store.retention_ms is None else store.retention_ms
         self.name = store.name
         self._rows = rows
         self._log = rows.log

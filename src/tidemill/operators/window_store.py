@@ -15,13 +15,12 @@ from typing import Any
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
-from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
+from tidemill.operators.segments import DAY_MS, LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.windows import Windowed
 
 _FIRST = b"\0\0\0\0"
 _SUFFIX = 12
-_DAY_MS = 86_400_000
 
 
 class WindowStore:
@@ -30,7 +29,7 @@ class WindowStore:
     timestamped = False
 
     def __init__(self, store: Store, rows: Rows) -> None:
-        retention = _DAY_MS if store.retention_ms is None else store.retention_ms
+        retention = DAY_MS if store.retention_ms is None else store.retention_ms
         self.name = store.name
         self.size = LONG_MAX if store.window_size_ms is None else store.window_size_ms
         self._rows = rows

@@ -17,6 +17,7 @@ from tidemill.spark.graph_parts import GraphPart
 from tidemill.spark.graph_serdes import Sides, filled, leaving_serdes, store_serdes
 from tidemill.spark.rows import Tags
 from tidemill.spark.step_spec import GraphEntry, GraphExit, GraphSpec
+from tidemill.spark.window_join import window_join_of
 from tidemill.topology.graph import broker_topic
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import PassThrough
@@ -94,7 +95,7 @@ def graph_spec(
             cut.node(name)
         elif any(parent in part.nodes or parent in part.sources for parent in topology.parents[name]):
             cut.exit(name, leaving, default)
-    return GraphSpec(
+    spec = GraphSpec(
         number=part.number,
         subtopology=subtopology,
         topology=replace(topology, nodes=cut.nodes, parents=cut.parents, stores={**stores, **shared}, copartition_groups=()),
@@ -110,6 +111,7 @@ def graph_spec(
         key_serde=default.key or Serdes.bytes(),
         value_serde=default.value or Serdes.bytes(),
     )
+    return replace(spec, window_join=window_join_of(spec))
 
 
 def _writes_alone(topology: Topology, own: Mapping[str, Node]) -> bool:

@@ -9,27 +9,29 @@ What operators do is ``tidemill.operators``'.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.dsl.serdes import StringSerde
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Origin
-from tidemill.operators.record import Change, Headers, Record
+from tidemill.operators.record import Change, Record
 from tidemill.operators.task_graph import HandedOver, Produced, TaskGraph
+from tidemill.spark.arrived import Arrived, decoded_rows
 from tidemill.spark.global_state import GlobalState
-from tidemill.spark.headers import unpacked
-from tidemill.spark.records import Records, side_bytes
+from tidemill.spark.join_records import BothSides, empty_records
+from tidemill.spark.records import Records
 from tidemill.spark.rows import topic_index
 from tidemill.spark.state_step import StepState, StoreView, Written
-from tidemill.spark.step_spec import GraphEntry, GraphExit, GraphSpec, StepSpec
+from tidemill.spark.step_spec import GraphExit, GraphSpec, StepSpec
 from tidemill.spark.task_rows import NO_STATE, TaskRows, opened
+from tidemill.spark.window_join import JoinTask, WindowJoin
 from tidemill.task.batch import BatchRequest
+from tidemill.topology.nodes import SinkNode
 
 log = logging.getLogger("tidemill.operators")
 
@@ -39,7 +41,7 @@ class _Kept:
     """A task's graph, its stores' rows and the owner that it was made for."""
 
     epoch: str
-    graph: TaskGraph
+    graph: TaskGraph | JoinTask
     rows: dict[str, TaskRows]
 
 
@@ -75,28 +77,45 @@ class KeptGraphs:
 
     def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
         """The task's graph, bound to the batch's state."""
+
+        def make(rows: Mapping[str, TaskRows]) -> TaskGraph:
+            return _made(spec, task, rows, self.shared, now_ms)
+
+        graph = self._bound(spec, task, epoch, state, view, make)
+        assert isinstance(graph, TaskGraph)
+        graph.wall_clock = now_ms
+        return graph
+
+    def join_of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView) -> JoinTask:
+        """The task's join, of a part that is nothing else; bound to the batch's state."""
+
+        def make(rows: Mapping[str, TaskRows]) -> JoinTask:
+            assert spec.window_join is not None
+            return JoinTask(spec.window_join, rows)
+
+        join = self._bound(spec, task, epoch, state, view, make)
+        assert isinstance(join, JoinTask)
+        return join
+
+    def _bound(
+        self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView,
+        make: Callable[[Mapping[str, TaskRows]], TaskGraph | JoinTask],
+    ) -> TaskGraph | JoinTask:  # fmt: skip
         kept = self._kept.get((spec.number, task))
-        if kept is not None:
-            for name, rows in kept.rows.items():
-                rows.begin(view, state.written_to(task, name))
-        else:
-            kept = self._kept[spec.number, task] = _made(spec, task, epoch, state, view, self.shared, now_ms)
-        kept.graph.wall_clock = now_ms
+        own = spec.topology.stores.keys() - spec.global_stores if kept is None else kept.rows.keys()
+        rows = {n: TaskRows(n, logged=state.stores[n].changelog is not None) for n in own} if kept is None else kept.rows
+        for name, of_store in rows.items():
+            of_store.begin(view, state.written_to(task, name))
+        if kept is None:
+            kept = self._kept[spec.number, task] = _Kept(epoch, make(rows), rows)
         return kept.graph
 
 
-def _made(
-    spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, shared: GlobalState, now_ms: int
-) -> _Kept:
-    own = spec.topology.stores.keys() - spec.global_stores
-    rows = {name: TaskRows(name, logged=state.stores[name].changelog is not None) for name in own}
-    for name, of_store in rows.items():
-        of_store.begin(view, state.written_to(task, name))
-
+def _made(spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: GlobalState, now_ms: int) -> TaskGraph:
     def rows_of(name: str) -> TaskRows:
         return shared.rows(name) if name in spec.global_stores else rows[name]
 
-    graph = TaskGraph(
+    return TaskGraph(
         spec.topology,
         task,
         rows=rows_of,
@@ -106,7 +125,6 @@ def _made(
         wall_clock=now_ms,
         emit_interval_ms=spec.emit_interval_ms,
     )
-    return _Kept(epoch, graph, rows)
 
 
 def running_tasks(spec: StepSpec, request: BatchRequest) -> dict[TaskId, str]:
@@ -115,20 +133,6 @@ def running_tasks(spec: StepSpec, request: BatchRequest) -> dict[TaskId, str]:
     epochs = {run.task: run.epoch for run in request.tasks}
     tasks = sorted({TaskId(subtopology_of[tp.topic], tp.partition) for tp in request.inputs if tp.topic in subtopology_of})
     return {task: epochs.get(task, "") for task in tasks}
-
-
-@dataclass(slots=True)
-class _Arrived:
-    """Rows of one entry as columns; keys and values decoded."""
-
-    entry: GraphEntry
-    parts: Any
-    sequences: Any
-    keys: list[Any]
-    values: list[Any]
-    timestamps: list[int]
-    headers: list[Headers]
-    offsets: list[int | None]
 
 
 @dataclass(slots=True)
@@ -151,10 +155,13 @@ def run_graph(
     for tag, entry in spec.entries.items():
         table = tables.pop(tag, None)
         if table is not None:
-            found, unreadable = _arrived(table, entry)
+            found, unreadable = decoded_rows(table, entry)
             arrived.append(found)
             if unreadable is not None:
                 output.unreadable.append(unreadable)
+    if spec.window_join is not None:
+        _run_joins(spec, spec.window_join, arrived, state, kept, running, output)
+        return output
     merged = _Merged(arrived, spec.shift)
     if spec.is_global:
         _keep_global(kept.shared.graph(spec, request.now_ms), merged, state)
@@ -176,10 +183,35 @@ def run_graph(
     return output
 
 
+def _run_joins(
+    spec: GraphSpec, join: WindowJoin, arrived: Sequence[Arrived], state: StepState, kept: KeptGraphs,
+    running: Mapping[TaskId, str], output: GraphOutput,
+) -> None:  # fmt: skip
+    """Runs a part that is one join of two streams, which needs no graph."""
+    both = BothSides(join, arrived, spec.shift)
+    for task, epoch in running.items():
+        if task.subtopology != spec.subtopology:
+            continue
+        with opened(state.readers.get(task)) as view:
+            given = both.of(task.partition)
+            if given is None:
+                continue
+            made = given.joined_by(kept.join_of(spec, task, epoch, state, view), task)
+            state.dropped += made.dropped
+            for name in join.targets:
+                node = spec.topology.nodes[name]
+                if isinstance(node, SinkNode):
+                    held = output.sent.setdefault((node.topic, None), empty_records())
+                    given.forward(made, name, node.key_serde, task, held)
+                else:
+                    held, exit_ = output.onward.setdefault(name, empty_records()), spec.exits[name]
+                    given.forward(made, name, exit_.key_serde, task, held)
+
+
 class _Merged:
     """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of their ``seq``."""
 
-    def __init__(self, arrived: Sequence[_Arrived], shift: int) -> None:
+    def __init__(self, arrived: Sequence[Arrived], shift: int) -> None:
         self.keys = _joined([a.keys for a in arrived])
         self.values = _joined([a.values for a in arrived])
         self.timestamps = _joined([a.timestamps for a in arrived])
@@ -219,7 +251,7 @@ def _joined(lists: Sequence[list[Any]]) -> list[Any]:
     return [item for one in lists for item in one]
 
 
-def _topics(arrived: _Arrived, shift: int) -> list[str]:
+def _topics(arrived: Arrived, shift: int) -> list[str]:
     topics = arrived.entry.topics
     if len(topics) == 1:
         return [topics[0]] * len(arrived.keys)
@@ -326,59 +358,3 @@ def _bytes_for_columns(given: HandedOver, exit_: GraphExit, task: TaskId, offset
             f"what goes to {given.node}, whose function works on columns, can't be written: {problem}",
             task=str(task), topic=given.origin.topic, partition=task.partition, offset=offset,
         ) from problem  # fmt: skip
-
-
-def _arrived(table: pa.Table, entry: GraphEntry) -> tuple[_Arrived, pa.Table | None]:
-    """A tag's rows decoded, and those of them that a serde can't read."""
-    unreadable: set[int] = set()
-    raw = [table.column(side) if entry.source is not None else None for side in ("key", "value")]
-    sides = []
-    for side, column, serde in zip(("key", "value"), raw, (entry.key_serde, entry.value_serde), strict=True):
-        if column is not None and isinstance(serde, StringSerde):
-            sides.append(_texts(column))
-        else:
-            data = side_bytes(table, side, serde) if column is None else column.to_pylist()
-            sides.append(_decoded(data, serde, unreadable))
-    if unreadable:
-        good = pa.array([at for at in range(table.num_rows) if at not in unreadable], pa.int64())
-        bad = table.take(pa.array(sorted(unreadable), pa.int64()))
-        place = bad.schema.get_field_index("n")
-        bad = bad.set_column(place, "n", pa.array([entry.source] * bad.num_rows, pa.int64()))
-        sides = [[side[at] for at in good.to_pylist()] for side in sides]
-        table = table.take(good)
-    packed = table.column("headers")
-    none = packed.null_count == table.num_rows
-    headers: list[Headers] = [()] * table.num_rows if none else [tuple(unpacked(row) or ()) for row in packed.to_pylist()]
-    found = _Arrived(
-        entry=entry,
-        parts=table.column("part").to_numpy(),
-        sequences=table.column("seq").to_numpy(),
-        keys=sides[0],
-        values=sides[1],
-        timestamps=table.column("ts").to_pylist(),
-        headers=headers,
-        offsets=table.column("off").to_pylist(),
-    )
-    return found, bad if unreadable else None
-
-
-def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    try:
-        return column.cast(pa.string()).to_pylist()
-    except pa.ArrowInvalid:  # bytes that are no UTF-8
-        return [None if data is None else data.decode("utf-8", "replace") for data in column.to_pylist()]
-
-
-def _decoded(data: Sequence[bytes | None], serde: Any, unreadable: set[int]) -> list[Any]:
-    read = serde.deserialize
-    try:
-        return [read(one) for one in data]
-    except SerdeError:
-        found: list[Any] = []
-        for at, one in enumerate(data):
-            try:
-                found.append(read(one))
-            except SerdeError:
-                unreadable.add(at)
-                found.append(None)
-        return found

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill.topology.nodes import Store, Topology
 from tidemill.topology.operations import Operation
+
+if TYPE_CHECKING:
+    from tidemill.spark.window_join import WindowJoin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +160,8 @@ class GraphSpec:
     key_serde: Any = None
     """The defaults of the application, as far as operators ask for them."""
     value_serde: Any = None
+    window_join: WindowJoin | None = None
+    """Set where the graph is one join of two streams, which has a shortcut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ sends and applies them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
@@ -51,7 +51,7 @@ class TaskRows:
     """Kept as long as the operators that hold it; ``begin`` binds it to the next batch."""
 
     def __init__(self, store: str, *, logged: bool) -> None:
-        self._store, self._logged = store, logged
+        self._store, self.is_logged = store, logged
         self.begin(NO_STATE, Written())
 
     def begin(self, view: StoreView, written: Written) -> None:
@@ -70,6 +70,16 @@ class TaskRows:
             self._sorted.add(key)
         self._rows[key] = row
 
+    def put_many(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """``put`` of several."""
+        self._sorted = None
+        self._rows.update(rows)
+
+    def log_many(self, records: Iterable[tuple[bytes, bytes | None, int | None, Headers]]) -> None:
+        """``log`` of several: key, value, timestamp, headers."""
+        if self.is_logged:
+            self._written.log.extend(records)
+
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -83,7 +93,7 @@ class TaskRows:
         return _merged(_written_rows(self._sorted, self._rows, low, high, reverse), held, reverse)
 
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
-        if self._logged:
+        if self.is_logged:
             self._written.log.append((key, value, timestamp, headers))
 
 
