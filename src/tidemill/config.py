@@ -26,6 +26,7 @@ from tidemill.config_values import (
     RebalanceProtocol,
     anything,
     client_value,
+    http_token,
     names,
     one_of,
     rewrites,
@@ -229,10 +230,22 @@ class StreamsConfig:
     )
     http_token: str = _setting(
         "tidemill.http.token",
-        text_like(r"|[\x21-\x7e]{16,}", "16 or more printable characters without spaces"),
+        http_token,
         "",
         "What every read over HTTP must carry.",
     )
+    http_keystore: str = _setting(
+        "tidemill.http.ssl.keystore.location", text, "",
+        "PEM file with this instance's private key and certificates: HTTP becomes HTTPS.",
+    )  # fmt: skip
+    http_key_password: str = _setting("tidemill.http.ssl.key.password", text, "", "Of the private key, if it is encrypted.")
+    http_truststore: str = _setting(
+        "tidemill.http.ssl.truststore.location", text, "", "PEM file with the certificates that sign those of others."
+    )
+    http_client_auth: str = _setting(
+        "tidemill.http.ssl.client.auth", text_like("none|required", "none or required"), "none",
+        "Whether whoever asks needs a certificate that the truststore's sign.",
+    )  # fmt: skip
     http_max_staleness: int = _setting(
         "tidemill.http.max.staleness", whole_number(0), 10_000, "Offsets that an answering standby may be behind."
     )

@@ -78,12 +78,20 @@ def _tags(config: StreamsConfig) -> None:
 
 
 def _http(config: StreamsConfig) -> None:
-    """Beyond this machine only with a token, and under an address that others can use."""
+    """Beyond this machine only with a token or certificates, and under an address that others can use."""
+    has_certificates = config.http_client_auth == "required"
+    if has_certificates and not (config.http_keystore and config.http_truststore):
+        raise ConfigError(
+            "tidemill.http.ssl.client.auth=required needs tidemill.http.ssl.keystore.location and "
+            "tidemill.http.ssl.truststore.location too"
+        )
+    if (config.http_truststore or config.http_key_password) and not config.http_keystore:
+        raise ConfigError("tidemill.http.ssl.* needs tidemill.http.ssl.keystore.location: a server's TLS needs a private key")
     host = config.http_listen.rpartition(":")[0].strip("[]")
-    if host and not is_loopback(host) and not config.http_token:
+    if host and not is_loopback(host) and not config.http_token and not has_certificates:
         raise ConfigError(
             f"tidemill.http.listen={config.http_listen} can be reached from other machines: give tidemill.http.token too "
-            "(the same for all instances), or listen on localhost"
+            "(the same for all instances), or tidemill.http.ssl.client.auth=required with certificates, or listen on localhost"
         )
     if host in ("0.0.0.0", "::") and not config.application_server:
         raise ConfigError(

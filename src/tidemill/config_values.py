@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
+from tidemill.errors import ConfigError
+
 Reader = Callable[[object], Any]
 E = TypeVar("E", bound=Enum)
 
@@ -138,6 +140,22 @@ def text_like(pattern: str, described: str) -> Reader:
         return value.strip()
 
     return read
+
+
+_TOKEN = text_like(r"[\x21-\x7e]{16,}", "16 or more printable characters without spaces")
+
+
+def http_token(value: object) -> str:
+    """A token, or where it is to be looked up."""
+    return str(value).strip() if value == "" or is_reference(value) else str(_TOKEN(value))
+
+
+def require_token(token: str) -> str:
+    """The same of what was looked up; ConfigError without showing it."""
+    try:
+        return str(_TOKEN(token))
+    except ValueError as error:
+        raise ConfigError(f"tidemill.http.token is {HIDDEN}, expected {error}") from None
 
 
 def one_of(kind: type[E], aliases: Mapping[str, E] | None = None) -> Reader:

@@ -70,11 +70,13 @@ def _refusal(status: int, sentence: str, *headers: tuple[str, str]) -> Answer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadsApp:
     """``token``: what every request must carry; "" = none, only for servers that listen on a loopback address.
-    ``max_staleness``: how many offsets a standby may be behind if the request says nothing."""
+    ``max_staleness``: how many offsets a standby may be behind if the request says nothing.
+    ``any_name``: whoever asks has shown a certificate, under whatever host name it asks."""
 
     router: Router
     application_id: str
     token: str = field(default="", repr=False)
+    any_name: bool = False
     max_staleness: int = 10_000
     status: StatusPages | None = None
     counts: dict[str, int] = field(default_factory=dict, compare=False)
@@ -118,7 +120,7 @@ class ReadsApp:
             if not (self._has_token(scope) or http_pages.is_page(scope["path"]) or scope["path"] in HEALTH):
                 sentence = "this needs the header 'Authorization: Bearer' with the token of tidemill.http.token"
                 return _refusal(401, sentence, ("www-authenticate", "Bearer"))
-        elif not _is_loopback_name(_header(scope, b"host")):
+        elif not self.any_name and not _is_loopback_name(_header(scope, b"host")):
             # A page in a browser may give its own name this address; without a token the name is all that tells it apart.
             return _refusal(403, "without a token this answers only under a loopback name, such as localhost")
         if scope["method"] not in ("GET", "HEAD"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -24,16 +25,17 @@ _FOREIGN = "answers, but is no instance of this application's version of Tidemil
 
 @dataclass(frozen=True, slots=True)
 class HttpInstances:
-    """``RemoteInstances`` over HTTP. All instances of an application have the same token."""
+    """``RemoteInstances`` over HTTP, or over HTTPS with ``tls``. All instances of an application have the same token."""
 
     token: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = None
 
     def read(
         self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
     ) -> Rows:
         """RetriableError if no rows come."""
         target = f"/{ROWS_PATH}/{quote(store.name, safe='')}?{urlencode(to_parameters(question, max_lag))}"
-        body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=MEDIA_TYPE)
+        body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=MEDIA_TYPE, tls=self.tls)
         try:
             return Rows.from_bytes(body)
         except ValueError:
@@ -41,7 +43,7 @@ class HttpInstances:
 
     def document(self, host: HostInfo, target: str, *, timeout_s: float) -> dict[str, Any]:
         """A JSON object that the instance tells. RetriableError if none comes."""
-        return document(fetch(host, target, token=self.token, timeout_s=timeout_s))
+        return document(fetch(host, target, token=self.token, timeout_s=timeout_s, tls=self.tls))
 
 
 def document(body: bytes) -> dict[str, Any]:
@@ -55,12 +57,23 @@ def document(body: bytes) -> dict[str, Any]:
     return found
 
 
-def fetch(host: HostInfo, target: str, *, token: str, timeout_s: float, accept: str = "application/json") -> bytes:
+def fetch(
+    host: HostInfo,
+    target: str,
+    *,
+    token: str,
+    timeout_s: float,
+    accept: str = "application/json",
+    tls: ssl.SSLContext | None = None,
+) -> bytes:
     """The body of a GET. RetriableError, with why, if the instance is away in whatever way."""
     headers = {"Accept": accept, "Connection": "close"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
+    if tls is None:
+        connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
+    else:
+        connection = http.client.HTTPSConnection(host.host, host.port, timeout=timeout_s, context=tls)
     try:
         connection.request("GET", target, headers=headers)
         answer = connection.getresponse()

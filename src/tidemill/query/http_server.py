@@ -19,6 +19,7 @@ from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_forward import HttpInstances
 from tidemill.query.http_status import StatusPages
+from tidemill.query.http_tls import HttpTls
 from tidemill.query.routing import Router, StoreDirectory
 from tidemill.query.status_source import StatusSource
 
@@ -58,13 +59,14 @@ class HttpServer:
         token: str,
         max_staleness: int,
         timeout_s: float,
+        tls: HttpTls | None = None,
         status: StatusSource | None = None,
         hosts: Callable[[], Sequence[HostInfo]] = tuple,
     ) -> None:
         self._listening = listening
         self._here = ThreadPoolExecutor(_READERS, thread_name_prefix="tidemill-reads")
         self._there = ThreadPoolExecutor(_FORWARDERS, thread_name_prefix="tidemill-forwards")
-        others = HttpInstances(token)
+        others = HttpInstances(token, None if tls is None else tls.client)
         router = Router(directory=directory, remote=others, here=self._here, there=self._there, timeout_s=timeout_s)
         pages = None
         if status is not None:
@@ -73,7 +75,12 @@ class HttpServer:
                 source=status, hosts=hosts, own_host=own_host, others=others, here=self._here, there=self._there
             )
         self.app = ReadsApp(
-            router=router, application_id=application_id, token=token, max_staleness=max_staleness, status=pages
+            router=router,
+            application_id=application_id,
+            token=token,
+            any_name=tls is not None and tls.required,
+            max_staleness=max_staleness,
+            status=pages,
         )
         config = uvicorn.Config(
             self.app,
@@ -85,6 +92,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=1,
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls.server,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="tidemill-http", daemon=True)

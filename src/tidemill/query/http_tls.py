@@ -1,0 +1,53 @@
+"""TLS of an instance's HTTP server, and of what it asks other instances: both with the same certificate.
+
+Decides that instances check each other as they check anyone: by the certificates of the truststore and by the host's name, and
+that whoever asks must have a certificate of its own where ``tidemill.http.ssl.client.auth`` is required.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidemill.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTls:
+    """``required``: everyone needs a certificate that the truststore's sign."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+    required: bool
+
+
+def http_tls(keystore: str, truststore: str, password: str, *, required: bool) -> HttpTls | None:
+    """From the files of the settings; None without a keystore. ConfigError if one can't be used."""
+    if not keystore:
+        return None
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in (server, client):
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        with _named("tidemill.http.ssl.keystore.location", keystore):
+            context.load_cert_chain(keystore, password=password)  # never None: OpenSSL would ask on the terminal
+        if truststore:
+            with _named("tidemill.http.ssl.truststore.location", truststore):
+                context.load_verify_locations(truststore)
+    if not truststore:
+        client.load_default_certs()
+    if required:
+        server.verify_mode = ssl.CERT_REQUIRED
+    return HttpTls(server, client, required)
+
+
+@contextlib.contextmanager
+def _named(setting: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ssl.SSLError) as problem:
+        raise ConfigError(
+            f"{setting}={path} can't be used: {problem.strerror or problem}; expected a PEM file of certificates, in a keystore "
+            "with their private key, which tidemill.http.ssl.key.password opens if it is encrypted"
+        ) from None
