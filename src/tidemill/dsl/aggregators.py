@@ -50,29 +50,37 @@ class Aggregator:
 
 
 class Aggregators:
-    """The aggregators that there are. ``of`` says what of a value goes in; without it, the value itself."""
+    """The aggregators that there are, for ``aggregate`` of all groups. ``of`` says what of a value goes in; without it, the value
+    itself.
+
+    Each gives an ``Aggregator``, to be unpacked: ``group.aggregate(*Aggregators.mean(lambda order: order["amount"]))``. Nulls
+    that ``of`` gives are passed over.
+
+    Raises:
+        TopologyError: for a limit or a precision outside its bounds.
+    """
 
     @staticmethod
     def count(of: Of | None = None) -> Aggregator:
-        """How many values there were; with ``of``, how many that are not null. A long."""
+        """How many values there were; with ``of``, how many that are not null. A long (bigint), from 0."""
         return _made(
             Serdes.long(), 0, lambda total, _: total + 1, lambda first, second: first + second, of, lambda total, _: total - 1
         )
 
     @staticmethod
     def sum(serde: Serde, of: Of | None = None) -> Aggregator:
-        """The sum; ``serde`` is that of a number: long, double ..."""
+        """The sum, from 0; ``serde`` is that of a number: long, integer, short, double or float."""
         zero = 0.0 if serde.sql_type in ("double", "float") else 0
         return _made(serde, zero, _plus, _plus, of, lambda total, value: total - value)
 
     @staticmethod
     def min(serde: Serde, of: Of | None = None) -> Aggregator:
-        """The least value, null before the first."""
+        """The least value, null before the first; ``serde`` is that of the values."""
         return _made(serde, None, _least, _least, of)
 
     @staticmethod
     def max(serde: Serde, of: Of | None = None) -> Aggregator:
-        """The greatest value, null before the first."""
+        """The greatest value, null before the first; ``serde`` is that of the values."""
         return _made(serde, None, _greatest, _greatest, of)
 
     @staticmethod

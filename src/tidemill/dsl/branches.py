@@ -32,7 +32,16 @@ class StreamAt(Protocol[Stream_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchedKStream(Generic[Stream]):
-    """A split under construction. ``branch`` adds; ``default_branch`` or ``no_default_branch`` ends it."""
+    """A split under construction (org.apache.kafka.streams.kstream.BranchedKStream, KIP-418).
+
+    ``branch`` adds a branch and returns the split; ``default_branch`` or ``no_default_branch`` ends it and gives all branches as
+    a dict of streams, by name: ``<split><name>``, or ``<split><position>`` of those without a name, the default's position being
+    0.
+
+    Raises:
+        TopologyError: for a predicate with other arguments than (key, value), ``consumer`` together with ``function``, or a
+            second default branch.
+    """
 
     recorder: Recorder
     node: int

@@ -32,7 +32,15 @@ from tidemill.topology.optimization import optimizations, optimized
 
 
 class StreamsBuilder:
-    """Builds a topology from streams and tables, as ``org.apache.kafka.streams.StreamsBuilder``."""
+    """Builds a topology from streams and tables (org.apache.kafka.streams.StreamsBuilder). Nothing is read or called meanwhile.
+
+    Names that are not given are numbered as in Kafka Streams, so that topics and stores have the same names. ``key`` and
+    ``value`` are serdes; without them ``default.key.serde`` and ``default.value.serde`` hold.
+
+    Raises:
+        TopologyError: from every method, for an illegal name or topic, what is no serde, or a function with other arguments than
+            it is called with.
+    """
 
     def __init__(self) -> None:
         self._recorder = Recorder()
@@ -47,7 +55,7 @@ class StreamsBuilder:
         offset_reset: str | None = None,
         timestamp_extractor: UserFunction | None = None,
     ) -> KStream:
-        """A stream of one topic, of several, or of all that match a pattern.
+        """A stream of one topic, of several, or of all that match a pattern (a compiled one, without flags).
 
         ``offset_reset`` (earliest, latest, none): where to begin without a committed offset, if not as configured.
         ``timestamp_extractor(record, partition_time)`` gives the time of each record in ms, with Python values; below 0 the
@@ -77,9 +85,9 @@ class StreamsBuilder:
         offset_reset: str | None = None,
         timestamp_extractor: UserFunction | None = None,
     ) -> KTable:
-        """A table of the latest value of each key of a topic; a null value deletes, null keys are dropped.
+        """A table of the latest value of each key of a topic; a null value deletes, null keys are dropped and counted.
 
-        It is kept in a store only if ``store`` names one, or if a later operator needs it.
+        It is kept in a store only if ``store`` names one, or if a later operator needs it. Other arguments as of ``stream``.
         """
         (source_topic,) = topic_names(topic, "table")
         asked = materialized(store, "table", key=key, value=value)
@@ -107,7 +115,13 @@ class StreamsBuilder:
         name: str | None = None,
         timestamp_extractor: UserFunction | None = None,
     ) -> GlobalKTable:
-        """A table that every instance has all of: streams are joined with it by any key, with no repartition."""
+        """A table that every instance has all of: streams are joined with it by any key, with no repartition.
+
+        Every stream thread reads the whole topic at its start and keeps it in memory.
+
+        Raises:
+            TopologyError: ``store`` has a history (a versioned store), which a global table can't have.
+        """
         (source_topic,) = topic_names(topic, "global_table")
         asked = materialized(store, "global_table", key=key, value=value)
         kept = store_of(self._recorder, asked, f"{source_topic}-")
@@ -120,7 +134,9 @@ class StreamsBuilder:
         )
 
     def add_state_store(self, store: Store) -> StreamsBuilder:
-        """Adds a store for processors, which name it: ``Stores.key_value_store(name, key=..., value=...)`` and others."""
+        """Adds a store for processors, which name it: ``Stores.key_value_store(name, key=..., value=...)`` and others. Gives the
+        builder.
+        """
         kept = checked_store(store, "add_state_store")
         self._recorder.add(LogicalNode(name=kept.name, effect=StateStore(store=kept)))
         return self
@@ -136,9 +152,10 @@ class StreamsBuilder:
         name: str | None = None,
         timestamp_extractor: UserFunction | None = None,
     ) -> StreamsBuilder:
-        """Adds a store that every instance fills from all of ``topic``, with the processor that ``supplier()`` makes.
+        """Adds a store that every instance fills from all of ``topic``, with the processor that ``supplier()`` makes. Gives the
+        builder.
 
-        All processors can read it without naming it.
+        All processors can read it without naming it. ``key`` and ``value``: serdes of the topic, if not the store's.
         """
         kept = checked_store(store, "add_global_store")
         (source_topic,) = topic_names(topic, "add_global_store")
@@ -169,8 +186,10 @@ class StreamsBuilder:
         )))
 
     def build(self, *, optimization: str | Iterable[str] = "none") -> Topology:
-        """The topology, optimised as ``topology.optimization`` says: none, all, or the names of optimisations.
+        """The topology, optimised as ``topology.optimization`` says: none, all, or the names of optimisations. May be called
+        again.
 
-        TopologyError if the program can't run as written.
+        Raises:
+            TopologyError: the program can't run as written; the message names the nodes and what to change.
         """
         return lower(optimized(self._recorder.graph, optimizations(optimization)))

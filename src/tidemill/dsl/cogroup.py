@@ -30,7 +30,9 @@ _AGGREGATE, _MERGE = "COGROUPKSTREAM-AGGREGATE-", "COGROUPKSTREAM-MERGE-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CogroupedKStream:
-    """Grouped streams, each with ``aggregator(key, value, aggregate)``, in the order in which they were added."""
+    """Grouped streams that go into one aggregate, each with ``aggregator(key, value, aggregate)``, in the order in which they
+    were added (org.apache.kafka.streams.kstream.CogroupedKStream, KIP-150). Functions get Python values.
+    """
 
     recorder: Recorder
     groups: tuple[tuple[KGroupedStream, op.UserFunction], ...] = ()
@@ -38,7 +40,11 @@ class CogroupedKStream:
     """The repartition of each stream (by its identity), once it is made: all aggregations share it."""
 
     def cogroup(self, grouped: KGroupedStream, aggregator: op.UserFunction) -> CogroupedKStream:
-        """With one more grouped stream; one that is in already gets the new aggregator."""
+        """With one more grouped stream; one that is in already gets the new aggregator.
+
+        Raises:
+            TopologyError: for what is no grouped stream of the same builder, or an aggregator with other arguments.
+        """
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "cogroup: aggregator")
         if getattr(grouped, "recorder", None) is not self.recorder:
             raise TopologyError(
@@ -51,7 +57,11 @@ class CogroupedKStream:
         return replace(self, groups=(*self.groups, (grouped, aggregator)))
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream:
-        """The streams cut into windows, or into sessions."""
+        """The streams cut into windows, or into sessions, to be aggregated in each.
+
+        Raises:
+            TopologyError: for what are no windows.
+        """
         if not isinstance(windows, (TimeWindows, SlidingWindows, SessionWindows)):
             raise TopologyError(
                 f"windowed_by: expected TimeWindows, UnlimitedWindows, SlidingWindows or SessionWindows, got {windows!r}"
@@ -122,7 +132,7 @@ class CogroupedKStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedCogroupedKStream:
-    """Cogrouped streams in windows. The keys of the table are ``Windowed``."""
+    """Cogrouped streams in windows. Keys of the table are ``Windowed`` (key, start and end in ms)."""
 
     cogrouped: CogroupedKStream
     windows: Windows
@@ -137,7 +147,11 @@ class WindowedCogroupedKStream:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """The table of the aggregates of each window; ``merger(key, first, second)`` is for sessions, which need one."""
+        """The table of the aggregates of each window, from ``initializer()``; ``key`` and ``value`` are its serdes.
+
+        Raises:
+            TopologyError: sessions without ``merger(key, first, second)``, or a merger for other windows.
+        """
         from tidemill.dsl.windowed import windowed_process  # windows of one stream and of several make the same processors
 
         initializer = python_function(initializer, (), "aggregate: initializer")

@@ -13,12 +13,16 @@ from tidemill.topology.operations import PerRecord
 def per_record(
     function: Callable[..., Any], serde: Serde | tuple[Serde | None, Serde | None] | None = None
 ) -> PerRecord:
-    """``function``, to be called in a Python worker with the decoded values of each record.
+    """``function``, to be called in a Python worker with the decoded values of each record, where Columns would be expected.
 
-    It takes what the operator's function takes and returns Python values: ``map`` a pair of key and value, ``flat_map``
-    pairs, ``flat_map_values`` values. ``serde`` says how its result is written, where the operators below do not say it: the
-    serde of the value, of the key (``select_key``, ``group_by``), or a pair of both (``map``, ``flat_map``). Slower than a
-    function of Columns, which runs in the JVM for whole batches.
+    It takes what the operator's function takes and returns Python values: ``map`` a pair of key and value, ``flat_map`` pairs,
+    ``flat_map_values`` values. ``serde`` says how its result is written, where the operators below do not say it: the serde of
+    the value, of the key (``select_key``, ``group_by``), or a pair of both (``map``, ``flat_map``). Slower than a function of
+    Columns, which runs in the JVM for whole batches. An exception in it stops the stream thread, with the node, the topic and the
+    offset.
+
+    Raises:
+        TopologyError: ``function`` can't be called.
     """
     if not callable(function):
         raise TopologyError(f"per_record: expected a function, got {function!r} of type {type(function).__name__}")

@@ -10,7 +10,10 @@ from tidemill.topology.nodes import Serde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalKTable:
-    """What streams can be joined with by any key. ``store_name`` is None where the store can't be queried."""
+    """A table that every instance has all of, to join streams with by any key (org.apache.kafka.streams.kstream.GlobalKTable).
+
+    ``store_name`` is None where the store can't be queried. It is read from its beginning at every start, before any task runs.
+    """
 
     recorder: Recorder
     store: str

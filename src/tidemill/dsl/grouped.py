@@ -27,7 +27,15 @@ from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KGroupedStream:
-    """A grouped stream. ``group_name`` names the repartition topic, if one is needed."""
+    """A stream grouped by key, to be aggregated (org.apache.kafka.streams.kstream.KGroupedStream).
+
+    ``group_name`` names the repartition topic, which there is only if keys were changed since the source. Each method gives a
+    ``KTable`` of the group's keys. Records with a null key or a null value are dropped and counted as dropped.
+
+    Raises:
+        TopologyError: from every method, for a function with other arguments than it is called with, or a store or name that a
+            topic can't have.
+    """
 
     recorder: Recorder
     node: int
@@ -40,7 +48,11 @@ class KGroupedStream:
     """The repartition of a named group, once it is made: all aggregations of the group share it."""
 
     def count(self, *, store: str | Materialized | None = None, name: str | None = None) -> KTable:
-        """The number of records of each key, as a long. Records with a null key or a null value don't count."""
+        """The number of records of each key (``count()``). Values are longs (bigint); the timestamp is the latest of the records
+        counted.
+
+        ``store`` names the store, under which it can be read; without it the counts are kept under a generated name.
+        """
         asked = materialized(store, "count")
         if asked is not None and asked.name is None:
             self.recorder.take_index()  # Kafka Streams takes two indexes for a store that is described but not named
@@ -50,10 +62,12 @@ class KGroupedStream:
     def reduce(
         self, reducer: UserFunction, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
-        """``reducer(aggregate, value)`` over the values of each key; the first value is the first aggregate.
+        """``reducer(aggregate, value)`` over the values of each key; the first value is the first aggregate
+        (``reduce(Reducer)``).
 
-        Called with Python values; of a PySpark UDF the function inside it. Null keys and values are dropped; a null
-        result deletes the key.
+        Called with Python values, gives one of the same type and serde as the stream's; of a PySpark UDF the function inside is
+        taken. Null keys and values are dropped; a null result deletes the key. An exception stops the stream thread, with topic
+        and offset.
         """
         reducer = python_function(reducer, ("aggregate", "value"), "reduce")
         asked = materialized(store, "reduce")
@@ -69,9 +83,11 @@ class KGroupedStream:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """``aggregator(key, value, aggregate)`` over the values of each key, from ``initializer()``.
+        """``aggregator(key, value, aggregate)`` over the values of each key, from ``initializer()`` (``aggregate(...)``).
 
-        ``value`` is the serde of the aggregate. Called with Python values; UDFs and nulls as in ``reduce``.
+        ``value`` is the serde of the aggregate, which may be of another type than the values; without it the default serde holds,
+        or that of ``per_record`` or ``Aggregators``. Called with Python values; UDFs, nulls and exceptions as in ``reduce``.
+        Return a new object and leave the aggregate that you get as it is.
         """
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
@@ -89,7 +105,11 @@ class KGroupedStream:
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> TimeWindowedKStream | SessionWindowedKStream:
-        """The group cut into windows: TimeWindows (tumbling, hopping), UnlimitedWindows, SlidingWindows or SessionWindows."""
+        """The group cut into windows of time, to be aggregated in each (``windowedBy``).
+
+        ``TimeWindows`` (tumbling, hopping), ``UnlimitedWindows`` and ``SlidingWindows`` give a ``TimeWindowedKStream``,
+        ``SessionWindows`` a ``SessionWindowedKStream``. Keys of the results are ``Windowed``: key, start and end in ms.
+        """
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(grouped=self, windows=windows)
         if isinstance(windows, (TimeWindows, SlidingWindows)):
@@ -99,7 +119,9 @@ class KGroupedStream:
         )
 
     def cogroup(self, aggregator: UserFunction) -> CogroupedKStream:
-        """Begins an aggregate of several grouped streams: this one goes in with ``aggregator(key, value, aggregate)``."""
+        """Begins an aggregate of several grouped streams, of which this one goes in with ``aggregator(key, value, aggregate)``
+        (KIP-150).
+        """
         return CogroupedKStream(recorder=self.recorder).cogroup(self, aggregator)
 
     def _aggregated(

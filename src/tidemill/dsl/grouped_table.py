@@ -26,7 +26,14 @@ _STORE = "KTABLE-AGGREGATE-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KGroupedTable:
-    """A grouped table. ``group_name`` names the repartition topic. Its aggregations get Python values."""
+    """A table grouped anew (org.apache.kafka.streams.kstream.KGroupedTable). Its aggregations get Python values.
+
+    Rows always go through a repartition topic, which ``group_name`` names. A row that changes leaves its old group and comes into
+    its new one. A group that has become empty stays, at what the subtractor made of it.
+
+    Raises:
+        TopologyError: from every method, for a function with other arguments than it is called with, or an illegal name.
+    """
 
     recorder: Recorder
     node: int
@@ -37,7 +44,7 @@ class KGroupedTable:
     """The repartition of a named group, once it is made: all aggregations of the group share it."""
 
     def count(self, *, store: str | Materialized | None = None, name: str | None = None) -> KTable:
-        """The number of rows in each group, as a long; a group that was once there stays at 0."""
+        """The number of rows in each group; values are longs (bigint). A group that was once there stays at 0."""
         asked = materialized(store, "count")
         kept = store_of(self.recorder, asked, _STORE, key=self.key_serde, value=Serdes.long())
         operation = op.TableAggregate(kept.name, _zero, _one_more, _one_less)
@@ -51,7 +58,9 @@ class KGroupedTable:
         store: str | Materialized | None = None,
         name: str | None = None,
     ) -> KTable:
-        """``adder(aggregate, value)`` of a row that comes in, ``subtractor(aggregate, value)`` of one that leaves."""
+        """``adder(aggregate, value)`` of a row that comes in, ``subtractor(aggregate, value)`` of one that leaves; the serde
+        stays.
+        """
         adder = python_function(adder, ("aggregate", "value"), "reduce: adder")
         subtractor = python_function(subtractor, ("aggregate", "value"), "reduce: subtractor")
         asked = materialized(store, "reduce")
@@ -68,7 +77,10 @@ class KGroupedTable:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """``adder(key, value, aggregate)`` and ``subtractor(key, value, aggregate)``, from ``initializer()``."""
+        """``adder(key, value, aggregate)`` of a row that comes in, ``subtractor(key, value, aggregate)`` of one that leaves.
+
+        They begin with ``initializer()``. ``value`` is the serde of the aggregate.
+        """
         given = value_serde_of(adder)
         initializer = python_function(initializer, (), "aggregate: initializer")
         adder = python_function(adder, ("key", "value", "aggregate"), "aggregate: adder")

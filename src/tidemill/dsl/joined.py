@@ -19,7 +19,12 @@ from tidemill.topology.operations import UserFunction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamJoined:
-    """``name`` begins the names of the join's operators and repartitions, ``store_name`` those of its stores."""
+    """How two streams are joined (org.apache.kafka.streams.kstream.StreamJoined).
+
+    ``name`` begins the names of the join's operators and repartitions, ``store_name`` those of its stores. ``key``, ``value`` and
+    ``other_value`` are serdes: of both sides' keys, of this side's values, of the other's. ``this_store`` and ``other_store``
+    (``Stores.window_store(..., retain_duplicates=True)``) replace the stores.
+    """
 
     name: str | None = None
     store_name: str | None = None
@@ -35,7 +40,11 @@ class StreamJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """``name`` names the join and its repartition; ``grace``: records wait so long to see a versioned table as of their time."""
+    """How a stream is joined with a table (org.apache.kafka.streams.kstream.Joined).
+
+    ``name`` names the join and its repartition; ``key``, ``value`` and ``other_value`` are serdes, as in ``StreamJoined``.
+    ``grace`` (ms or timedelta): records wait so long to see a versioned table as of their time (KIP-923).
+    """
 
     name: str | None = None
     key: Serde | None = None
@@ -46,9 +55,10 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJoined:
-    """``name`` begins the names of all that a foreign-key join makes.
+    """How two tables are joined by foreign key (org.apache.kafka.streams.kstream.TableJoined, KIP-213 and KIP-775).
 
-    ``partitioner(topic, key, value, partitions)`` says where the left table's keys are, ``other_partitioner`` the right one's.
+    ``name`` begins the names of all that the join makes. ``partitioner(topic, key, value, partitions)`` says where the left
+    table's keys are, ``other_partitioner`` the right one's, where their writers did not use murmur2.
     """
 
     name: str | None = None

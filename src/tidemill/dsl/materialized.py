@@ -22,7 +22,15 @@ Windows = TimeWindows | SlidingWindows | SessionWindows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materialized:
-    """What ``store=`` takes where a name is not enough. ``name`` None: a generated name, not for queries."""
+    """What ``store=`` takes where a name is not enough (org.apache.kafka.streams.kstream.Materialized).
+
+    ``name`` None: a generated name, not for queries. ``key`` and ``value`` are serdes. ``persistent`` False: in memory, as
+    ``Stores.inMemory...``. ``logged`` False: no changelog, so the state is lost with the directory. ``caching`` is kept and does
+    nothing: there are no record caches. ``changelog_config``: settings of the changelog topic, over those of ``topic.*``.
+
+    Raises:
+        TopologyError: from the operator that gets it, for a retention shorter than its windows need, or one of the wrong kind.
+    """
 
     name: str | None = None
     key: Serde | None = None
@@ -32,11 +40,11 @@ class Materialized:
     caching: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     retention: Duration | None = None
-    """Of windows and sessions: how long they are kept, if longer than their size and grace need."""
+    """Of windows and sessions, in ms or a timedelta: how long they are kept, if longer than size and grace need."""
     history_retention: Duration | None = None
-    """Makes the store a versioned one: lookups as of earlier times, for so long."""
+    """Makes the store a versioned one (KIP-889): lookups as of earlier times, for so long, in ms or a timedelta."""
     headers: bool = False
-    """Rows carry the headers of the record that made them."""
+    """Rows carry the headers of the record that made them (``dsl.store.format``)."""
 
 
 def materialized(

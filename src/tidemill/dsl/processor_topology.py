@@ -27,7 +27,14 @@ from tidemill.topology.operations import GlobalUpdate, ProcessRecords, UserFunct
 
 
 class TopologyBuilder:
-    """Builds a topology of sources, processors and sinks, as ``org.apache.kafka.streams.Topology``."""
+    """Builds a topology of sources, processors and sinks (org.apache.kafka.streams.Topology), from nothing or onto ``topology``.
+
+    Each method adds nodes and returns the builder; ``build`` gives the ``Topology``.
+
+    Raises:
+        TopologyError: from every method, for a name that is taken or illegal, a parent or a store that is not there, or a topic
+            that is read already.
+    """
 
     def __init__(self, topology: Topology | None = None) -> None:
         self._draft = Draft() if topology is None else Draft.of(topology)
@@ -155,7 +162,11 @@ class TopologyBuilder:
         return self.add_state_store(replace(kept, logged=False, source_topic=topic), processor_name)
 
     def build(self) -> Topology:
-        """The topology so far; TopologyError if it can't run as written."""
+        """The topology so far.
+
+        Raises:
+            TopologyError: it can't run as written: a processor uses a store that nobody adds, a topic is read twice.
+        """
         topology = self._draft.topology()
         nodes = {
             name: replace(node, operation=replace(node.operation, stores=node.stores))

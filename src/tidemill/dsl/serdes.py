@@ -220,56 +220,70 @@ _SHORT = WholeNumberSerde("short", "smallint", 2)
 
 
 class Serdes:
-    """The serdes that there are, named as in ``org.apache.kafka.common.serialization.Serdes``."""
+    """The serdes that there are, named as in ``org.apache.kafka.common.serialization.Serdes``; their bytes are Java's.
+
+    Each has ``name``, ``sql_type`` (the Spark type of its values), ``serialize(value)`` and ``deserialize(data)``; null is null
+    both ways.
+
+    Raises:
+        SerdeError: from ``serialize`` for a value of another type, from ``deserialize`` for bytes of another length or form.
+    """
 
     @staticmethod
     def string() -> StringSerde:
-        """UTF-8 text."""
+        """UTF-8 text; Spark type string. Malformed bytes are read as U+FFFD, as in Java."""
         return _STRING
 
     @staticmethod
     def bytes() -> BytesSerde:
-        """Raw bytes."""
+        """Bytes as they are; Spark type binary."""
         return _BYTES
 
     @staticmethod
     def long() -> WholeNumberSerde:
-        """Eight bytes, signed, big-endian."""
+        """Eight bytes, signed, big-endian; Spark type bigint."""
         return _LONG
 
     @staticmethod
     def integer() -> WholeNumberSerde:
-        """Four bytes, signed, big-endian."""
+        """Four bytes, signed, big-endian; Spark type int."""
         return _INTEGER
 
     @staticmethod
     def double() -> DoubleSerde:
-        """An IEEE 754 double, big-endian."""
+        """An IEEE 754 double, eight bytes, big-endian; Spark type double."""
         return _DOUBLE
 
     @staticmethod
     def short() -> WholeNumberSerde:
-        """Two bytes, signed, big-endian."""
+        """Two bytes, signed, big-endian; Spark type smallint."""
         return _SHORT
 
     @staticmethod
     def float() -> FloatSerde:
-        """An IEEE 754 float, big-endian."""
+        """An IEEE 754 float, four bytes, big-endian; Spark type float."""
         return _FLOAT
 
     @staticmethod
     def boolean() -> BooleanSerde:
-        """One byte."""
+        """One byte, 00 or 01; Spark type boolean."""
         return _BOOLEAN
 
     @staticmethod
     def uuid() -> UUIDSerde:
-        """A UUID as its text."""
+        """A UUID as its text; Spark type string, ``uuid.UUID`` in Python functions."""
         return _UUID
 
     @staticmethod
     def json(schema_ddl: str) -> JsonSerde:
-        """JSON objects with these fields, given as Spark DDL: ``"user string, amount double, tags array<string>"``."""
+        """JSON objects with these fields, given as Spark DDL: ``"user string, amount double, tags array<string>"``.
+
+        Spark type: a struct of them; a dict in Python functions. Fields that are missing are null, others are ignored, null
+        fields are not written.
+
+        Raises:
+            TopologyError: text that is no such DDL, or has a type that JSON can't carry (docs/dsl.md has the list).
+        """
         return JsonSerde(schema_ddl)
 
 

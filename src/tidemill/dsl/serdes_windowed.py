@@ -84,12 +84,19 @@ class WindowedSerdes:
 
     @staticmethod
     def time_windowed_serde_from(inner: Serde, size: Duration) -> TimeWindowedSerde:
-        """``inner`` writes the key, ``size`` is the windows'."""
+        """Keys in time or sliding windows: the bytes of ``inner``, then the start, eight bytes. ``size``: the windows', ms or
+        timedelta.
+
+        Spark type: a struct of key, start and end; ``Windowed`` in Python functions. The bytes do not tell the size: a reader
+        with another one gets other ends.
+        """
         return TimeWindowedSerde(inner, milliseconds(size, "size"))
 
     @staticmethod
     def session_windowed_serde_from(inner: Serde) -> SessionWindowedSerde:
-        """``inner`` writes the key."""
+        """Keys in sessions: the bytes of ``inner``, then end and start, eight bytes each. Types as of
+        ``time_windowed_serde_from``.
+        """
         return SessionWindowedSerde(inner)
 
 

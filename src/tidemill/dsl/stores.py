@@ -17,7 +17,14 @@ from tidemill.topology.nodes import Serde, Store, StoreKind
 
 
 class Stores:
-    """Makes stores for ``add_state_store``, ``add_global_store`` and ``StreamJoined``."""
+    """Makes stores for ``add_state_store``, ``add_global_store`` and ``StreamJoined`` (org.apache.kafka.streams.state.Stores).
+
+    ``key`` and ``value`` are serdes; without them the default serdes hold. ``persistent`` False: in memory. ``logged`` False: no
+    changelog. Durations are ms or timedelta.
+
+    Raises:
+        TopologyError: for an illegal name, what is no serde, or a window longer than its retention.
+    """
 
     @staticmethod
     def key_value_store(
@@ -30,7 +37,7 @@ class Stores:
         caching: bool = False,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Keys and values."""
+        """Keys and values: ``get``, ``put``, ``delete``, ``range``, ``all``, ``prefix_scan``. As ``persistentKeyValueStore``."""
         return _store(name, StoreKind.KEY_VALUE, key, value, persistent, logged, caching, changelog_config)
 
     @staticmethod
@@ -44,7 +51,9 @@ class Stores:
         caching: bool = False,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Keys, and values with the time of their last change; what tables are kept in."""
+        """Keys, and values with the time of their last change in ms; what tables are kept in. As
+        ``persistentTimestampedKeyValueStore``.
+        """
         return _store(name, StoreKind.TIMESTAMPED_KEY_VALUE, key, value, persistent, logged, caching, changelog_config)
 
     @staticmethod
@@ -57,7 +66,7 @@ class Stores:
         logged: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """All versions of each key's value of the last ``history_retention``."""
+        """All versions of each key's value of the last ``history_retention`` (KIP-889): ``get_as_of(key, timestamp)``."""
         kept = milliseconds(history_retention, f"the store {name!r}: history_retention")
         return _store(name, StoreKind.VERSIONED, key, value, True, logged, False, changelog_config, retention_ms=kept)
 
@@ -76,7 +85,10 @@ class Stores:
         caching: bool = False,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Values by key and start of a window; ``retain_duplicates``: several of one key and time, as joins keep them."""
+        """Values by key and start of a window, kept for ``retention`` behind the newest. As ``persistentWindowStore``.
+
+        ``retain_duplicates``: several of one key and time, as joins keep them. ``timestamped``: values carry their time.
+        """
         kept = milliseconds(retention, f"the store {name!r}: retention")
         size = milliseconds(window_size, f"the store {name!r}: window_size")
         if size > kept:
@@ -98,7 +110,9 @@ class Stores:
         caching: bool = False,
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
-        """Values by key, and start and end of a session."""
+        """Values by key, and start and end of a session, kept for ``retention`` behind the newest. As
+        ``persistentSessionStore``.
+        """
         kept = milliseconds(retention, f"the store {name!r}: retention")
         return _store(name, StoreKind.SESSION, key, value, persistent, logged, caching, changelog_config, retention_ms=kept)
 

@@ -12,7 +12,14 @@ from tidemill.topology.naming import legal_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppressed:
-    """Made by ``until_window_closes`` or ``until_time_limit``. ``wait_ms`` None: until the window closes."""
+    """What ``KTable.suppress`` holds back (org.apache.kafka.streams.kstream.Suppressed, KIP-328).
+
+    Made by ``until_window_closes`` or ``until_time_limit``; ``wait_ms`` None: until the window closes. What is held lies in
+    memory, with a changelog unless ``logged`` is False.
+
+    Raises:
+        TopologyError: for a limit that is no whole number from 0 on, or a duration below 0.
+    """
 
     wait_ms: int | None
     max_records: int | None = None
@@ -34,7 +41,8 @@ class Suppressed:
     ) -> Suppressed:
         """Only the last result of each window, when the window and its grace are over.
 
-        A full buffer stops the application, as nothing may be sent early; without limits it grows as it must.
+        A full buffer (``max_records``, ``max_bytes``) stops the application, as nothing may be sent early; without limits it
+        grows as it must. Only for windowed tables.
         """
         return cls(
             wait_ms=None, max_records=_limit(max_records, "max_records"), max_bytes=_limit(max_bytes, "max_bytes"),
@@ -53,7 +61,11 @@ class Suppressed:
         changelog_config: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> Suppressed:
-        """At most one result of each key in ``wait``, the last one. A full buffer sends its oldest, or stops the application."""
+        """At most one result of each key in ``wait`` (ms or timedelta, by stream time), the last one.
+
+        A full buffer (``max_records``, ``max_bytes``) sends its oldest early, or stops the application with
+        ``shut_down_when_full``.
+        """
         return cls(
             wait_ms=milliseconds(wait, "suppress: wait"), max_records=_limit(max_records, "max_records"),
             max_bytes=_limit(max_bytes, "max_bytes"), shut_down_when_full=shut_down_when_full, logged=logged,

@@ -30,9 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KTable:
-    """A table: a place in the graph. ``store_name`` is the store that can be queried, None if there is none.
+    """A table of the latest value of each key (org.apache.kafka.streams.kstream.KTable), as a stream of its changes.
 
-    ``sources``: the source nodes whose topics must be copartitioned with what the table is joined with.
+    Each method adds an operator and returns what comes out of it. A null value is a tombstone: the key is deleted; functions do
+    not see it. ``filter`` and ``map_values`` get Columns (or Python values, with ``per_record``), all others Python values.
+    ``store_name`` is the store that can be queried (``queryableStoreName``), None if there is none. ``sources``: the source nodes
+    whose topics must be copartitioned with what the table is joined with.
+
+    Raises:
+        TopologyError: from every method, for a function with other arguments than it is called with, an illegal name, or a table
+            of another builder.
     """
 
     recorder: Recorder
@@ -66,14 +73,16 @@ class KTable:
     def filter(
         self, predicate: UserFunction, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
-        """The rows for which ``predicate(key, value)`` is true; what does not pass becomes a tombstone."""
+        """The rows for which ``predicate(key, value)`` is true (a boolean); what does not pass becomes a tombstone. Serdes
+        stay.
+        """
         function_of(predicate, ("key", "value"), "filter")
         return self._filtered(predicate, False, materialized(store, "filter"), name)
 
     def filter_not(
         self, predicate: UserFunction, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
-        """The rows for which ``predicate(key, value)`` is not true; what does not pass becomes a tombstone."""
+        """The rows for which ``predicate(key, value)`` is not true; what does not pass becomes a tombstone. Serdes stay."""
         function_of(predicate, ("key", "value"), "filter_not")
         return self._filtered(predicate, True, materialized(store, "filter_not"), name)
 
@@ -85,7 +94,7 @@ class KTable:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """The table of ``function(value)`` or ``function(key, value)``; ``value`` is the serde of the results."""
+        """The table of ``function(value)`` or ``function(key, value)``; keys stay, ``value`` is the serde of the results."""
         with_key = takes_key(function, "map_values")
         asked = materialized(store, "map_values", value=serde_or_none(value, "map_values: value"))
         serde = value_serde_of(function)
@@ -101,9 +110,11 @@ class KTable:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """The table of ``transform(key, value)`` of the object that ``supplier()`` makes, which may use ``stores``.
+        """The table of ``transform(key, value)`` of the object that ``supplier()`` makes, which may use ``stores``
+        (ValueTransformerWithKey).
 
-        It gets Python values, null ones too, and may have ``init(context)`` and ``close()``. ``store`` keeps the results.
+        It gets Python values, null ones too, and may have ``init(context)`` and ``close()``. ``store`` keeps the results,
+        ``value`` is their serde.
         """
         supplier_of(supplier, "transform_values")
         asked = materialized(store, "transform_values", value=serde_or_none(value, "transform_values: value"))
@@ -115,7 +126,13 @@ class KTable:
         return self._derived(made, operation, kept, asked, value=None, uses=stores)
 
     def suppress(self, suppressed: Suppressed) -> KTable:
-        """Holds results back: ``Suppressed.until_window_closes()`` or ``Suppressed.until_time_limit(wait)``."""
+        """Holds results back: ``Suppressed.until_window_closes()`` or ``Suppressed.until_time_limit(wait)`` (KIP-328).
+
+        Keys, values and serdes stay; fewer changes go on.
+
+        Raises:
+            TopologyError: until windows close, of a table that is not windowed; a versioned table.
+        """
         if not isinstance(suppressed, Suppressed):
             raise TopologyError(
                 f"suppress: expected Suppressed.until_window_closes() or .until_time_limit(wait), got {suppressed!r}"
@@ -157,10 +174,12 @@ class KTable:
         joined: TableJoined | None = None,
         name: str | None = None,
     ) -> KTable:
-        """The table of ``joiner(left, right)`` of the rows that both tables have; with Python values.
+        """The table of ``joiner(left, right)`` or ``joiner(key, left, right)`` of the rows that both tables have; with Python
+        values.
 
-        Rows of one key are joined; with ``foreign_key(value)`` or ``foreign_key(key, value)`` a row is joined with the other
-        table's row of that key.
+        Rows of one key are joined, so both topics must be partitioned alike; with ``foreign_key(value)`` or ``foreign_key(key,
+        value)`` a row is joined with the other table's row of that key (KIP-213), however they are partitioned. ``value`` is the
+        serde of the results; keys are the left table's.
         """
         return self._joined("join", other, joiner, foreign_key, store, value, joined, name)
 
@@ -211,7 +230,8 @@ class KTable:
     ) -> KGroupedTable:
         """Groups the rows by ``function(key, value) -> (key, value)``, called with Python values.
 
-        ``key`` and ``value`` are the serdes of the pair. A null key, or a null value, leaves the row out.
+        ``key`` and ``value`` are the serdes of the pair. A null key, or a null value, leaves the row out. The rows go through a
+        repartition topic, of old and new values.
         """
         from tidemill.dsl.grouped_table import KGroupedTable  # its aggregations make tables
 

@@ -29,7 +29,7 @@ _COUNT, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 
 
 class EmitStrategy(Enum):
-    """When the result of a window is sent on."""
+    """When the result of a window is sent on (org.apache.kafka.streams.kstream.EmitStrategy, KIP-825)."""
 
     ON_WINDOW_UPDATE = "on_window_update"
     """Each time it changes."""
@@ -39,21 +39,36 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindowedKStream:
-    """A grouped stream in time windows or sliding windows. The keys of its tables are ``Windowed``."""
+    """A grouped stream in time or sliding windows (org.apache.kafka.streams.kstream.TimeWindowedKStream).
+
+    Keys of its tables are ``Windowed`` (in a topic: the key's bytes and the window's start, eight bytes). A record is in each
+    window whose time its timestamp falls in. It is late, dropped and counted, when stream time has passed the window's end and
+    grace.
+
+    Raises:
+        TopologyError: from every method, for a function with other arguments than it is called with, an illegal name, or a store
+            whose retention is shorter than windows and grace.
+    """
 
     grouped: KGroupedStream
     windows: TimeWindows | SlidingWindows
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
     def emit_strategy(self, emit: EmitStrategy) -> TimeWindowedKStream:
-        """The same windows, whose results are sent as ``emit`` says."""
+        """The same windows, whose results are sent as ``emit`` says: at each change, or once when window and grace are over.
+
+        Raises:
+            TopologyError: ``ON_WINDOW_CLOSE`` of unlimited windows, which never close.
+        """
         emit = _checked_strategy(emit)
         if emit is EmitStrategy.ON_WINDOW_CLOSE and isinstance(self.windows, TimeWindows) and self.windows.size is None:
             raise TopologyError("emit_strategy: unlimited windows never close; use ON_WINDOW_UPDATE")
         return replace(self, emit=emit)
 
     def count(self, *, store: str | Materialized | None = None, name: str | None = None) -> KTable:
-        """The number of records of each key in each window, as a long."""
+        """The number of records of each key in each window; values are longs (bigint). Null values count, null keys are
+        dropped.
+        """
         asked = materialized(store, "count")
         sliding = isinstance(self.windows, SlidingWindows)
         kept = _counting_store(self.grouped, self.windows, asked, takes_two=not sliding)
@@ -62,7 +77,9 @@ class TimeWindowedKStream:
     def reduce(
         self, reducer: op.UserFunction, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
-        """``reducer(aggregate, value)`` over the values of each key in each window, called with Python values."""
+        """``reducer(aggregate, value)`` over the values of each key in each window, called with Python values; null keys are
+        dropped.
+        """
         reducer = python_function(reducer, ("aggregate", "value"), "reduce")
         asked = materialized(store, "reduce")
         kept = window_store_of(
@@ -79,7 +96,11 @@ class TimeWindowedKStream:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """``aggregator(key, value, aggregate)`` from ``initializer()``, called with Python values; ``value``: its serde."""
+        """``aggregator(key, value, aggregate)`` from ``initializer()``, in each window, called with Python values.
+
+        ``value`` is the serde of the aggregate. A null result deletes the window. Sliding windows drop null values, the others
+        hand them on.
+        """
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
@@ -100,18 +121,25 @@ class TimeWindowedKStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWindowedKStream:
-    """A grouped stream in sessions. The keys of its tables are ``Windowed``; a session that grows is deleted and made anew."""
+    """A grouped stream in sessions (org.apache.kafka.streams.kstream.SessionWindowedKStream).
+
+    Keys of its tables are ``Windowed`` from the first to the last record (in a topic: the key's bytes, end and start, eight bytes
+    each). A session that grows is deleted, a tombstone under its old key, and made anew.
+
+    Raises:
+        TopologyError: as of ``TimeWindowedKStream``.
+    """
 
     grouped: KGroupedStream
     windows: SessionWindows
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
     def emit_strategy(self, emit: EmitStrategy) -> SessionWindowedKStream:
-        """The same sessions, whose results are sent as ``emit`` says."""
+        """The same sessions, whose results are sent as ``emit`` says: at each change, or once when gap and grace are over."""
         return replace(self, emit=_checked_strategy(emit))
 
     def count(self, *, store: str | Materialized | None = None, name: str | None = None) -> KTable:
-        """The number of records of each session, as a long."""
+        """The number of records of each session; values are longs (bigint). Null values count, null keys are dropped."""
         asked = materialized(store, "count")
         kept = _counting_store(self.grouped, self.windows, asked, takes_two=True)
         return self._aggregated(_COUNT, op.Counting(), kept, asked, name)
@@ -119,7 +147,7 @@ class SessionWindowedKStream:
     def reduce(
         self, reducer: op.UserFunction, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
-        """``reducer(aggregate, value)`` over the values of each session, also of two sessions that become one."""
+        """``reducer(aggregate, value)`` over the values of each session, also of two sessions that become one. Python values."""
         reducer = python_function(reducer, ("aggregate", "value"), "reduce")
         asked = materialized(store, "reduce")
         kept = window_store_of(
@@ -137,7 +165,11 @@ class SessionWindowedKStream:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """``aggregator(key, value, aggregate)`` from ``initializer()``; ``merger(key, first, second)`` makes two sessions one."""
+        """``aggregator(key, value, aggregate)`` from ``initializer()``, in each session, called with Python values.
+
+        ``merger(key, first, second)`` makes one aggregate of two sessions that a record joins. ``value`` is the serde of the
+        aggregate.
+        """
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")

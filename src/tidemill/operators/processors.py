@@ -44,6 +44,7 @@ class ProcessorContext:
 
     @property
     def task_id(self) -> TaskId:
+        """The task that this processor belongs to, such as ``1_0``."""
         return self._context.task
 
     @property
@@ -59,16 +60,21 @@ class ProcessorContext:
 
     @property
     def current_stream_time_ms(self) -> int:
-        """The highest timestamp that the task has read."""
+        """The highest timestamp that the task has read, in ms since the epoch; -1 before the first."""
         return self._context.stream_time
 
     @property
     def current_system_time_ms(self) -> int:
-        """The wall clock."""
+        """The wall clock in ms since the epoch; it stands still within a micro-batch."""
         return self._context.wall_clock
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Hands a record to the nodes below, or to the one named, and returns when they are through with it."""
+        """Hands a record to the nodes below, or to the one named, and returns when they are through with it.
+
+        Raises:
+            ValueError: another key, from a processor of values.
+            TypeError: from a transformer of values, which can't forward.
+        """
         if not self._forwards:
             raise TypeError("a transformer of values can't forward: return the new value")
         fixed = self.fixed_key
@@ -86,7 +92,11 @@ class ProcessorContext:
         self._context.drop(count)
 
     def store(self, name: str) -> Any:
-        """The store of that name, which must be connected to this processor, or a global one, to read (``store_access``)."""
+        """The store of that name, which must be connected to this processor, or a global one, to read (``store_access``).
+
+        Raises:
+            TypeError: it is not connected; the message lists those that are.
+        """
         if name in self._stores:
             return access_to(self._context.store(name), self)
         if self._is_global(name):
@@ -99,10 +109,11 @@ class ProcessorContext:
     def schedule(
         self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
     ) -> Callable[[], None]:
-        """Calls ``punctuator(time)`` whenever ``interval`` has passed by one of the clocks; calling the result ends that.
+        """Calls ``punctuator(time)``, time in ms, whenever ``interval`` (ms or timedelta) has passed by one of the clocks;
+        calling the result ends that (KIP-138).
 
-        Stream time moves with records only: the punctuator is called after the record that made it due, once however far time
-        has jumped, the first time after the first record.
+        Stream time moves with records only: the punctuator is called after the record that made it due, once however far time has
+        jumped, the first time after the first record. The wall clock is looked at once in each micro-batch, at its end.
         """
         every = milliseconds(interval, f"schedule in {self.node}")
 

@@ -14,7 +14,11 @@ Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
 class Record(NamedTuple):
-    """A record on its way; what a Processor gets and forwards. Between the nodes of a table ``value`` is a ``Change``."""
+    """A record on its way; what a Processor gets and forwards (org.apache.kafka.streams.processor.api.Record). A named tuple.
+
+    ``timestamp`` is in ms since the epoch, ``headers`` are pairs of name and bytes. Between the nodes of a table ``value`` is a
+    ``Change``.
+    """
 
     key: Any
     value: Any
@@ -22,15 +26,19 @@ class Record(NamedTuple):
     headers: Headers = ()
 
     def with_key(self, key: Any) -> Record:
+        """The same record with another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: Any) -> Record:
+        """The same record with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> Record:
+        """The same record at another time, in ms since the epoch."""
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Record:
+        """The same record with these headers, pairs of name and bytes, in place of its own."""
         return Record(self.key, self.value, self.timestamp, headers)
 
     def header(self, name: str) -> bytes | None:

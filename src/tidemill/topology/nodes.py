@@ -142,7 +142,9 @@ class RepartitionTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """A finished topology: nodes in insertion order, who feeds whom, stores and repartition topics, all by name."""
+    """A finished topology (org.apache.kafka.streams.Topology), immutable: nodes in insertion order, who feeds whom, stores and
+    repartition topics, all by name. Made by ``StreamsBuilder.build`` and ``TopologyBuilder.build``.
+    """
 
     nodes: Mapping[str, Node]
     parents: Mapping[str, tuple[str, ...]]

@@ -17,7 +17,10 @@ MAX_TIME = 2**63 - 1
 
 
 class Windowed(NamedTuple):
-    """A key in a window, ``[start, end)``; sessions and sliding windows are ``[start, end]``."""
+    """A key in a window, in ms since the epoch: ``[start, end)``; sessions and sliding windows are ``[start, end]``.
+
+    As ``org.apache.kafka.streams.kstream.Windowed``; in PySpark functions a struct of key, start and end.
+    """
 
     key: Any
     start: int
@@ -26,7 +29,11 @@ class Windowed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindows:
-    """Tumbling (``advance`` = ``size``) and hopping windows; ``size`` None: one window from 0 on (UnlimitedWindows)."""
+    """Tumbling (``advance`` = ``size``) and hopping windows, in ms (org.apache.kafka.streams.kstream.TimeWindows).
+
+    Aligned to the epoch: a window starts at each multiple of ``advance``, never below 0. ``size`` None: one window from ``start``
+    on (``UnlimitedWindows``).
+    """
 
     size: int | None
     advance: int
@@ -35,7 +42,13 @@ class TimeWindows:
 
     @classmethod
     def of_size(cls, size: Duration, *, advance: Duration | None = None, grace: Duration = 0) -> TimeWindows:
-        """Tumbling windows, or hopping ones where ``advance`` is shorter; late records count until ``grace`` after the end."""
+        """Tumbling windows, or hopping ones where ``advance`` is shorter. Durations are ms or timedelta.
+
+        Late records count until ``grace`` after the end, which is 0 unless given (``ofSizeWithNoGrace``, KIP-633).
+
+        Raises:
+            TopologyError: a size below 1 ms, an ``advance`` that is not from 1 ms to the size, a negative grace.
+        """
         size_ms = milliseconds(size, "TimeWindows: size")
         advance_ms = size_ms if advance is None else milliseconds(advance, "TimeWindows: advance")
         if size_ms == 0:
@@ -57,20 +70,30 @@ class UnlimitedWindows:
 
     @staticmethod
     def of(*, start: Duration = 0) -> TimeWindows:
-        """The window from ``start`` (ms since the epoch) on; earlier records are left out."""
+        """The window from ``start`` (ms since the epoch) on; earlier records are left out.
+
+        Raises:
+            TopologyError: a negative start.
+        """
         return TimeWindows(size=None, advance=MAX_TIME, start=milliseconds(start, "UnlimitedWindows: start"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlidingWindows:
-    """Windows of records that are at most ``difference`` apart, both ends included."""
+    """Windows of records that are at most ``difference`` ms apart, both ends included
+    (org.apache.kafka.streams.kstream.SlidingWindows, KIP-450).
+    """
 
     difference: int
     grace: int = 0
 
     @classmethod
     def of_time_difference(cls, difference: Duration, *, grace: Duration = 0) -> SlidingWindows:
-        """A window for each set of records at most ``difference`` apart."""
+        """A window for each set of records at most ``difference`` apart. Durations are ms or timedelta.
+
+        Raises:
+            TopologyError: a negative duration.
+        """
         return cls(
             difference=milliseconds(difference, "SlidingWindows: difference"),
             grace=milliseconds(grace, "SlidingWindows: grace"),
@@ -84,14 +107,18 @@ class SlidingWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWindows:
-    """Sessions that end after ``gap`` without a record."""
+    """Sessions that end after ``gap`` ms without a record (org.apache.kafka.streams.kstream.SessionWindows, KIP-94)."""
 
     gap: int
     grace: int = 0
 
     @classmethod
     def of_inactivity_gap(cls, gap: Duration, *, grace: Duration = 0) -> SessionWindows:
-        """Records of a key that are at most ``gap`` apart make one session."""
+        """Records of a key that are at most ``gap`` apart make one session. Durations are ms or timedelta.
+
+        Raises:
+            TopologyError: a gap below 1 ms, a negative grace.
+        """
         gap_ms = milliseconds(gap, "SessionWindows: gap")
         if gap_ms == 0:
             raise TopologyError("SessionWindows: the gap is 0; give a gap of at least 1 ms")
@@ -105,7 +132,9 @@ class SessionWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinWindows:
-    """A record of the left side joins those of the right from ``before`` earlier to ``after`` later."""
+    """A record of the left side joins those of the right from ``before`` ms earlier to ``after`` ms later, both ends included
+    (org.apache.kafka.streams.kstream.JoinWindows).
+    """
 
     before: int
     after: int
@@ -120,7 +149,15 @@ class JoinWindows:
         after: Duration | None = None,
         grace: Duration = 0,
     ) -> JoinWindows:
-        """Records at most ``difference`` apart; ``before`` and ``after`` replace it on one side and may be negative."""
+        """Records at most ``difference`` apart; ``before`` and ``after`` replace it on one side and may be negative. ms or
+        timedelta.
+
+        ``grace``: how late a record may come and still be joined; left and outer joins wait so long before they send what found
+        nothing.
+
+        Raises:
+            TopologyError: a negative difference or grace, or ``before`` + ``after`` below 0.
+        """
         difference_ms = milliseconds(difference, "JoinWindows: difference")
         before_ms = difference_ms if before is None else signed_milliseconds(before, "JoinWindows: before")
         after_ms = difference_ms if after is None else signed_milliseconds(after, "JoinWindows: after")
