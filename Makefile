@@ -6,7 +6,7 @@ INSTANCES ?= 1
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test check lint vectors clean
+.PHONY: install demo demo-ha test check lint vectors clean
 
 install: $(STAMP)
 
@@ -21,6 +21,10 @@ $(STAMP): requirements.lock pyproject.toml
 
 demo: install
 	@$(BIN)/tidemill demo --instances $(INSTANCES)
+
+# Three instances with standbys and their page; one is killed, and the take-over is shown.
+demo-ha: install
+	@$(BIN)/tidemill demo-ha
 
 # Everything that has to hold before a change goes in: the pure tests on two cores, then those that need the machine to
 # themselves, the broker's and Spark's and the faults.

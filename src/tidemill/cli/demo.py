@@ -51,7 +51,7 @@ def demo(
 ) -> None:
     """Count the words of a text through Kafka and Spark, and check every count."""
     _check(keep_data)
-    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    signal.signal(signal.SIGTERM, as_ctrl_c)
     text = english(lines)
     with ExitStack() as stack:
         if keep_data is not None:
@@ -59,7 +59,7 @@ def demo(
         else:
             temporary = tempfile.TemporaryDirectory(prefix="tidemill-demo-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(temporary))
-        broker = _start_broker(stack, None if keep_data is None else folder / "broker")
+        broker = start_broker(stack, None if keep_data is None else folder / "broker")
         command = Command(app=APP, settings=_settings(broker), folder=folder, log_level=log_level)
         commonest, problem = _count(broker, text, Instances(instances, command), limit_s)
     if keep_data is not None:
@@ -77,11 +77,11 @@ def _check(keep_data: Path | None) -> None:
         raise ConfigError(f"--keep-data {keep_data}: it is there and not empty; give a new folder, each demo begins anew")
 
 
-def _as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
+def as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _start_broker(stack: ExitStack, data: Path | None) -> EmbeddedBroker:
+def start_broker(stack: ExitStack, data: Path | None) -> EmbeddedBroker:
     from tidemill.kafka.broker import EmbeddedBroker
 
     with status_line() as say:

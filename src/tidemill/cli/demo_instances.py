@@ -7,6 +7,7 @@ in order even where the demo was killed; a session of its own keeps the terminal
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -14,38 +15,47 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
+
+import psutil
 
 from tidemill.cli.instance_view import InstanceView, from_line
 from tidemill.errors import StopError
 
 _STOP_LIMIT_S = 60.0
+_GONE_LIMIT_S = 5.0
+_ADDRESS = re.compile(r"http://(\S+?)/")
 _GIVE_UP_LIMIT_S = 15.0
 """When the demo itself is interrupted nobody reads the data again: it is enough that nothing is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """How the instances are started: the application, its settings, and the folder in which each gets one of its own."""
+    """How the instances are started: the application, its settings, and the folder in which each gets one of its own.
+    ``serve``: each answers over HTTP, at a free port of this machine."""
 
     app: Path
     settings: Sequence[str]
     folder: Path
     log_level: str
+    serve: bool = False
 
 
 class Instance:
-    """One child process; ``view`` is what it said last."""
+    """One child process; ``view`` is what it said last, ``address`` where it can be asked, once it has said so."""
 
     def __init__(self, number: int, command: Command) -> None:
         self.number = number
         self.view = InstanceView(state="starting")
+        self.address = ""
         folder = command.folder / f"instance-{number}"
         folder.mkdir(parents=True)
         self._log = folder / "log"
         words = [sys.executable, "-m", "tidemill", "run", str(command.app), "--end-with-stdin"]
         words += ["--state-dir", str(folder / "state"), "--log-level", command.log_level]
+        words += ["--serve", "127.0.0.1:0"] if command.serve else []
         words += [word for setting in command.settings for word in ("--set", setting)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -86,10 +96,24 @@ class Instance:
         self._process.kill()
         self._process.wait()
 
+    def kill_all_of_it(self) -> None:
+        """SIGKILL to it and to all that it has started, as if its machine was gone."""
+        processes = [psutil.Process(self._process.pid)]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes += processes[0].children(recursive=True)
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+        psutil.wait_procs(processes[1:], timeout=_GONE_LIMIT_S)
+
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.view = from_line(line) or self.view
+            told = _ADDRESS.search(line)
+            if told is not None:
+                self.address = told[1]
 
 
 class Instances:
@@ -97,6 +121,7 @@ class Instances:
 
     def __init__(self, wanted: int, command: Command) -> None:
         self._wanted, self._command = wanted, command
+        self._numbers = count(1)
         self.started: list[Instance] = []
 
     @property
@@ -119,9 +144,15 @@ class Instances:
         return len(self.started) < self._wanted
 
     def start_one(self) -> Instance:
-        instance = Instance(len(self.started) + 1, self._command)
+        instance = Instance(next(self._numbers), self._command)
         self.started.append(instance)
         return instance
+
+    def kill(self, instance: Instance) -> None:
+        """Takes it away as a machine that fails does; it is not started again."""
+        self.started.remove(instance)
+        self._wanted -= 1
+        instance.kill_all_of_it()
 
     def check(self) -> None:
         for instance in self.started:

@@ -25,11 +25,13 @@ COMMANDS = {
     "assign": ("tidemill.cli.assign", "app"),
     "broker": ("tidemill.cli.broker", "app"),
     "demo": ("tidemill.cli.demo", "demo"),
+    "demo-ha": ("tidemill.cli.demo_ha", "demo_ha"),
     "explain-plan": ("tidemill.cli.explain_plan", "explain_plan"),
     "prepare": ("tidemill.cli.prepare", "prepare"),
     "reset": ("tidemill.cli.reset", "reset"),
     "run": ("tidemill.cli.run", "run"),
     "state": ("tidemill.cli.state", "app"),
+    "top": ("tidemill.cli.top", "top"),
 }
 
 
