@@ -147,6 +147,58 @@ def test_foreach_batch_gets_data_frames_of_what_columns_operators_and_python_fun
     assert seen["python"] == [("k", 2, "in", 0, 0, "in-0:0-2")]
 
 
+def test_a_stream_is_joined_with_a_data_frame_as_of_its_last_refresh(topology_test_driver: Any) -> None:
+    rows = [("ada", "Ada", 1), ("ada", "Lovelace", 2), ("bob", "Bob", 3)]
+
+    def people(session: SparkSession) -> DataFrame:
+        return session.createDataFrame(rows, "id string, name string, rank int")
+
+    builder = StreamsBuilder()
+    words = builder.stream("in", key=TEXT, value=TEXT).filter(lambda _, word: word != "skip")
+    words.join_dataframe(people, lambda word, row: F.concat_ws(" ", row["name"], word), on="id").to("inner", value=TEXT)
+    left = words.join_dataframe(
+        people, lambda key, word, row: F.concat_ws("/", key, word, row["name"]),
+        on=["name", "rank"], selector=lambda key, _: (F.initcap(key), F.lit(3)), how="left",
+    )  # fmt: skip
+    left.filter(lambda _, text: F.length(text) > 3).to("left", value=TEXT)
+    driver = topology_test_driver(builder)
+    source = driver.create_input_topic("in", TEXT, TEXT)
+    inner, outer = (driver.create_output_topic(topic, TEXT, TEXT) for topic in ("inner", "left"))
+    keys = ["ada", "bob", "bob", "eve", None]
+    source.pipe_records([TestRecord(key, "skip" if at == 2 else "hi", at) for at, key in enumerate(keys)], batch=None)
+    assert inner.read_key_values() == [("ada", "Ada hi"), ("ada", "Lovelace hi"), ("bob", "Bob hi")]
+    assert outer.read_key_values() == [("ada", "ada/hi"), ("bob", "bob/hi/Bob"), ("eve", "eve/hi")]
+    rows[:] = [("eve", "Eve", 3)]
+    source.pipe_input("eve", "before")
+    driver.refresh_dataframes()
+    source.pipe_input("eve", "after")
+    source.pipe_input("ada", "after")
+    assert inner.read_key_values() == [("eve", "Eve after")]
+    assert outer.read_key_values() == [("eve", "eve/before"), ("eve", "eve/after/Eve"), ("ada", "ada/after")]
+
+
+def test_a_data_frame_that_does_not_fit_is_refused(topology_test_driver: Any) -> None:
+    def refused(on: str, kind: str) -> str:
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=TEXT, value=TEXT)
+        stream.join_dataframe(lambda session: session.createDataFrame([], f"id {kind}, name string"), on=on).to("out")
+        with pytest.raises(TopologyError) as refusal:
+            topology_test_driver(builder)
+        return str(refusal.value)
+
+    assert "no column 'key'; it has id, name" in refused("key", "string")
+    assert "records are looked up by a string, but the DataFrame's column id is a bigint" in refused("id", "bigint")
+
+
+def test_what_is_filtered_out_before_a_flat_map_stays_out(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    lines = builder.stream("in", key=TEXT, value=TEXT).filter(lambda _, line: F.length(line) > 1)
+    lines.flat_map_values(lambda line: F.split(line, " ")).to("out", key=TEXT, value=TEXT)
+    driver = topology_test_driver(builder)
+    driver.create_input_topic("in", TEXT, TEXT).pipe_records([TestRecord("k", "a"), TestRecord("k", "b c")], batch=None)
+    assert driver.create_output_topic("out", TEXT, TEXT).read_key_values() == [("k", "b"), ("k", "c")]
+
+
 def test_a_function_of_foreach_batch_that_fails_stops(topology_test_driver: Any) -> None:
     builder = StreamsBuilder()
     builder.stream("in", key=TEXT, value=TEXT).foreach_batch(lambda frame, batch_id: 1 / 0, name="each")

@@ -7,10 +7,13 @@ them. Joins are made in ``stream_joins``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, takes_key, topic_names
 from tidemill.dsl.branches import BranchedKStream
+from tidemill.dsl.dataframe_join import dataframe_join
 from tidemill.dsl.functions import key_serde_of, pair_serdes_of, value_serde_of
 from tidemill.dsl.global_table import GlobalKTable
 from tidemill.dsl.grouped import KGroupedStream
@@ -23,6 +26,7 @@ from tidemill.dsl.stream_joins import INNER, LEFT, OUTER, JoinKind, join_global_
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
+from tidemill.topology.durations import Duration
 from tidemill.topology.logical import LogicalNode, Process, Sink
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde, Store
@@ -250,6 +254,28 @@ class KStream:
             return join_global_table(self, other, selector, joiner, name, kind)
         expected = "a stream" if kind is OUTER else "a stream, a table or a global table"
         raise TopologyError(f"{kind.operator}: a stream can be joined with {expected} only, got {other!r}")
+
+    def join_dataframe(
+        self,
+        frame: Any,
+        joiner: UserFunction | None = None,
+        *,
+        on: str | Sequence[str],
+        selector: UserFunction | None = None,
+        how: str = "inner",
+        refresh_interval: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """Each record with the rows of a static Spark DataFrame whose columns ``on`` equal ``selector(key, value)`` (without
+        one: the key); several rows make several records, in no order. ``how``: inner, or left, where ``row`` is null if there
+        is none.
+
+        ``frame`` is a DataFrame, or a function that makes one of the application's session at each refresh. ``joiner(value,
+        row)`` or ``joiner(key, value, row)`` gives the new value; without one a struct of ``value`` and ``row``. All functions
+        get Columns. A record sees the rows as of the last refresh, and others if it is processed again (docs/dataframes.md).
+        """
+        operation = dataframe_join(frame, joiner, on, selector, how, refresh_interval)
+        return self._revalued("KSTREAM-LEFTJOIN-" if operation.left else "KSTREAM-JOIN-", operation, name, None)
 
     # --- several streams ---
 

@@ -34,6 +34,7 @@ from tidemill.query.view import ReadOnlyStore
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance_status import InstanceStatus
 from tidemill.runtime.local_state import LocalState, StateCleaner
+from tidemill.runtime.lookup_refresher import LookupRefresher
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
@@ -364,6 +365,9 @@ class KafkaStreams:
         cleaner = StateCleaner(local, config.state_cleanup_delay_ms)
         cleaner.start()
         self._closers.append(("cleaner", cleaner.close))
+        refresher = LookupRefresher(compiled.lookups)
+        refresher.start()
+        self._closers.append(("refresher", refresher.close))
 
     def _start_jvm(self) -> StartingJvm | None:
         """None where a session was handed in."""

@@ -5,7 +5,10 @@ Decides how the changes of many waves become one ``select``; what they are is ``
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,6 +18,7 @@ from tidemill.errors import TopologyError
 from tidemill.spark import rows
 from tidemill.spark.codecs import Encoded
 from tidemill.spark.codecs_wire import Physical
+from tidemill.spark.lookups import KEY, ROWS, Side
 from tidemill.spark.rows import DROPPED
 
 
@@ -40,12 +44,12 @@ class Pair:
     def with_key(self, frame: DataFrame, key: Column) -> Pair:
         if key is self.value:
             return replace(self, key=key, key_type=self.value_type)
-        return self if key is self.key else replace(self, key=key, key_type=_type_of(frame, key), is_plain=False)
+        return self if key is self.key else replace(self, key=key, key_type=type_of(frame, key), is_plain=False)
 
     def with_value(self, frame: DataFrame, value: Column) -> Pair:
         if value is self.value:
             return self
-        return replace(self, value=value, value_type=_type_of(frame, value), is_plain=False)
+        return replace(self, value=value, value_type=type_of(frame, value), is_plain=False)
 
     def passing(self, condition: Column, lost: int = DROPPED) -> Pair:
         """Only the rows that meet ``condition`` go on; the others are tagged ``lost``."""
@@ -86,11 +90,12 @@ class Changes:
         self._typed: dict[str, Column] = {}
         self._exploded: list[tuple[int, str, Column, ArrayType]] = []
         self._summed: list[tuple[int, Column]] = []
+        self._joins: list[_Join] = []
 
     @property
     def shift(self) -> int:
         """By how many bits it makes the rows' ``seq`` grow."""
-        return rows.FLAT_BITS * len(self._exploded)
+        return rows.FLAT_BITS * (len(self._exploded) + len(self._joins))
 
     def arrive(self, tag: int, at_tag: int, at: Pair) -> None:
         """The rows of ``tag`` that are still there wait as ``at_tag``."""
@@ -108,13 +113,13 @@ class Changes:
         return Pair(F.col(f"`{key}`"), at.key_type, F.col(f"`{value}`"), at.value_type)
 
     def explode_values(self, tag: int, name: str, at: Pair, array: Column) -> Pair:
-        kind = _type_of(self.frame, array)
+        kind = type_of(self.frame, array)
         if not isinstance(kind, ArrayType):
             raise TopologyError(f"{name}: flat_map_values gave {kind.simpleString()}, expected an array of values")
         return Pair(at.key, at.key_type, self._explode(tag, array, kind), kind.elementType)
 
     def explode_pairs(self, tag: int, name: str, array: Column) -> Pair:
-        kind = _type_of(self.frame, array)
+        kind = type_of(self.frame, array)
         if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType) and len(kind.elementType) == 2):
             raise TopologyError(f"{name}: flat_map gave {kind.simpleString()}, expected an array of struct(key, value)")
         first, second = kind.elementType.fields
@@ -125,6 +130,17 @@ class Changes:
         alias = f"e:{self._number}:{tag}"
         self._exploded.append((tag, alias, array, kind))
         return F.col(f"`{alias}`")
+
+    def join(
+        self, tag: int, at: Pair, keys: Sequence[Column], side: Side, value: Callable[[Column], Column], *, left: bool
+    ) -> Pair:
+        """The rows of ``tag`` once for each row of ``side`` with the same keys, as ``value(row)``; ``left``: where there is none
+        with a null row."""
+        alias = f"j:{self._number}:{tag}"
+        made = value(F.col(f"`{alias}`"))
+        kind = type_of(self.frame.withColumn(alias, F.lit(None).cast(side.row)), made)
+        self._joins.append(_Join(tag, alias, tuple(keys), side, made, left))
+        return Pair(at.key, at.key_type, F.col(f"`{alias}:value`"), kind)
 
     def write(self, tag: int, side: str, to: Encoded, unless: Column | None = None) -> None:
         """The physical columns of ``side`` ("key" or "value")."""
@@ -150,6 +166,8 @@ class Changes:
 
     def apply(self) -> DataFrame:
         frame = self.frame
+        for join in self._joins:
+            frame = join.applied(frame)
         for tag, alias, array, kind in self._exploded:
             other = F.array(F.lit(None).cast(kind.elementType))
             frame = numbered(frame, F.when(F.col("node") == tag, array).otherwise(other), alias, rows.FLAT_BITS)
@@ -161,6 +179,31 @@ class Changes:
         if self._node:
             columns["node"] = by_tag(self._node, F.col("node"))
         return frame.withColumns(columns) if columns else frame
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """A join of the rows of one tag with a static side, which is broadcast; no match ever multiplies rows by itself."""
+
+    tag: int
+    alias: str
+    keys: tuple[Column, ...]
+    side: Side
+    value: Column
+    left: bool
+
+    def applied(self, frame: DataFrame) -> DataFrame:
+        is_mine, alias = F.col("node") == self.tag, self.alias
+        renamed = [F.col(f"`{KEY}{number}`").alias(f"{alias}:{number}") for number in range(len(self.keys))]
+        other = self.side.frame.select(*renamed, F.col(f"`{ROWS}`").alias(f"{alias}:rows"))
+        equal = [F.when(is_mine, key) == F.col(f"`{alias}:{number}`") for number, key in enumerate(self.keys)]
+        frame = frame.join(F.broadcast(other), reduce(and_, equal), "left")
+        nothing = F.array(F.lit(None).cast(self.side.row))
+        unmatched = nothing if self.left else F.array().cast(ArrayType(self.side.row))
+        matches = F.when(is_mine, F.coalesce(F.col(f"`{alias}:rows`"), unmatched)).otherwise(nothing)
+        frame = numbered(frame, matches, alias, rows.FLAT_BITS)
+        frame = frame.withColumn(f"{alias}:value", F.when(is_mine, self.value))
+        return frame.drop(alias, f"{alias}:rows", *[f"{alias}:{number}" for number in range(len(self.keys))])
 
 
 def numbered(frame: DataFrame, array: Column, alias: str, bits: int) -> DataFrame:
@@ -178,5 +221,5 @@ def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column
     return column if otherwise is None else column.otherwise(otherwise)
 
 
-def _type_of(frame: DataFrame, column: Column) -> DataType:
+def type_of(frame: DataFrame, column: Column) -> DataType:
     return frame.select(column.alias("column")).schema["column"].dataType

@@ -11,14 +11,17 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegralType, NullType
 
 from tidemill.errors import TopologyError
-from tidemill.spark.changes import Changes, Pair
+from tidemill.spark.changes import Changes, Pair, type_of
 from tidemill.spark.clock import wall_clock_functions
+from tidemill.spark.lookups import Side
 from tidemill.spark.rows import DROPPED, DROPPED_COUNT
 from tidemill.topology.nodes import ProcessorNode
 from tidemill.topology.operations import (
     Branch,
+    DataFrameJoin,
     Filter,
     FlatMap,
     FlatMapValues,
@@ -78,6 +81,39 @@ def exploded(changes: Changes, tag: int, node: ProcessorNode, at: Pair) -> Pair:
         return changes.explode_values(tag, node.name, at, _call_values(operation, at))
     assert isinstance(operation, FlatMap)
     return changes.explode_pairs(tag, node.name, _call(operation.function, at))
+
+
+def joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, side: Side) -> Pair:
+    """What a join with a DataFrame makes of it."""
+    operation = node.operation
+    assert isinstance(operation, DataFrameJoin)
+    selected = at.key if operation.selector is None else _call(operation.selector, at)
+    keys = [_column(key) for key in selected] if isinstance(selected, (tuple, list)) else [selected]
+    if len(keys) != len(operation.on):
+        raise TopologyError(
+            f"{node.name}: the selector gave {len(keys)} columns, but on names {len(operation.on)}: {', '.join(operation.on)}"
+        )
+    for key, on in zip(keys, operation.on, strict=True):
+        _check_comparable(node.name, type_of(changes.frame, key), side.row[on].dataType, on)
+
+    def value(row: Column) -> Column:
+        if operation.joiner is None:
+            return F.struct(at.value.alias("value"), row.alias("row"))
+        with wall_clock_functions():
+            found = operation.joiner(at.key, at.value, row) if operation.takes_key else operation.joiner(at.value, row)
+        return _column(found)
+
+    return changes.join(tag, at, keys, side, value, left=operation.left)
+
+
+def _check_comparable(name: str, ours: DataType, theirs: DataType, on: str) -> None:
+    """Spark would convert one of both for each record, and fail on the first text that is no number."""
+    if ours == theirs or isinstance(ours, NullType) or (isinstance(ours, IntegralType) and isinstance(theirs, IntegralType)):
+        return
+    raise TopologyError(
+        f"{name}: records are looked up by a {ours.simpleString()}, but the DataFrame's column {on} is a "
+        f"{theirs.simpleString()}: give selector=lambda key, value: ... of that type, or cast the column"
+    )
 
 
 def table_value(operation: TableFilter | TableMapValues, at: Pair) -> Column:

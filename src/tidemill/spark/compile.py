@@ -22,11 +22,12 @@ from tidemill.spark import rows
 from tidemill.spark.batch_sinks import is_batch_sink
 from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered
 from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for_type
-from tidemill.spark.column_nodes import applied, branch, exploded, table_value
+from tidemill.spark.column_nodes import applied, branch, exploded, joined, table_value
 from tidemill.spark.edges import Edge, leaving_edge
 from tidemill.spark.graph_parts import GraphPart
 from tidemill.spark.graph_plan import entered_by_columns, exit_sides, left_to_columns, sides_of_part, sink_sides
 from tidemill.spark.graph_serdes import Sides, filled
+from tidemill.spark.lookups import Lookups
 from tidemill.spark.presum import can_be_grouped_by, presummed
 from tidemill.spark.rows import DROPPED, UNREADABLE, Tags
 from tidemill.spark.stages import Stages, outer_targets, parents_first, runs_as_columns, targets
@@ -35,6 +36,7 @@ from tidemill.topology.operations import (
     Aggregate,
     Branch,
     Count,
+    DataFrameJoin,
     FlatMap,
     FlatMapValues,
     Foreach,
@@ -52,6 +54,7 @@ from tidemill.topology.operations import (
 )
 
 ArrowStep = Callable[[Any], Any]
+_MULTIPLY = (FlatMap, FlatMapValues, DataFrameJoin)
 REPORT_DDL = "report string"
 
 
@@ -66,8 +69,9 @@ class Compiler:
         default_key: Any,
         default_value: Any,
         presum: bool,
+        lookups: Lookups,
     ) -> None:
-        self.topology, self.stages, self.tags = topology, plan, Tags(topology)
+        self.topology, self.stages, self.tags, self.lookups = topology, plan, Tags(topology), lookups
         self._default_key, self._default_value = default_key, default_value
         self.default = Sides(default_key, default_value)
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
@@ -263,6 +267,8 @@ class Compiler:
             assert isinstance(node, ProcessorNode)
             if isinstance(node.operation, (FlatMap, FlatMapValues)):
                 return Wave(wave.tag, name, exploded(changes, wave.tag, node, at))
+            if isinstance(node.operation, DataFrameJoin):
+                return Wave(wave.tag, name, joined(changes, wave.tag, node, at, self.lookups.sides[name]))
             at = applied(changes, node, at)
             children = self.topology.children(name)
             if isinstance(node.operation, Branch) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
@@ -273,6 +279,8 @@ class Compiler:
 
     def _may_follow(self, name: str, at: Pair) -> bool:
         node = self.topology.nodes[name]
+        if at.conditions and isinstance(node, ProcessorNode) and isinstance(node.operation, _MULTIPLY):
+            return False  # what is filtered out must not be multiplied
         if at.is_plain or self._ends_here(name):
             return True
         return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))

@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -85,14 +86,24 @@ class BatchEngine:
     ) -> None:
         self._thread, self._limit_s = thread, limit_s
         self._workers: dict[str, psutil.Process] = {}
-        with pinning(session, thread) as pin:
-            frame = compiled.frame(session, source, steps, pin)
-            self._rows = frame._jdf.queryExecution().executedPlan().execute()
-        self._explained = frame._jdf.queryExecution().toString()
+        self._session, self._compiled, self._steps = session, compiled, (source, steps)
+        self._next: deque[tuple[Any, str]] = deque(maxlen=1)
+        compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
+        self._rows, self._explained = self._built()
 
     @property
     def explained(self) -> str:
         return str(self._explained)
+
+    def rebuild(self) -> None:
+        """Makes the plan anew, with static sides as they are now; the next batch runs it. May be called on any thread."""
+        self._next.append(self._built())
+
+    def _built(self) -> tuple[Any, str]:
+        source, steps = self._steps
+        with pinning(self._session, self._thread) as pin:
+            execution = self._compiled.frame(self._session, source, steps, pin)._jdf.queryExecution()
+            return execution.executedPlan().execute(), str(execution.toString())
 
     def worker_joined(self, step: str, pid: int) -> None:
         """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each
@@ -115,6 +126,8 @@ class BatchEngine:
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
             StopError: the JVM is gone, or a step says that going on is impossible.
         """
+        with contextlib.suppress(IndexError):
+            self._rows, self._explained = self._next.pop()
         with self._watched():
             try:
                 collected: list[Any] = self._rows.collect()

@@ -18,6 +18,7 @@ from tidemill.topology.operations import (
     Aggregate,
     Branch,
     Count,
+    DataFrameJoin,
     Filter,
     FlatMap,
     FlatMapValues,
@@ -77,6 +78,8 @@ def functions(operation: Operation) -> tuple[Callable[..., object], ...]:
 
 
 def works_on_columns(operation: Operation) -> bool:
+    if isinstance(operation, DataFrameJoin):
+        return True
     return isinstance(operation, _ON_COLUMNS) and not all(isinstance(f, PerRecord) for f in functions(operation))
 
 

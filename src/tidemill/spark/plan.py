@@ -19,6 +19,7 @@ from tidemill.spark.compile import ArrowStep, Compiler
 from tidemill.spark.edges import Edge
 from tidemill.spark.graph_parts import global_stores, stores_of
 from tidemill.spark.graph_plan import graph_spec, sides_of_part
+from tidemill.spark.lookups import Lookups, dataframe_joins
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.rows import Tags
 from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_as_columns, stages
@@ -41,6 +42,8 @@ class CompiledTopology:
     source: SourceSpec
     steps: tuple[StepSpec, ...]
     compiler: Compiler
+    lookups: Lookups
+    """The static sides of ``join_dataframe``."""
     batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
     """Of ``foreach_batch``, by node."""
     _checked: bool = False
@@ -52,7 +55,7 @@ class CompiledTopology:
         frame = self.compiler.build(session, source, list(steps), pin)
         if not self._checked:  # all threads' plans are alike
             check_expressions(frame)
-            check_physical(frame)
+            check_physical(frame, lookups=len(self.lookups.joins))
             self._checked = True
         return frame
 
@@ -77,7 +80,9 @@ def compile_topology(
     """
     program, topology = topology, with_batch_sinks(topology)
     plan = stages(topology, without_jvm=session is None)
-    compiler = Compiler(topology, plan, default_key=default_key, default_value=default_value, presum=presum)
+    lookups = Lookups(dataframe_joins(topology), session)
+    lookups.read()
+    compiler = Compiler(topology, plan, default_key=default_key, default_value=default_value, presum=presum, lookups=lookups)
     if session is None and compiler.has_columns:
         raise TopologyError("the topology has functions of columns, which need a Spark session")
     compiler.infer(session if compiler.has_columns else None)
@@ -90,6 +95,7 @@ def compile_topology(
         source=_source_spec(topology, application_id, compiler, by_time),
         steps=steps,
         compiler=compiler,
+        lookups=lookups,
         batch_functions=batch_functions(program, {sink.name: sink for sink in steps[-1].batch_sinks}),
     )
 

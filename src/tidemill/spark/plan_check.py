@@ -16,6 +16,9 @@ from tidemill.errors import TopologyError
 _FROZEN = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan", "Broadcast")
 """Parts of names of physical nodes that compute once and replay the first batch's result for ever."""
 
+_LOOKUP = ("BroadcastHashJoin", "BroadcastExchange")
+"""What a join with a static data frame is made of: that its side is computed once is what is wanted."""
+
 _ONCE_PER_PLAN = {
     "CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentTimestampLike", "CurrentBatchTimestamp",
 }  # fmt: skip
@@ -61,29 +64,38 @@ def _check_expression(expression: Any) -> None:
         raise TopologyError(f"a subquery ({text}) in an expression would be computed once and never again: use a table")
 
 
-def check_physical(frame: DataFrame, partitions: int = 1) -> None:
-    """Refuses a physical plan that would replay its first batch or that is cut into several tasks.
+def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0) -> None:
+    """Refuses a physical plan that would replay its first batch or that is cut into several tasks. ``lookups``: as many static
+    sides are meant to be broadcast once.
 
     Raises:
         TopologyError: names the node.
     """
     executed = frame._jdf.queryExecution().executedPlan()
-    for node in _tree(executed):
+    broadcast = 0
+    for node in _tree(executed, not_below="BroadcastExchange" if lookups else None):
+        if lookups and node.nodeName() in _LOOKUP:
+            broadcast += node.nodeName() == "BroadcastExchange"
+            continue
         name = "Subquery" if node.subqueries().size() else node.nodeName()
         if any(part in name for part in _FROZEN):
             raise TopologyError(
                 f"the plan holds a {name}, which would replay the first batch's result for ever: "
                 "express the operation without joining, sorting globally or collecting other data"
             )
+    if broadcast != lookups:
+        raise TopologyError(f"the plan broadcasts {broadcast} data frames, expected the {lookups} of join_dataframe")
     found = executed.execute().getNumPartitions()
     if found != partitions:
         raise TopologyError(f"the plan has {found} partitions, expected {partitions}")
 
 
-def _tree(node: Any) -> Iterator[Any]:
+def _tree(node: Any, not_below: str | None = None) -> Iterator[Any]:
     yield node
+    if not_below is not None and node.nodeName() == not_below:
+        return
     for child in _sequence(node.children()):
-        yield from _tree(child)
+        yield from _tree(child, not_below)
 
 
 def _sequence(items: Any) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from tidemill.topology.nodes import ProcessorNode, SinkNode, Topology
 
 _PASSES_ON = (
     op.TableToStream, op.PassThrough, op.NullKeyFilter, op.Map, op.MapValues, op.FlatMap, op.FlatMapValues, op.Filter,
-    op.SelectKey, op.Branch, op.Peek, op.Foreach, op.Print,
+    op.SelectKey, op.Branch, op.DataFrameJoin, op.Peek, op.Foreach, op.Print,
 )  # fmt: skip
 
 

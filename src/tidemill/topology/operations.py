@@ -397,6 +397,24 @@ class ForeignKeyResolve:
     value_serde: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class DataFrameJoin:
+    """A stream with a static DataFrame, or what ``frame(session)`` gives, as of its last refresh; functions of Columns.
+
+    ``selector(key, value)`` gives what the columns ``on`` are compared with, one Column or several; None: the key.
+    ``joiner(value, row)`` or, where ``takes_key``, ``joiner(key, value, row)``; None: a struct of value and row.
+    ``refresh_ms`` None: read once.
+    """
+
+    frame: Any
+    on: tuple[str, ...]
+    selector: UserFunction | None = None
+    joiner: UserFunction | None = None
+    takes_key: bool = False
+    left: bool = False
+    refresh_ms: int | None = None
+
+
 # --- tables that are grouped anew ---------------------------------------------------------------------------------
 
 
@@ -462,7 +480,7 @@ Operation = (
     Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | Foreach | ForeachBatch | Print | PassThrough
     | NullKeyFilter | Branch | Count | Reduce | Aggregate | TableSource | TableFilter | TableMapValues | TableToStream
     | WindowAggregate | SessionAggregate | CogroupMerge | Suppress | JoinWindowed | StreamStreamJoin | StreamSelfJoin
-    | StreamTableJoin | GlobalTableJoin | TableTableJoin | TableJoinMerge | ForeignKeySubscribe | ForeignKeyReceive
+    | StreamTableJoin | GlobalTableJoin | DataFrameJoin | TableTableJoin | TableJoinMerge | ForeignKeySubscribe | ForeignKeyReceive
     | ForeignKeyLookup | ForeignKeyChange | ForeignKeyResolve | TableSelect | TableAggregate | TableReduce | TableTransformValues
     | ProcessRecords | GlobalUpdate
 )

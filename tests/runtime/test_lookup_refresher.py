@@ -1,0 +1,45 @@
+"""Static sides are read again when they are due, and a failed refresh leaves them as they are."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.runtime.lookup_refresher import LookupRefresher
+from tidemill.topology.operations import DataFrameJoin
+
+
+@dataclass
+class Sides:
+    joins: dict[str, DataFrameJoin]
+    fails: int = 0
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    enough: threading.Event = field(default_factory=threading.Event)
+
+    def refresh(self, names: tuple[str, ...]) -> None:
+        self.asked.append(names)
+        if len(self.asked) == 3:
+            self.enough.set()
+        if self.fails:
+            self.fails -= 1
+            raise RuntimeError("the table is away")
+
+
+def test_only_what_is_due_is_read_and_a_failure_does_not_end_it() -> None:
+    often, never = (DataFrameJoin(frame=None, on=("id",), refresh_ms=ms) for ms in (1, None))
+    sides: Any = Sides({"often": often, "never": never}, fails=1)
+    refresher = LookupRefresher(sides)
+    refresher.start()
+    assert sides.enough.wait(10)
+    refresher.close()
+    assert set(sides.asked) == {("often",)}
+
+
+def test_without_an_interval_nothing_runs() -> None:
+    sides: Any = Sides({"never": DataFrameJoin(frame=None, on=("id",))})
+    before = threading.active_count()
+    refresher = LookupRefresher(sides)
+    refresher.start()
+    assert threading.active_count() == before
+    refresher.close()
