@@ -35,7 +35,7 @@ public class OperatorPrograms {
             case "stream_table_join" -> left.join(builder.table("right", Consumed.with(strings, strings), Materialized.as("rows")),
                 (value, row) -> value + row).to("out", Produced.with(strings, strings));
             case "stream_stream_join" -> left.join(builder.stream("right", Consumed.with(strings, strings)),
-                (one, other) -> one + other, JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofMillis(100)),
+                (one, other) -> one + other, JoinWindows.ofTimeDifferenceAndGrace(Duration.ofMillis(100), Duration.ofSeconds(10)),
                 StreamJoined.with(strings, strings, strings)).to("out", Produced.with(strings, strings));
             default -> throw new IllegalArgumentException(arguments[0]);
         }
