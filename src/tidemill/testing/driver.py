@@ -24,11 +24,12 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
 from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.task_store import ReadStores
-from tidemill.runtime.exception_policies import unreadable_of
+from tidemill.runtime.thread_maker import expected_bytes
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import NO_STATE, TaskRows
+from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, request_to_json
 from tidemill.task.batch_id import BatchId
 from tidemill.testing.sessions import shared_session
@@ -158,7 +159,8 @@ class TopologyTestDriver:
         self.close()
 
     def _make_engine(self, session: SparkSession, compiled: CompiledTopology) -> BatchEngine:
-        unreadable = unreadable_of(self._config, compiled)
+        handler = OnUnreadable(self._config.deserialization_exception_handler.value)
+        unreadable = Unreadable(handler=handler, topic=self._config.dead_letter_topic, expected=expected_bytes(compiled))
         return BatchEngine(
             session,
             compiled,
