@@ -21,6 +21,7 @@ from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.membership import member_state as machine
+from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
@@ -38,6 +39,7 @@ from tidemill.runtime.thread_metrics import ThreadMetrics, metrics_window
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.spark.engine import BatchEngine
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
+from tidemill.task.batch_id import BatchId
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
@@ -100,6 +102,8 @@ class StreamThread(threading.Thread):
         self._is_assigned = False
         self._is_ended = False
         self._fatal: StopError | None = None
+        self.handover: BatchHandover | None = None
+        """Set before workers can ask."""
         self.error: TidemillError | None = None
         self.response: StreamThreadExceptionResponse | None = None
         """What is to be done about ``error``; set when the thread has nothing more to do itself."""
@@ -185,6 +189,14 @@ class StreamThread(threading.Thread):
             may_commit=request is not None
             and self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation),
         )
+
+    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+        """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
+        request = self.current_request()
+        if not self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation):
+            raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
+        assert self.handover is not None
+        return self.handover.call(node, path, batch_id)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
