@@ -31,6 +31,7 @@ from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
+from tidemill.runtime.batch_handover import new_batch_folder
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance_status import InstanceStatus
 from tidemill.runtime.local_state import LocalState, StateCleaner
@@ -356,6 +357,7 @@ class KafkaStreams:
             on_change=self._thread_changed,
             on_failure=self._thread_failed,
             is_paused=self._paused.is_set,
+            batch_folder=new_batch_folder(directory.path),
             fault=self._fault,
         )
         self._set.begin(maker, config.num_stream_threads)

@@ -22,6 +22,7 @@ from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.leading import Leader
@@ -81,6 +82,7 @@ class ThreadMaker:
     on_change: Callable[[], None]
     on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
     is_paused: Callable[[], bool]
+    batch_folder: str
     fault: Fault | None = None
 
     @property
@@ -104,6 +106,7 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
+            thread.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
             self.server.register(thread.name, thread)
             engine = self._engine(thread, own_id)
             self.starters.wait(thread.name)  # a batch that met a busy worker would get a second one beside it
@@ -170,6 +173,7 @@ class ThreadMaker:
             "transactional_id": own_id,
             "source": compiled.source,
             "unreadable": self._unreadable(),
+            "batch_folder": self.batch_folder,
             "fault": self.fault,
         }
         return BatchEngine(
