@@ -17,6 +17,8 @@ from typing import Any
 from tidemill.config_rules import check
 from tidemill.config_values import (
     JAVA_HANDLERS,
+    JAVA_PROCESSING_HANDLERS,
+    JAVA_PRODUCTION_HANDLERS,
     REWRITES,
     ClientSettings,
     DeserializationHandler,
@@ -26,6 +28,7 @@ from tidemill.config_values import (
     RebalanceProtocol,
     anything,
     client_value,
+    handler_or,
     http_token,
     names,
     one_of,
@@ -158,8 +161,20 @@ class StreamsConfig:
         DeserializationHandler.FAIL,
         "What becomes of a record that a serde can't read.",
     )
+    processing_exception_handler: object = _setting(
+        "processing.exception.handler",
+        handler_or(one_of(DeserializationHandler, JAVA_PROCESSING_HANDLERS)),
+        DeserializationHandler.FAIL,
+        "What becomes of a record that a function fails on.",
+    )
+    production_exception_handler: object = _setting(
+        "production.exception.handler",
+        handler_or(one_of(DeserializationHandler, JAVA_PRODUCTION_HANDLERS)),
+        DeserializationHandler.FAIL,
+        "What becomes of a record that can't be written.",
+    )
     dead_letter_topic: str | None = _setting(
-        "errors.dead.letter.queue.topic.name", text, None, "Where unreadable records go."
+        "errors.dead.letter.queue.topic.name", text, None, "Where records go that are put aside."
     )
     max_task_idle_ms: int = _setting(
         "max.task.idle.ms", whole_number(-1), 0, "How long a task waits for an input that may have more; -1: never."

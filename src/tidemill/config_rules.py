@@ -52,15 +52,20 @@ def _group_timings(config: StreamsConfig) -> None:
 
 
 def _dead_letters(config: StreamsConfig) -> None:
-    handler, topic = config.deserialization_exception_handler, config.dead_letter_topic
-    if handler is DeserializationHandler.DEAD_LETTER and not topic:
+    fail, aside = DeserializationHandler.FAIL, DeserializationHandler.DEAD_LETTER
+    handlers = {
+        "default.deserialization.exception.handler": config.deserialization_exception_handler,
+        "processing.exception.handler": config.processing_exception_handler,
+        "production.exception.handler": config.production_exception_handler,
+    }
+    topic = config.dead_letter_topic
+    for name, handler in handlers.items():
+        if handler is aside and not topic:
+            raise ConfigError(f"{name}=dead-letter needs errors.dead.letter.queue.topic.name")
+    if topic and all(handler is fail for handler in handlers.values()):
         raise ConfigError(
-            "default.deserialization.exception.handler=dead-letter needs errors.dead.letter.queue.topic.name"
-        )
-    if handler is not DeserializationHandler.DEAD_LETTER and topic:
-        raise ConfigError(
-            f"errors.dead.letter.queue.topic.name={topic} is given, but default.deserialization.exception.handler is "
-            f"{handler.value}: set it to dead-letter, or leave the topic out"
+            f"errors.dead.letter.queue.topic.name={topic} is given, but nothing is put aside: set one of {', '.join(handlers)} "
+            "to continue or dead-letter, or leave the topic out"
         )
 
 

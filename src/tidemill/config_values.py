@@ -51,6 +51,22 @@ class OffsetReset(Enum):
 
 
 _JAVA_ERRORS = "org.apache.kafka.streams.errors."
+JAVA_PROCESSING_HANDLERS = {
+    prefix + name: handler
+    for prefix in (_JAVA_ERRORS, "")
+    for name, handler in (
+        ("LogAndFailProcessingExceptionHandler", DeserializationHandler.FAIL),
+        ("LogAndContinueProcessingExceptionHandler", DeserializationHandler.CONTINUE),
+    )
+}
+JAVA_PRODUCTION_HANDLERS = {
+    prefix + name: handler
+    for prefix in (_JAVA_ERRORS, "")
+    for name, handler in (
+        ("DefaultProductionExceptionHandler", DeserializationHandler.FAIL),
+        ("AlwaysContinueProductionExceptionHandler", DeserializationHandler.CONTINUE),
+    )
+}
 JAVA_HANDLERS = {
     _JAVA_ERRORS + "LogAndFailExceptionHandler": DeserializationHandler.FAIL,
     _JAVA_ERRORS + "LogAndContinueExceptionHandler": DeserializationHandler.CONTINUE,
@@ -168,6 +184,22 @@ def one_of(kind: type[E], aliases: Mapping[str, E] | None = None) -> Reader:
         if isinstance(value, str) and value.strip() in known:
             return known[value.strip()]
         raise ValueError(" or ".join(str(member.value) for member in kind))
+
+    return read
+
+
+def handler_or(known: Reader) -> Reader:
+    """What ``known`` reads, a function, or where one is: ``module:function``."""
+
+    def read(value: object) -> Any:
+        if callable(value) and not isinstance(value, (type, Enum)):
+            return value
+        if isinstance(value, str) and re.fullmatch(r"[\w.]+:\w+", value.strip()):
+            return value.strip()
+        try:
+            return known(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, a function, or module:function") from None
 
     return read
 

@@ -103,6 +103,7 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
     from tidemill.dsl.serdes import serde_by_name
     from tidemill.kafka.java import find_java
     from tidemill.runtime.application import JVM_HEAP
+    from tidemill.runtime.exception_policies import takes_one_by_one
     from tidemill.spark.plan import compile_topology
     from tidemill.spark.session import start_jvm
 
@@ -124,6 +125,7 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
             default_key=serde(config.default_key_serde),
             default_value=serde(config.default_value_serde),
             presum=config.presum,
+            one_by_one=takes_one_by_one(config),
         )
         plans = []
         for _ in range(config.num_stream_threads):

@@ -32,6 +32,7 @@ from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
 from tidemill.runtime.batch_handover import new_batch_folder
+from tidemill.runtime.exception_policies import takes_one_by_one
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance_status import InstanceStatus
 from tidemill.runtime.local_state import LocalState, StateCleaner
@@ -39,6 +40,7 @@ from tidemill.runtime.lookup_refresher import LookupRefresher
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
+from tidemill.runtime.rights_check import needed_operations, require_rights
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_facts import task_facts
 from tidemill.runtime.thread_maker import ThreadMaker, WorkerStarters, thread_name
@@ -314,7 +316,8 @@ class KafkaStreams:
         spark = adopt_session(self._given_session, config.num_stream_threads) if jvm is None else jvm.session()
         self._closers.append(("Spark", spark.close))
         self._engine_lives = spark.jvm_is_alive
-        starters = WorkerStarters(spark, self.topology)
+        one_by_one = takes_one_by_one(config)
+        starters = WorkerStarters(spark, self.topology, one_by_one=one_by_one)
         names = [thread_name(config, self._process_id, number) for number in range(1, config.num_stream_threads + 1)]
         for name in names:
             starters.start(name)
@@ -326,6 +329,7 @@ class KafkaStreams:
             default_value=serde_of_setting(config.default_value_serde),
             presum=config.presum,
             by_time=True,
+            one_by_one=one_by_one,
             emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
         )
         facts = topology_facts(
@@ -395,6 +399,7 @@ class KafkaStreams:
         topic = self.config.dead_letter_topic
         if handler is DeserializationHandler.DEAD_LETTER and not topic:
             raise ConfigError("deserialization.exception.handler is dead-letter: set errors.dead.letter.queue.topic.name too")
+        require_rights(admin, needed_operations(self.topology, self.config))
         known = task_facts(self.topology, self.config.application_id)
         wanted = [name for name in known.topics if name not in known.internal_topics] + ([topic] if topic else [])
         counts = admin.partitions(wanted)

@@ -23,6 +23,7 @@ from tidemill.kafka.group import GroupMember, GroupMemberConfig
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.runtime.batch_handover import BatchHandover
+from tidemill.runtime.exception_policies import unreadable_of
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.leading import Leader
@@ -38,8 +39,7 @@ from tidemill.spark.engine import BatchEngine, start_workers
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle
 from tidemill.spark.stages import stages
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
-from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.nodes import Topology
 
 
 def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> str:
@@ -51,9 +51,10 @@ def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> st
 class WorkerStarters:
     """What starts the Python workers of each thread while its plan is still being made."""
 
-    def __init__(self, spark: SparkHandle, topology: Topology) -> None:
+    def __init__(self, spark: SparkHandle, topology: Topology, *, one_by_one: bool) -> None:
         self._spark = spark
-        self._steps = ["source", *(f"step-{number}" for number in range(1, stages(topology).last + 1))]
+        last = stages(topology, one_by_one=one_by_one).last
+        self._steps = ["source", *(f"step-{number}" for number in range(1, last + 1))]
         self._starters: dict[str, threading.Thread] = {}
 
     def start(self, name: str) -> None:
@@ -172,7 +173,7 @@ class ThreadMaker:
             },
             "transactional_id": own_id,
             "source": compiled.source,
-            "unreadable": self._unreadable(),
+            "unreadable": unreadable_of(config, compiled),
             "batch_folder": self.batch_folder,
             "fault": self.fault,
         }
@@ -184,16 +185,3 @@ class ThreadMaker:
             [step_function(WorkerSpec(step=f"step-{s.number}", spec=s, **common)) for s in compiled.steps],
             limit_s=config.batch_timeout_ms / 1e3,
         )
-
-    def _unreadable(self) -> Unreadable:
-        handler = OnUnreadable(self.config.deserialization_exception_handler.value)
-        return Unreadable(handler=handler, topic=self.config.dead_letter_topic, expected=expected_bytes(self.compiled))
-
-
-def expected_bytes(compiled: CompiledTopology) -> dict[int, str]:
-    """What the serdes of each source node expect, for messages about what they can't read."""
-    return {
-        compiled.compiler.tags.index(name): f"a key of {edge.key.name} and a value of {edge.value.name}"
-        for name, edge in compiled.compiler.edges.items()
-        if isinstance(compiled.topology.nodes.get(name), SourceNode)
-    }

@@ -76,7 +76,7 @@ class Worker:
         self.reader = ThreadReader(spec.consumer)
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = spec.unreadable
-        self.graphs = KeptGraphs()
+        self.graphs = KeptGraphs(spec.unreadable.handlers)
         self.times = PartitionTimes()
         self._own = _output(spec)
         self.output: Output = self._own

@@ -70,6 +70,20 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[Arrived, pa.Table 
     return found, bad if unreadable else None
 
 
+def source_bytes(arrived: Sequence[Arrived], partition: int, offset: int | None) -> tuple[bytes | None, bytes | None]:
+    """Key and value of the record that came from there: as in the topic, or, behind functions of columns, as these have made them;
+    nothing where it is not among these rows."""
+    for found in arrived if offset is not None else ():
+        places = zip(found.parts, found.offsets, strict=True)
+        at = next((at for at, place in enumerate(places) if place == (partition, offset)), None)
+        if at is not None:
+            row, entry = found.table.slice(at, 1), found.entry
+            if entry.source is not None:
+                return row.column("key")[0].as_py(), row.column("value")[0].as_py()
+            return side_bytes(row, "key", entry.key_serde)[0], side_bytes(row, "value", entry.value_serde)[0]
+    return None, None
+
+
 def _texts(column: pa.ChunkedArray) -> list[str | None]:
     try:
         return column.cast(pa.string()).to_pylist()

@@ -91,9 +91,9 @@ class Parts:
     vectorised: tuple[frozenset[str], ...] = ()
 
 
-def graph_parts(topology: Topology, *, all_that_can: bool = False) -> Parts:
+def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: bool = False) -> Parts:
     """The parts, in the order of their first nodes. ``all_that_can``: also of nodes that have no need of it, and nothing is
-    vectorised.
+    vectorised. ``one_by_one``: only the latter, so that a single record can be left out.
 
     Raises:
         TopologyError: a node of columns stands where a part needs Python values.
@@ -108,7 +108,7 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False) -> Parts:
         wanting = needy & members
         if not wanting:
             continue
-        if not all_that_can and all(has_shortcut(topology, name) for name in wanting):
+        if not all_that_can and not one_by_one and all(has_shortcut(topology, name) for name in wanting):
             vectorised.append(frozenset(members))
             continue
         _check_tables(topology, members)

@@ -19,9 +19,10 @@ import pyarrow as pa
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Origin
+from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.record import Change, Record
 from tidemill.operators.task_graph import HandedOver, Produced, TaskGraph
-from tidemill.spark.arrived import Arrived, decoded_rows
+from tidemill.spark.arrived import Arrived, decoded_rows, source_bytes
 from tidemill.spark.global_state import GlobalState
 from tidemill.spark.join_records import BothSides, empty_records
 from tidemill.spark.records import Records
@@ -48,16 +49,25 @@ class _Kept:
 class KeptGraphs:
     """What a worker keeps of its tasks' operators from batch to batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, handlers: ExceptionHandlers = FAILING) -> None:
+        self.handlers = handlers
         self._kept: dict[tuple[int, TaskId], _Kept] = {}
         self._batch_id = 0
+        self._running: Mapping[TaskId, str] = {}
         self.shared = GlobalState()
+        self.memory: dict[tuple[TaskId, str], Any] = {}
+        """What vectorised nodes remember of a running task's store."""
 
     def begin(self, request: BatchRequest, running: Mapping[TaskId, str]) -> None:
         """Before a batch: drops what another batch has left that did not count, and tasks that are gone."""
         if request.follows != self._batch_id:
             for kept in list(self._kept):
                 self._end(kept)
+            self.memory.clear()
+        for task, store in list(self.memory):
+            if task not in running or running[task] != self._running.get(task):
+                del self.memory[task, store]
+        self._running = running
         self._batch_id = request.batch_id
         held = {run.task: run.epoch for run in request.tasks}
         for part, task in list(self._kept):
@@ -79,7 +89,7 @@ class KeptGraphs:
         """The task's graph, bound to the batch's state."""
 
         def make(rows: Mapping[str, TaskRows]) -> TaskGraph:
-            return _made(spec, task, rows, self.shared, now_ms)
+            return _made(spec, task, rows, self.shared, now_ms, self.handlers)
 
         graph = self._bound(spec, task, epoch, state, view, make)
         assert isinstance(graph, TaskGraph)
@@ -111,7 +121,9 @@ class KeptGraphs:
         return kept.graph
 
 
-def _made(spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: GlobalState, now_ms: int) -> TaskGraph:
+def _made(
+    spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: GlobalState, now_ms: int, handlers: ExceptionHandlers
+) -> TaskGraph:
     def rows_of(name: str) -> TaskRows:
         return shared.rows(name) if name in spec.global_stores else rows[name]
 
@@ -124,6 +136,7 @@ def _made(spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: G
         nodes=spec.inside,
         wall_clock=now_ms,
         emit_interval_ms=spec.emit_interval_ms,
+        handlers=handlers,
     )
 
 
@@ -159,7 +172,7 @@ def run_graph(
             arrived.append(found)
             if unreadable is not None:
                 output.unreadable.append(unreadable)
-    if spec.window_join is not None:
+    if spec.window_join is not None and kept.handlers.are_failing:  # which can't leave a single record out
         _run_joins(spec, spec.window_join, arrived, state, kept, running, output)
         return output
     merged = _Merged(arrived, spec.shift)
@@ -180,6 +193,8 @@ def run_graph(
             else:
                 _put(output, spec, task, graph.take_produced(), graph.take_handed_over(), _LAST, None)
             state.dropped += graph.dropped - before
+            for refused in graph.take_refused():
+                state.passed_over.add(refused, *source_bytes(arrived, refused.context.partition, refused.context.offset))
     return output
 
 

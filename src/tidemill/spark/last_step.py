@@ -92,7 +92,8 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
         context.continuity.clear()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem)
     stores = context.open_stores(request.tasks)
-    batch = _Batch(spec, context, request, gathered, StepState(stores, spec.stores), stores)
+    state = StepState(stores, spec.stores, handlers=context.unreadable.handlers)
+    batch = _Batch(spec, context, request, gathered, state, stores)
     batch.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
     batch.reached(CommitStep.GATHER)
     try:
@@ -253,6 +254,9 @@ def _run_nodes(batch: _Batch) -> None:
     waiting: dict[str, list[Records]] = {}
     looked_up = {node.operation.table for node in spec.nodes.values() if isinstance(node.operation, StreamTableJoin)}
     changes: dict[str, Records] = {}
+    running, kept = running_tasks(spec, batch.request), batch.context.graphs
+    kept.begin(batch.request, running)
+    batch.state.memory = kept.memory
     for tag, node in spec.nodes.items():
         table, inline = tables.pop(tag, None), waiting.pop(node.name, [])
         if table is None and not inline:
@@ -268,7 +272,8 @@ def _run_nodes(batch: _Batch) -> None:
         if node.name in looked_up:
             changes[node.name] = made
         _deliver(batch, node, made, waiting)
-    _run_graphs(batch)
+    _run_graphs(batch, running)
+    _set_passed_over_aside(batch)
     if spec.last:
         _set_unreadable_aside(batch)
         for tag, sink in spec.sinks.items():
@@ -279,11 +284,10 @@ def _run_nodes(batch: _Batch) -> None:
                 )
 
 
-def _run_graphs(batch: _Batch) -> None:
+def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
     if not batch.spec.graphs:
         return
-    running, kept = running_tasks(batch.spec, batch.request), batch.context.graphs
-    kept.begin(batch.request, running)
+    kept = batch.context.graphs
     if batch.gathered.marker is not None:
         kept.shared.read(batch.gathered.marker.global_ends)
     for graph in batch.spec.graphs:
@@ -295,6 +299,13 @@ def _run_graphs(batch: _Batch) -> None:
             batch.onward.append((graph.exits[node], records))
 
 
+def _set_passed_over_aside(batch: _Batch) -> None:
+    passed = batch.state.passed_over
+    batch.skipped, batch.note = passed.count, passed.note
+    if len(passed.letters):
+        batch.pending.setdefault(batch.context.unreadable.topic or "", []).append(passed.letters)
+
+
 def _set_unreadable_aside(batch: _Batch) -> None:
     bad = batch.gathered.tables.pop(UNREADABLE, None)
     found = [*batch.unreadable, *([] if bad is None else [bad])]
@@ -302,7 +313,8 @@ def _set_unreadable_aside(batch: _Batch) -> None:
         return
     rows = pa.concat_tables(found)
     first, aside = unreadable_records(rows, batch.spec.sources, batch.context.unreadable)
-    batch.skipped, batch.note = rows.num_rows, f"{rows.num_rows} records can't be read, the first: {first}"
+    batch.skipped += rows.num_rows
+    batch.note = "; ".join(filter(None, [batch.note, f"{rows.num_rows} records can't be read, the first: {first}"]))
     if aside is not None:
         topic, records = aside
         batch.pending.setdefault(topic, []).append(records)
@@ -372,7 +384,8 @@ def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: 
             marker.append(record_batch.take(pa.array(np.flatnonzero(nodes == MARKER))))
     if not any(rows.num_rows for rows in marker):
         return  # cut short: nothing here must run, and the last step will see it
-    batch = _Batch(spec, context, request, gather(kept), StepState(stores, spec.stores), stores)
+    state = StepState(stores, spec.stores, handlers=context.unreadable.handlers)
+    batch = _Batch(spec, context, request, gather(kept), state, stores)
     _run_nodes(batch)
     yield from _onward(batch)
     # Only now: a worker that dies on the way must leave a batch that is seen to be cut short.

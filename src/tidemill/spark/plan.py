@@ -70,16 +70,18 @@ def compile_topology(
     presum: bool = True,
     emit_interval_ms: int = EMIT_INTERVAL_MS,
     by_time: bool = False,
+    one_by_one: bool = False,
 ) -> CompiledTopology:
     """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
     ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and unmatched join records.
     ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come.
+    ``one_by_one``: single records may have to be left out (exception handlers), so Python functions get one at a time.
 
     Raises:
         TopologyError: a serde is missing or does not fit a column, or an expression can't be part of a static plan.
     """
     program, topology = topology, with_batch_sinks(topology)
-    plan = stages(topology, without_jvm=session is None)
+    plan = stages(topology, without_jvm=session is None, one_by_one=one_by_one)
     lookups = Lookups(dataframe_joins(topology), session)
     lookups.read()
     compiler = Compiler(topology, plan, default_key=default_key, default_value=default_value, presum=presum, lookups=lookups)

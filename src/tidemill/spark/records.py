@@ -6,7 +6,7 @@ they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,14 @@ class Records:
 
     def header(self, at: int) -> Headers | None:
         return None if self.headers is None else self.headers[at]
+
+    def without(self, places: Collection[int]) -> Records:
+        kept = [at for at in range(len(self)) if at not in places]
+        columns = {
+            name: None if (column := getattr(self, name)) is None else [column[at] for at in kept]
+            for name in ("parts", "keys", "values", "timestamps", "offsets", "sequences", "headers", "counts", "partitions")
+        }
+        return Records(**columns, sink=self.sink)  # type: ignore[arg-type]  # columns that may be missing are
 
 
 def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed: bool) -> Records:

@@ -89,10 +89,10 @@ def only_forwards(topology: Topology, name: str) -> bool:
     return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
 
 
-def stages(topology: Topology, *, without_jvm: bool = False) -> Stages:
-    """``without_jvm``: whatever can run in a part does."""
+def stages(topology: Topology, *, without_jvm: bool = False, one_by_one: bool = False) -> Stages:
+    """``without_jvm``: whatever can run in a part does. ``one_by_one``: nothing that calls functions is vectorised."""
     topology = with_batch_sinks(topology)
-    found = graph_parts(topology, all_that_can=without_jvm)
+    found = graph_parts(topology, all_that_can=without_jvm, one_by_one=one_by_one)
     parts = found.parts
     placed = _Placing(topology, parts, found.vectorised)
     for name in topology.nodes:

@@ -11,10 +11,13 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
+from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers
+from tidemill.operators.record import Record
+from tidemill.spark.dead_letters import PassedOver
 from tidemill.spark.headers import Headers
 from tidemill.spark.records import Records
 from tidemill.spark.step_spec import NodeSpec, StoreSpec
@@ -64,6 +67,10 @@ class StepState:
     stores: Mapping[str, StoreSpec]
     written: dict[tuple[TaskId, str], Written] = field(default_factory=dict)
     dropped: int = 0
+    memory: dict[tuple[TaskId, str], Any] = field(default_factory=dict)
+    """What nodes remember of a task's store from batch to batch, as long as each batch follows the one before."""
+    handlers: ExceptionHandlers = FAILING
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
     def written_to(self, task: TaskId, store: str) -> Written:
         """What the batch has written to a store of a task so far, to be added to."""
@@ -100,7 +107,7 @@ def run_node(node: NodeSpec, records: Records, state: StepState) -> Records:
         assert operation.store is not None
         return _keep_latest(node, operation.store, records, state)
     if isinstance(operation, (Peek, Foreach, Print)):
-        return _look(node, operation, records)
+        return _look(node, operation, records, state)
     raise TypeError(f"{node.name}: {type(operation).__name__} does not run in Python")
 
 
@@ -206,7 +213,8 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
             try:
                 after = fold(key, value, None if old is None else old[8:])
             except Exception as problem:
-                raise _user_error(node, task, records, at, problem) from problem
+                _refuse(node, task, records, at, problem, state)
+                continue
             timestamp = records.timestamps[at]
             if old is not None:
                 timestamp = max(timestamp, _unpack(old)[0])
@@ -241,7 +249,8 @@ def _keep_latest(node: NodeSpec, store: str, records: Records, state: StepState)
     return out
 
 
-def _look(node: NodeSpec, operation: Peek | Foreach | Print, records: Records) -> Records:
+def _look(node: NodeSpec, operation: Peek | Foreach | Print, records: Records, state: StepState) -> Records:
+    refused: list[int] = []
     for at in range(len(records)):
         key = node.key_serde.deserialize(records.keys[at])
         value = node.value_serde.deserialize(records.values[at])
@@ -251,8 +260,9 @@ def _look(node: NodeSpec, operation: Peek | Foreach | Print, records: Records) -
         try:
             operation.function(key, value)
         except Exception as problem:
-            raise _user_error(node, TaskId(node.subtopology, records.parts[at]), records, at, problem) from problem
-    return records
+            _refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, problem, state)
+            refused.append(at)
+    return records.without(refused) if refused else records
 
 
 def _forward(
@@ -269,13 +279,34 @@ def _forward(
     out.headers.append(headers)
 
 
-def _user_error(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exception) -> RecordError:
-    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
-    offset = records.offsets[at]
-    return RecordError(
-        f"the function of {node.name} failed: {what}",
-        task=str(task),
-        topic="|".join(node.topics) or node.name,
-        partition=task.partition,
-        offset=-1 if offset is None else offset,
-    )
+def _refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exception, state: StepState) -> None:
+    """Passes over a record that the node's function fails on, if the handler says so; else raises."""
+    topic, offset = "|".join(node.topics) or node.name, records.offsets[at]
+    context = ErrorContext(
+        task=task, node=node.name, topic=topic, partition=task.partition, offset=-1 if offset is None else offset,
+        timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
+    )  # fmt: skip
+    key, value = records.keys[at], records.values[at]
+    try:
+        refused = state.handlers.judge(context, _decoded(node, key, value, context), problem, in_sink=False)
+    except Exception as failure:
+        problem, refused = failure, None
+    if refused is None:
+        what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+        raise RecordError(
+            f"the function of {node.name} failed: {what}",
+            task=str(task), topic=topic, partition=task.partition, offset=context.offset or 0,
+        ) from problem  # fmt: skip
+    state.dropped += 1
+    state.passed_over.add(refused, key, value)
+
+
+def _decoded(node: NodeSpec, key: bytes | None, value: bytes | None, context: ErrorContext) -> Record:
+    """For a handler; what can't be read, which may be what is wrong, stays bytes."""
+    sides: list[Any] = []
+    for data, serde in ((key, node.key_serde), (value, node.value_serde)):
+        try:
+            sides.append(serde.deserialize(data))
+        except SerdeError:
+            sides.append(data)
+    return Record(sides[0], sides[1], context.timestamp, context.headers)

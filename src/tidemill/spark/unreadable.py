@@ -1,13 +1,13 @@
 """Records whose bytes a serde can't read: stop, pass over, or put aside.
 
-Decides what happens by ``deserialization.exception.handler`` and the headers of a record put aside (those of KIP-1034). Finding
-such records is the source step's and the first layer's.
+Decides what happens by ``deserialization.exception.handler``. Finding such records is the source step's and the first layer's;
+what a record put aside says is ``dead_letters``'.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError
 from tidemill.ids import TaskId
+from tidemill.operators.exception_handlers import ExceptionHandlers
+from tidemill.spark.dead_letters import error_headers
 from tidemill.spark.headers import Headers, unpacked
 from tidemill.spark.records import Records
 from tidemill.spark.rows import UNREADABLE, topic_index
@@ -29,11 +31,13 @@ class OnUnreadable(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """What to do; ``expected`` says per source node what its serdes expect; ``topic`` is the dead-letter topic."""
+    """What to do; ``expected`` says per source node what its serdes expect; ``topic`` is the dead-letter topic. ``handlers``: of
+    records that can be read, but not processed or written."""
 
     handler: OnUnreadable
     topic: str | None
     expected: Mapping[int, str]
+    handlers: ExceptionHandlers = field(default_factory=ExceptionHandlers)
 
 
 def unreadable_records(
@@ -78,15 +82,10 @@ def _set_aside(rows: list[dict[str, Any]], sources: Mapping[int, Origin], policy
 
 
 def _headers(row: Mapping[str, Any], topic: str, policy: Unreadable) -> Headers:
-    own = unpacked(row["headers"]) or []
-    return [
-        *own,
-        ("__streams.errors.exception", b"tidemill.errors.SerdeError"),
-        ("__streams.errors.message", _reason(row, policy).encode()),
-        ("__streams.errors.topic", topic.encode()),
-        ("__streams.errors.partition", str(row["part"]).encode()),
-        ("__streams.errors.offset", str(row["off"]).encode()),
-    ]
+    return error_headers(
+        unpacked(row["headers"]) or [], error="tidemill.errors.SerdeError", message=_reason(row, policy), stacktrace="",
+        topic=topic, partition=row["part"], offset=row["off"],
+    )  # fmt: skip
 
 
 def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:

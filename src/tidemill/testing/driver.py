@@ -23,13 +23,12 @@ from tidemill.errors import StopError, TopologyError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
 from tidemill.runtime.batch_handover import BatchHandover
+from tidemill.runtime.exception_policies import takes_one_by_one, unreadable_of
 from tidemill.runtime.task_store import ReadStores
-from tidemill.runtime.thread_maker import expected_bytes
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import NO_STATE, TaskRows
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, request_to_json
 from tidemill.task.batch_id import BatchId
 from tidemill.testing.sessions import shared_session
@@ -84,8 +83,9 @@ class TopologyTestDriver:
         """How many could not be read and were passed over."""
         session = session or shared_session()
         self._compiled = compile_topology(
-            session, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False
-        )
+            session, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False,
+            one_by_one=takes_one_by_one(self._config),
+        )  # fmt: skip
         self._engine = self._make_engine(session, self._compiled)
         self._handover = BatchHandover(session, self._compiled.batch_functions)
 
@@ -159,8 +159,7 @@ class TopologyTestDriver:
         self.close()
 
     def _make_engine(self, session: SparkSession, compiled: CompiledTopology) -> BatchEngine:
-        handler = OnUnreadable(self._config.deserialization_exception_handler.value)
-        unreadable = Unreadable(handler=handler, topic=self._config.dead_letter_topic, expected=expected_bytes(compiled))
+        unreadable = unreadable_of(self._config, compiled)
         return BatchEngine(
             session,
             compiled,

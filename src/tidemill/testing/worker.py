@@ -141,7 +141,7 @@ class _Worker:
         self.continuity: dict[TopicPartition, int] = {}
         self.handed_over: list[list[Any]] = []
         """Node, file and batch id of what is for functions of ``foreach_batch``."""
-        self.graphs = KeptGraphs()
+        self.graphs = KeptGraphs(unreadable.handlers)
         self.times = PartitionTimes()
         self.unreadable = unreadable
 
