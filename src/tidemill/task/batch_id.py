@@ -26,7 +26,7 @@ class OffsetRange(NamedTuple):
 class BatchId:
     """``ranges``: what the batch has read of each input partition of the node's sub-topology.
 
-    A batch begins where the last committed one has ended, so what lies before ``start`` never comes again.
+    A batch that comes again begins where it began before (under ``at_least_once`` where a batch before it did).
     """
 
     ranges: Mapping[TopicPartition, OffsetRange]
