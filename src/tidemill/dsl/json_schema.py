@@ -181,7 +181,7 @@ def read_json(data: bytes, kind: StructType) -> dict[str, Any]:
     """The dict that JSON text holds; every field of the schema is a key of it."""
     try:
         parsed = json.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, no JSON, a number of too many digits, nested too deep
         raise SerdeError(f"json: {len(data)} bytes are not JSON text in UTF-8 ({error})") from None
     if parsed is None:
         raise SerdeError("json: found the text null, expected an object")

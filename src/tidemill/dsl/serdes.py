@@ -152,7 +152,8 @@ class BooleanSerde:
         if data is None:
             return None
         if bytes(data) not in (b"\0", b"\1"):
-            raise SerdeError(f"boolean: found {bytes(data).hex() or 'no bytes'}, expected 00 or 01; the topic holds other data")
+            found = bytes(data[:24]).hex() or "no bytes"
+            raise SerdeError(f"boolean: found {found}, expected 00 or 01; the topic holds other data")
         return bytes(data) == b"\1"
 
 
@@ -178,7 +179,7 @@ def _uuid(value: str | uuid.UUID) -> uuid.UUID:
     try:
         return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
     except ValueError:
-        raise SerdeError(f"uuid: {value!r} is not the text of a UUID") from None
+        raise SerdeError(f"uuid: {str(value)[:48]!r} is not the text of a UUID") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,9 @@ class GraceBuffer:
         return [self._held(row_key, row) for row_key, row in found]
 
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
-        """Applies a record of the changelog."""
+        """Applies a record of the changelog; ValueError or struct.error where it is none."""
+        if value is not None:
+            read_context(value)
         row_key = key[len(_PREFIX) :]
         self._rows.put(row_key, None if value is None else value[: -len(_TIME_OF_BUFFER)])
         self._observed = max(self._observed, _LONG.unpack_from(row_key)[0])

@@ -112,7 +112,9 @@ class OuterJoinStore:
         return NOTHING_WAITS if first is None else first[0]
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
-        """Applies a record of the changelog."""
+        """Applies a record of the changelog; ValueError or struct.error where it is none."""
+        if value is not None:
+            _parts(value)
         self.floor = 0
         self._rows.put(key, value)
         clock = self.clock
@@ -129,13 +131,21 @@ class OuterJoinStore:
 
     @staticmethod
     def _values(row: bytes, read: Callable[[bytes], Any]) -> list[Any]:
-        values, at = [], _LIST_HEAD.size
-        for _ in range(_LIST_HEAD.unpack_from(row)[1]):
-            end = at + 4 + _LENGTH.unpack_from(row, at)[0]
-            values.append(read(row[at + 5 : end]))
-            at = end
-        return values
+        return [read(part) for part in _parts(row)]
 
 
 def _row_key(timestamp: int, is_left: bool, key: bytes) -> bytes:
     return _LONG.pack(timestamp) + (_LEFT if is_left else _RIGHT) + key
+
+
+def _parts(row: bytes) -> list[bytes]:
+    """The values of a row, each without the byte that says its side. A length that leads backwards would never end."""
+    parts, at = [], _LIST_HEAD.size
+    for _ in range(_LIST_HEAD.unpack_from(row)[1]):
+        length = _LENGTH.unpack_from(row, at)[0]
+        at += 4
+        if not 1 <= length <= len(row) - at:
+            raise ValueError(f"a length of {length} where {len(row) - at} bytes are left")
+        parts.append(row[at + 1 : at + length])
+        at += length
+    return parts

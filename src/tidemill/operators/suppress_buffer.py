@@ -128,13 +128,16 @@ class SuppressBuffer:
         ]
 
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, headers: Headers = ()) -> None:
-        """Applies a record of the changelog; StateError where it is of another version."""
+        """Applies a record of the changelog; StateError where it is of another version, ValueError or struct.error where it
+        is none."""
         if value is not None and dict(headers).get("v") != b"\x03":
             found = dict(headers).get("v")
             raise StateError(
                 f"{self.name}: a changelog record of version {'0' if found is None else found.hex()} was found, expected 3, which"
                 " Kafka Streams 2.6 and later write; let that version run once over the old application's state, or start it anew"
             )
+        if value is not None:
+            _read(value)
         self._rows.put(_ROW + key, value)
         self._is_loaded = False
         self._held, self._times, self._order, self._touched, self.bytes_held = {}, {}, [], {}, 0
@@ -200,10 +203,15 @@ def read_context(data: bytes) -> tuple[int, Origin, Headers, int]:
 
 
 def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """A value with its length before it, and where the next one begins."""
+    """A value with its length before it, and where the next one begins. ValueError for a length that can't be: a changelog
+    is others' to write, and one that leads backwards would never end."""
     length = _INT.unpack_from(data, at)[0]
     at += 4
-    return (None, at) if length == _NULL else (data[at : at + length], at + length)
+    if length == _NULL:
+        return None, at
+    if not 0 <= length <= len(data) - at:
+        raise ValueError(f"a length of {length} where {len(data) - at} bytes are left")
+    return data[at : at + length], at + length
 
 
 def _read(row: bytes) -> tuple[Held, int]:

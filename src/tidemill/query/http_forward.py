@@ -50,7 +50,7 @@ def document(body: bytes) -> dict[str, Any]:
     """RetriableError if this is no JSON object."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise RetriableError(_FOREIGN)

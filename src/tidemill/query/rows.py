@@ -68,13 +68,13 @@ class Rows:
             table = pa.ipc.open_stream(data).read_all()
             covered = json.loads((table.schema.metadata or {})[_COVERED])
             if not table.schema.equals(_SCHEMA):
-                raise ValueError(f"columns {table.schema.names}")
+                raise ValueError(f"not rows of a store: found the columns {table.schema.names}")
             columns = [column.to_pylist() for column in table.columns]
             return cls(
                 rows=tuple(Row(*row) for row in zip(*columns, strict=True)),
                 covered={int(partition): int(lag) for partition, lag in covered.items()},
             )
-        except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError) as error:
+        except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not rows of a store: {error}") from error
 
 

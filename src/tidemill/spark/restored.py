@@ -1,25 +1,42 @@
 """Changelog records as the rows of a store, for an active task that is being restored and for a standby that follows.
 
 Decides by who keeps the store: a vectorised step's row is the value behind its timestamp; the store classes of operators
-know themselves what a record of their changelog means.
+know themselves what a record of their changelog means. Bytes that none of them has written are an error that names the
+record: nothing can be counted on from there on, and reading it again would end in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import struct
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 from tidemill.dsl.serdes import Serdes
+from tidemill.errors import SerdeError, StateError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.stores import store_of
 from tidemill.spark.headers import unpacked
 from tidemill.spark.state_step import StoreReader, StoreView, Written
 from tidemill.spark.step_spec import StoreSpec
 from tidemill.spark.task_rows import TaskRows, opened
+from tidemill.topology.nodes import StoreKind
 
 Rows = dict[bytes, "bytes | None"]
+Record = tuple["bytes | None", "bytes | None", int, "bytes | None", int]
+"""Key, value, timestamp, headers, offset."""
+
+_NOT_OURS = (struct.error, IndexError, ValueError, OverflowError, SerdeError, StateError)
+"""What the stores' decoders raise for bytes of another form."""
+_TIMES_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
+    StoreKind.WINDOW: (12, (-12,)),
+    StoreKind.TIMESTAMPED_WINDOW: (12, (-12,)),
+    StoreKind.SESSION: (16, (-16, -8)),
+    StoreKind.OUTER_JOIN: (9, (0,)),
+    StoreKind.GRACE_BUFFER: (13, (1,)),
+}
+"""The least length of a changelog key, and where times begin in it, none of which is negative."""
+_WIDTHS = {"long": 8, "double": 8, "integer": 4, "float": 4, "short": 2, "boolean": 1}
 
 
 def restored_writes(
@@ -28,7 +45,9 @@ def restored_writes(
     """By task: how many records its changelog had, and the rows to write, None to delete. ``table``: records of all its
     tasks' changelogs in any order."""
     table = table.sort_by([("part", "ascending"), ("off", "ascending")])
-    parts, keys, values, times = (table.column(name).to_pylist() for name in ("part", "key", "value", "ts"))
+    parts, keys, values, times, offsets = (
+        table.column(name).to_pylist() for name in ("part", "key", "value", "ts", "off")
+    )
     headers = table.column("headers")
     packed = [None] * len(parts) if headers.null_count == len(parts) else headers.to_pylist()
     found: dict[TaskId, tuple[int, Rows]] = {}
@@ -38,32 +57,58 @@ def restored_writes(
         while end < len(parts) and parts[end] == parts[begin]:
             end += 1
         task = TaskId(store.subtopology, parts[begin])
-        records = zip(keys[begin:end], values[begin:end], times[begin:end], packed[begin:end], strict=True)
+        columns = (keys, values, times, packed, offsets)
+        records: Iterator[Record] = zip(*(column[begin:end] for column in columns), strict=True)
         if store.kept is None:
-            rows = _plain(records, store)
+            rows = _plain(records, store, task)
         else:
             with opened(readers.get(task)) as view:
-                rows = _kept(records, store, view)
+                rows = _kept(records, store, view, task)
         found[task] = end - begin, rows
         begin = end
     return found
 
 
-def _plain(records: Any, store: StoreSpec) -> Rows:
+def _plain(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Rows:
     rows: Rows = {}
-    for key, value, timestamp, _ in records:
+    # What a source topic holds is for the handler of unreadable records to judge, when it is read as a source.
+    width = _WIDTHS.get(getattr(store.value_serde, "name", "")) if store.changelog else None
+    for key, value, timestamp, _, offset in records:
         if key is not None:
+            if width is not None and value is not None and len(value) != width:
+                raise _unreadable(store, task, offset, f"its value has {len(value)} bytes, expected {width}")
             rows[key] = timestamp.to_bytes(8, "big", signed=True) + value if store.timestamped and value is not None else value
     return rows
 
 
-def _kept(records: Any, store: StoreSpec, view: StoreView) -> Rows:
+def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: TaskId) -> Rows:
     written = Written()
     rows = TaskRows(store.name, logged=False)
     rows.begin(view, written)
     assert store.kept is not None
     kept = store_of(store.kept, rows, Serdes.bytes(), Serdes.bytes())
-    for key, value, timestamp, headers in records:
+    for key, value, timestamp, headers, offset in records:
         if key is not None:
-            kept.restore(key, value, timestamp, tuple(unpacked(headers) or ()))
+            try:
+                _check_key(store.kept.kind, key)
+                kept.restore(key, value, timestamp, tuple(unpacked(headers) or ()))
+            except _NOT_OURS as problem:
+                raise _unreadable(store, task, offset, str(problem)) from problem
     return written.rows
+
+
+def _check_key(kind: StoreKind, key: bytes) -> None:
+    least, times = _TIMES_IN_KEYS.get(kind, (0, ()))
+    if len(key) < least:
+        raise ValueError(f"its key has {len(key)} bytes, expected {least} or more")
+    if any(key[at] & 0x80 for at in times):
+        raise ValueError("a time in its key is negative")
+
+
+def _unreadable(store: StoreSpec, task: TaskId, offset: int, found: str) -> StopError:
+    topic = store.changelog or store.source_topic
+    return StopError(
+        f"task {task}: the record at offset {offset} of {topic}-{task.partition} is none of store {store.name} ({found}): "
+        "something else writes to the changelog, or another version of the application has. Take its right to write away, and "
+        "reset the application (tidemill reset) or give the store another name"
+    )

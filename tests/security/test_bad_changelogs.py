@@ -1,0 +1,104 @@
+"""A changelog into which somebody else has written: restoring ends with the record's place, or takes what can be a record."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill import Serdes
+from tidemill.dsl.serdes_foreign_key import SubscriptionSerde
+from tidemill.errors import StopError
+from tidemill.ids import TaskId
+from tidemill.spark.restored import restored_writes
+from tidemill.spark.step_spec import StoreSpec
+from tidemill.topology.nodes import Store, StoreKind
+
+TIME = struct.pack(">q", 5)
+LONG = struct.pack(">q", 1)
+
+
+def _spec(kind: StoreKind | None, value: Any = None) -> StoreSpec:
+    value = value or Serdes.long()
+    kept = None
+    if kind is not None:
+        settings: dict[str, Any] = {"key_serde": Serdes.string(), "value_serde": value, "retention_ms": 60_000}
+        if kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW):
+            settings["window_size_ms"] = 1_000
+        if kind is StoreKind.OUTER_JOIN:
+            settings["other_value_serde"] = Serdes.long()
+        kept = Store(name="s", kind=kind, **settings)
+    return StoreSpec(
+        name="s", tag=1, subtopology=0, changelog="app-s-changelog", timestamped=True, persistent=True, logged=True,
+        key_serde=Serdes.string(), value_serde=value, kept=kept,
+    )  # fmt: skip
+
+
+def _restore(spec: StoreSpec, key: bytes, value: bytes | None, headers: bytes | None = None) -> dict[bytes, bytes | None]:
+    table = pa.table(
+        {
+            "part": pa.array([0], pa.int32()), "off": pa.array([7], pa.int64()), "ts": pa.array([5], pa.int64()),
+            "key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary()),
+            "headers": pa.array([headers], pa.binary()),
+        }
+    )  # fmt: skip
+    return restored_writes(table, spec, {})[TaskId(0, 0)][1]
+
+
+@pytest.mark.parametrize("width", [0, 1, 7, 9, 4096])
+def test_a_count_of_another_width_is_refused_with_its_place(width: int) -> None:
+    with pytest.raises(StopError) as caught:
+        _restore(_spec(None), b"key", bytes(width))
+    said = str(caught.value)
+    assert "task 0_0: the record at offset 7 of app-s-changelog-0 is none of store s" in said
+    assert f"{width} bytes, expected 8" in said
+
+
+MANY = b"\1\x7f\xff\xff\xff"
+BACK = bytes(8) + b"\x7f\xff\xff\xff" + b"\xff\xff\xff\xf8" * 9
+"""No topic, partition 0, headers without number whose lengths are -8."""
+
+BAD: list[tuple[str, StoreKind, bytes, bytes | None]] = [
+    ("a window's key without its time", StoreKind.TIMESTAMPED_WINDOW, b"k", LONG),
+    ("no key of a window", StoreKind.TIMESTAMPED_WINDOW, b"", LONG),
+    ("a window's key that is one byte short", StoreKind.WINDOW, TIME + b"\0\0\0", LONG),
+    ("a session's key without its ends", StoreKind.SESSION, b"k", LONG),
+    ("no key of a session", StoreKind.SESSION, b"", LONG),
+    ("a session's key that is one byte short", StoreKind.SESSION, TIME + TIME[1:], LONG),
+    ("a buffered record without a value", StoreKind.SUPPRESS_BUFFER, b"k", b""),
+    ("a buffered record cut short", StoreKind.SUPPRESS_BUFFER, b"k", TIME + b"\0"),
+    ("a buffered record of a huge length", StoreKind.SUPPRESS_BUFFER, b"k", TIME * 2 + b"\x7f\xff\xff\xff" * 4),
+    ("a grace buffer's key without its time", StoreKind.GRACE_BUFFER, b"k", LONG),
+    ("no key of a grace buffer", StoreKind.GRACE_BUFFER, b"", LONG),
+    ("a grace buffer's record cut short", StoreKind.GRACE_BUFFER, b"\0" + TIME + bytes(4), TIME),
+    ("an outer join's key without its time", StoreKind.OUTER_JOIN, b"k", LONG),
+    ("an outer join's list without its head", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\0"),
+    ("an outer join's list whose lengths lead backwards", StoreKind.OUTER_JOIN, TIME + b"\1k", MANY + b"\xff\xff\xff\xfc" * 9),
+    ("an outer join's list whose lengths are huge", StoreKind.OUTER_JOIN, TIME + b"\1k", MANY * 9),
+    ("a buffered record whose headers lead backwards", StoreKind.SUPPRESS_BUFFER, b"k", TIME * 2 + BACK),
+    ("a window that began before 1970", StoreKind.TIMESTAMPED_WINDOW, b"k" + b"\xff" * 12, TIME + LONG),
+    ("a session that ended before 1970", StoreKind.SESSION, b"k" + b"\xff" * 8 + TIME, LONG),
+]
+
+
+@pytest.mark.parametrize(("what", "kind", "key", "value"), BAD, ids=[what for what, *_ in BAD])
+def test_what_no_store_has_written_is_refused_with_its_place(what: str, kind: StoreKind, key: bytes, value: bytes | None) -> None:
+    headers = struct.pack(">i", 1) + b"v" + struct.pack(">i", 1) + b"\x03" if kind is StoreKind.SUPPRESS_BUFFER else None
+    with pytest.raises(StopError, match=r"the record at offset 7 of app-s-changelog-0 is none of store s"):
+        _restore(_spec(kind), key, value, headers)
+
+
+KINDS = [None, *(kind for kind in StoreKind)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.name if kind else "plain" for kind in KINDS])
+@given(key=st.binary(max_size=40), value=st.none() | st.binary(max_size=60))
+def test_random_records_are_restored_or_refused(kind: StoreKind | None, key: bytes, value: bytes | None) -> None:
+    serde = SubscriptionSerde(Serdes.long()) if kind is StoreKind.SUBSCRIPTIONS else None
+    with contextlib.suppress(StopError):
+        _restore(_spec(kind, serde), key, value)
