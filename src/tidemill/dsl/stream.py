@@ -36,10 +36,18 @@ from tidemill.topology.windows import JoinWindows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KStream:
-    """A stream: a place in the graph, and what is known of the records that pass there.
+    """A stream of records, each an event of its own (org.apache.kafka.streams.kstream.KStream).
 
-    ``repartition_required``: the key was changed and records are not yet where their new keys belong. ``sources``: the source
-    nodes whose topics must be copartitioned with what the stream is joined with.
+    Each method adds an operator and returns what comes out of it; nothing is read or called while a program is written. Functions
+    get PySpark Columns of the serdes' Spark types and give Columns, or Python values where they are wrapped in ``per_record`` or
+    the method says so; one of a value gets the key too if it takes two arguments. What an operator changes has no serde until one
+    is given, else serdes stay. ``name`` names the operator, as ``Named`` does. ``repartition_required``: the key was changed and
+    records are not yet where their new keys belong. ``sources``: the source nodes whose topics must be copartitioned with what
+    the stream is joined with.
+
+    Raises:
+        TopologyError: from every method, for a function with other arguments than it is called with, a name or topic that Kafka
+            would refuse, what is no serde, or a stream of another builder.
     """
 
     recorder: Recorder
@@ -55,53 +63,67 @@ class KStream:
     # --- one record in, any number out ---
 
     def map(self, function: UserFunction, *, name: str | None = None) -> KStream:
-        """Each record becomes ``function(key, value) -> (key, value)``."""
+        """Each record becomes ``function(key, value) -> (key, value)``, a pair. An aggregate or join below goes through a
+        repartition topic.
+        """
         function_of(function, ("key", "value"), "map")
         key, value = pair_serdes_of(function)
         return self._rekeyed("KSTREAM-MAP-", op.Map(function), name, key=key, value=value)
 
     def map_values(self, function: UserFunction, *, name: str | None = None) -> KStream:
-        """Each value becomes ``function(value)`` or ``function(key, value)``; keys stay."""
+        """Each value becomes ``function(value)`` or ``function(key, value)``; keys stay, so no repartition follows. Null values
+        too.
+        """
         operation = op.MapValues(function, takes_key(function, "map_values"))
         return self._revalued("KSTREAM-MAPVALUES-", operation, name, value_serde_of(function))
 
     def flat_map(self, function: UserFunction, *, name: str | None = None) -> KStream:
-        """Each record becomes the records of ``function(key, value) -> array of struct(key, value)``."""
+        """Each record becomes the records of ``function(key, value) -> array of struct(key, value)``; of Python values pairs.
+
+        A null or empty array gives none. An aggregate or join below goes through a repartition topic.
+        """
         function_of(function, ("key", "value"), "flat_map")
         key, value = pair_serdes_of(function)
         return self._rekeyed("KSTREAM-FLATMAP-", op.FlatMap(function), name, key=key, value=value)
 
     def flat_map_values(self, function: UserFunction, *, name: str | None = None) -> KStream:
-        """Each value becomes the values of ``function(value)`` or ``function(key, value) -> array``; keys stay."""
+        """Each value becomes the values of ``function(value)`` or ``function(key, value) -> array``; keys stay. A null or empty
+        array gives none.
+        """
         operation = op.FlatMapValues(function, takes_key(function, "flat_map_values"))
         return self._revalued("KSTREAM-FLATMAPVALUES-", operation, name, value_serde_of(function))
 
     def filter(self, predicate: UserFunction, *, name: str | None = None) -> KStream:
-        """Keeps the records for which ``predicate(key, value)`` is true."""
+        """Keeps the records for which ``predicate(key, value)``, a boolean, is true; null counts as false."""
         function_of(predicate, ("key", "value"), "filter")
         return self._same("KSTREAM-FILTER-", op.Filter(predicate), name)
 
     def filter_not(self, predicate: UserFunction, *, name: str | None = None) -> KStream:
-        """Drops the records for which ``predicate(key, value)`` is true."""
+        """Drops the records for which ``predicate(key, value)``, a boolean, is true; null counts as false."""
         function_of(predicate, ("key", "value"), "filter_not")
         return self._same("KSTREAM-FILTER-", op.Filter(predicate, negate=True), name)
 
     def select_key(self, function: UserFunction, *, name: str | None = None) -> KStream:
-        """Each key becomes ``function(key, value)``; values stay."""
+        """Each key becomes ``function(key, value)``; values stay. An aggregate or join below goes through a repartition topic."""
         function_of(function, ("key", "value"), "select_key")
         return self._rekeyed(
             "KSTREAM-KEY-SELECT-", op.SelectKey(function), name, key=key_serde_of(function), value=self.value_serde
         )
 
     def peek(self, function: UserFunction, *, name: str | None = None) -> KStream:
-        """Calls ``function(key, value)`` with each record's Python values and passes the record on."""
+        """Calls ``function(key, value)`` with each record's Python values and passes the record on.
+
+        It is called before the batch is committed, so again for a batch that is lost. An exception stops the stream thread.
+        """
         function = python_function(function, ("key", "value"), "peek")
         return self._same("KSTREAM-PEEK-", op.Peek(function), name)
 
     # --- ends ---
 
     def foreach(self, function: UserFunction, *, name: str | None = None) -> None:
-        """Calls ``function(key, value)`` with each record's Python values; the stream ends here."""
+        """Calls ``function(key, value)`` with each record's Python values; the stream ends here. Called again and failing as in
+        ``peek``.
+        """
         function = python_function(function, ("key", "value"), "foreach")
         self._same("KSTREAM-FOREACH-", op.Foreach(function), name)
 
@@ -128,10 +150,11 @@ class KStream:
         partitioner: UserFunction | None = None,
         name: str | None = None,
     ) -> None:
-        """Writes a topic, with these serdes or else with what is known of the stream's.
+        """Writes a topic, with these serdes or else with what is known of the stream's. Timestamps and headers are the records'.
 
-        Instead of a topic a function ``(key, value, record)`` may name that of each record (it must exist), and
-        ``partitioner(topic, key, value, partitions)`` its partition (None: as without). Both get Python values.
+        The topic must exist. Instead of a topic a function ``(key, value, record)`` may name that of each record (it must exist),
+        and ``partitioner(topic, key, value, partitions)`` its partition (None: as without, murmur2 of the key's bytes). Both get
+        Python values.
         """
         target, extractor = "", None
         if callable(topic):
@@ -157,10 +180,12 @@ class KStream:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KStream:
-        """Each record goes to ``process(record)`` of the object that ``supplier()`` makes, which forwards what it likes.
+        """Each record goes to ``process(record)`` of the object that ``supplier()`` makes, which forwards what it likes (KIP-478,
+        KIP-820).
 
         It may have ``init(context)`` and ``close()``, and use ``stores``: names of stores that were added, or new ones of
-        ``Stores``. ``key`` and ``value`` are the serdes of what it forwards; keys may have changed.
+        ``Stores``. ``key`` and ``value`` are the serdes of what it forwards; keys may have changed. An exception stops the stream
+        thread, with the node, the topic and the offset.
         """
         processed = self._processed("KSTREAM-PROCESSOR-", supplier, stores, name, fixed_key=False)
         return KStream(
@@ -172,7 +197,9 @@ class KStream:
     def process_values(
         self, supplier: UserFunction, *stores: str | Store, value: Serde | None = None, name: str | None = None
     ) -> KStream:
-        """As ``process``, for processors that forward records with the key that they got: no repartition follows."""
+        """As ``process``, for processors that forward records with the key that they got: no repartition follows. Another key is
+        an error.
+        """
         processed = self._processed("KSTREAM-PROCESSVALUES-", supplier, stores, name, fixed_key=True)
         return self._at(*processed, key=self.key_serde, value=serde_or_none(value, "process_values: value"))
 
@@ -202,10 +229,13 @@ class KStream:
         joined: StreamJoined | Joined | None = None,
         name: str | None = None,
     ) -> KStream:
-        """``joiner(left, right)`` or ``joiner(key, left, right)`` of each record and what it finds on the other side.
+        """``joiner(left, right)`` or ``joiner(key, left, right)`` of each record and what it finds on the other side; with Python
+        values.
 
-        Of a stream: the records of the same key in ``windows``. Of a table: the row of the record's key. Of a global table: the
-        row of the key ``selector(key, value)``. ``joined``: serdes and more, ``StreamJoined`` for streams, ``Joined`` for tables.
+        Of a stream: the records of the same key in ``windows``; the result has the later timestamp. Of a table: the row of the
+        record's key. Of a global table: the row of the key ``selector(key, value)``. ``joined``: serdes and more,
+        ``StreamJoined`` for streams, ``Joined`` for tables. Streams and tables are joined by key, so their topics must have
+        equally many partitions; the group's leader refuses others. Null values, and null keys, are dropped and counted.
         """
         return self._joined(INNER, other, joiner, windows, selector, joined, name)
 
@@ -219,7 +249,9 @@ class KStream:
         joined: StreamJoined | Joined | None = None,
         name: str | None = None,
     ) -> KStream:
-        """As ``join``, and records that find nothing: ``joiner(left, None)``; of streams once their window is over."""
+        """As ``join``, and records that find nothing: ``joiner(left, None)``; of streams once their window and its grace are over
+        (KIP-633).
+        """
         return self._joined(LEFT, other, joiner, windows, selector, joined, name)
 
     def outer_join(
@@ -231,7 +263,7 @@ class KStream:
         joined: StreamJoined | None = None,
         name: str | None = None,
     ) -> KStream:
-        """As ``left_join``, and records of the other stream that find nothing: ``joiner(None, right)``."""
+        """As ``left_join``, and records of the other stream that find nothing: ``joiner(None, right)``. Of two streams only."""
         return self._joined(OUTER, other, joiner, windows, None, joined, name)
 
     def _joined(
@@ -297,7 +329,7 @@ class KStream:
         )
 
     def split(self, *, name: str | None = None) -> BranchedKStream[KStream]:
-        """Sends each record to the first branch whose predicate it satisfies; go on with ``.branch(...)``."""
+        """Sends each record to the first branch whose predicate it satisfies; go on with ``.branch(...)`` (KIP-418)."""
         made = self.recorder.node_name("KSTREAM-BRANCH-", name)
         effect = Process(operation=op.Branch((), ()), key_serde=self.key_serde, value_serde=self.value_serde)
         node = self.recorder.add(LogicalNode(name=made, effect=effect), self.node)
@@ -314,9 +346,13 @@ class KStream:
         value: Serde | None = None,
         partitioner: UserFunction | None = None,
     ) -> KStream:
-        """Sends the stream through an internal topic, of ``partitions`` partitions or as many as its sources have.
+        """Sends the stream through an internal topic, of ``partitions`` partitions or as many as its sources have (KIP-221).
 
-        Records with a null key are dropped, unless a left or outer join stands below. ``partitioner`` as in ``to``.
+        Records with a null key are dropped, unless a left or outer join stands below. ``partitioner`` as in ``to``. With a
+        ``name`` the topic is ``<application.id>-<name>-repartition``.
+
+        Raises:
+            TopologyError: ``partitions`` is no whole number from 1 on.
         """
         if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
             raise TopologyError(f"repartition: partitions must be a whole number from 1 on, got {partitions!r}")
@@ -343,7 +379,11 @@ class KStream:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KGroupedStream:
-        """Groups by ``function(key, value)``, as new keys; records with a null key are dropped on the way."""
+        """Groups by ``function(key, value)``, as new keys, through a repartition topic; records with a null key are dropped on
+        the way.
+
+        ``key`` and ``value`` are the serdes of the group; without ``value`` the stream's. A ``name`` names the topic.
+        """
         function_of(function, ("key", "value"), "group_by")
         rekeyed = self._rekeyed(
             "KSTREAM-KEY-SELECT-", op.SelectKey(function), name,
@@ -371,7 +411,10 @@ class KStream:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """Reads the stream as the changes of a table; a null value deletes. Null keys are dropped."""
+        """Reads the stream as the changes of a table; a null value deletes. Null keys are dropped and counted (KIP-523).
+
+        ``key`` and ``value`` are the serdes of the table's store, if not the stream's.
+        """
         asked = materialized(store, "to_table", key=key, value=value)
         made = self.recorder.node_name("KSTREAM-TOTABLE-", name)
         kept = store_of(self.recorder, asked, "KSTREAM-TOTABLE-", key=self.key_serde, value=self.value_serde)
