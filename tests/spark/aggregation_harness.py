@@ -175,11 +175,13 @@ class InBatches:
         self.logged: dict[int, dict[bytes, tuple[bytes | None, int | None]]] = {part: {} for part in PARTITIONS}
         self.sent: dict[tuple[int, bytes | None], Sent] = {}
         self.dropped = 0
+        self.memory: dict[tuple[TaskId, str], Any] = {}
+        """What the step remembers; another worker remembers nothing."""
 
     def pipe(self, given: Sequence[Input]) -> Records:
         """Runs a batch; what it forwards is noted and given back."""
         tasks = {TaskId(0, part): reader for part, reader in self.readers.items()}
-        state = StepState(readers=tasks, stores={"w": self._store})
+        state = StepState(readers=tasks, stores={"w": self._store}, memory=self.memory)
         made = self._step(self._node, self._operation, table_of(given), state)
         for at in range(len(made)):
             self.sent[made.parts[at], made.keys[at]] = made.values[at], made.timestamps[at], tuple(made.header(at) or ())

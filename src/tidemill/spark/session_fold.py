@@ -13,8 +13,9 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +25,12 @@ from tidemill.ids import TaskId
 from tidemill.operators.segments import Segments, pack_time
 from tidemill.operators.windowed_aggregation import Steps, steps_of
 from tidemill.spark.records import Records, side_bytes
+from tidemill.spark.shown_rows import IMMUTABLE, ShownRows
 from tidemill.spark.state_step import StepState
 from tidemill.spark.step_spec import NodeSpec
 from tidemill.spark.task_rows import TaskRows, opened
 from tidemill.spark.window_count import Longs, coded_keys, longs
-from tidemill.topology.operations import Counting, SessionAggregate
+from tidemill.topology.operations import Aggregating, Counting, SessionAggregate
 
 _ENDS = Struct(">qq")
 _SUFFIX = _ENDS.size
@@ -39,83 +41,89 @@ def folds_sessions(operation: object) -> bool:
     return isinstance(operation, SessionAggregate) and not operation.emit_final
 
 
-class _Session(NamedTuple):
-    """``at``: which record of the table made it what it is; None: it is as it was before the batch."""
-
-    end: int
-    start: int
-    at: int | None
-    aggregate: Any
-
-
-class _Result(NamedTuple):
-    """A session as it goes on; ``data`` None: it is gone."""
-
-    end: int
-    lives: bool
-    start: int
-    key: bytes
-    data: bytes | None
-    at: int
-    is_kept: bool = True
-    """False: a store in memory refuses it as too old, but it goes on and is logged, as with the operator."""
+_Session = tuple[int, int, "int | None", Any]
+"""(end, start, which record of the table made it what it is, aggregate). Record None: as before the batch, and what was
+remembered of it stands for the aggregate."""
+_Result = tuple[int, bool, int, bytes, "bytes | None", int, bool]
+"""A session as it goes on, in this order: (end, lives, start, key, data, which record, is kept). Data None: it is gone. Not
+kept: a store in memory refuses it as too old, but it goes on and is logged, as with the operator."""
+_IS_KEPT = 6
 
 
 @dataclass(slots=True)
 class _Fold:
-    """One task's batch: how far time was when each record came."""
+    """One task's batch: how far time was when each record came. Plain tuples, as several are made for each record."""
 
-    node: NodeSpec
     steps: Steps
     gap: int
     segments: Segments
+    shown: ShownRows
+    """What is remembered of sessions is their aggregates, or the bytes of those that a function may change."""
     close_times: list[int]
     """A session that ends before is too old for the record."""
     shown_from: list[int]
     """A session that ends before is hidden from the record."""
     highest: int
     """The highest timestamp, which always makes a session or lengthens one."""
+    decode_key: Any
+    """None: no function asks for keys."""
     decode: Any
+    """Of what is remembered of a session; None: that is the aggregate itself."""
     encode: Any
     values: list[Any] | None
     late: int = 0
+    added: int = 0
     results: list[_Result] = field(default_factory=list)
 
     def key(self, raw: bytes, times: list[int], records: list[int], at: list[int]) -> None:
         """Takes the records of one key: their times, numbers in the task, and numbers in the table."""
-        key = self.node.key_serde.deserialize(raw)
-        before = self._held(raw, min(times) - self.gap)
+        segments, encode, results = self.segments, self.encode, self.results
+        key = None if self.decode_key is None else self.decode_key(raw)
+        found = self.shown.of(raw, segments)
+        low = max(min(times) - self.gap, segments.oldest_shown, 0)
+        first = len(found)
+        while first and found[first - 1][0] >= low:
+            first -= 1
+        before = found[first:]
         gone: dict[tuple[int, int], int] = {}
-        sessions = list(before)
+        sessions: list[_Session] = [(end, start, None, kept) for end, start, kept in before]
         for time, number, row in zip(times, records, at, strict=True):
             self._add(key, raw, sessions, gone, time, number, row)
-        existed = {(session.end, session.start) for session in before}
-        for session in sessions:
-            gone.pop((session.end, session.start), None)
-            if session.at is not None:
-                data = self.encode(session.aggregate)
-                self.results.append(_Result(session.end, True, session.start, raw, data, session.at))
-        for (end, start), row in gone.items():
-            if (end, start) in existed:
-                self.results.append(_Result(end, False, start, raw, None, row))
+        del found[first:]
+        for end, start, made_by, aggregate in sessions:
+            if gone:
+                gone.pop((end, start), None)
+            if made_by is None:
+                found.append((end, start, aggregate))
+            else:
+                data = encode(aggregate)
+                results.append((end, True, start, raw, data, made_by, True))
+                found.append((end, start, aggregate if self.decode is None else data))
+        self.added += len(sessions) - len(before)
+        if gone:
+            existed = {(end, start) for end, start, _ in before}
+            over = [(bounds, row) for bounds, row in gone.items() if bounds in existed]
+            results += [(end, False, start, raw, None, row, True) for (end, start), row in over]
 
     def _add(
         self, key: Any, raw: bytes, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int, row: int
     ) -> None:
         begin, add, merge = self.steps
-        gap, shown = self.gap, self.shown_from[number]
+        gap, shown, decode = self.gap, self.shown_from[number], self.decode
         low = time - gap if time - gap > shown else shown
-        first = last = len(sessions)
-        while first and sessions[first - 1].end >= low:
+        latest_start = time + gap
+        first = len(sessions)
+        while first and sessions[first - 1][0] >= low:
             first -= 1
-        while last > first and sessions[last - 1].start > time + gap:
-            last -= 1
         start = end = time
         aggregate = begin()
-        joined = [session for session in sessions[first:last] if session.start <= time + gap]
-        for session in joined:
-            aggregate = merge(key, aggregate, session.aggregate)
-            start, end = min(start, session.start), max(end, session.end)
+        joined = [session for session in sessions[first:] if session[1] <= latest_start] if first < len(sessions) else ()
+        for other_end, other_start, made_by, other in joined:
+            aggregate = merge(key, aggregate, decode(other) if made_by is None and decode is not None else other)
+            if other_start < start:
+                start = other_start
+            if other_end > end:
+                end = other_end
         if end < self.close_times[number]:
             self.late += 1
             return
@@ -123,32 +131,23 @@ class _Fold:
         if self.segments.is_exact and end < shown:
             self.late += 1
             if aggregate is not None:
-                self.results.append(_Result(end, True, start, raw, self.encode(aggregate), row, is_kept=False))
+                self.results.append((end, True, start, raw, self.encode(aggregate), row, False))
             return
         for session in joined:
-            gone[session.end, session.start] = row
+            gone[session[0], session[1]] = row
             sessions.remove(session)
         if aggregate is None:
             gone[end, start] = row
+            return
+        made = (end, start, row, aggregate)
+        if not sessions or sessions[-1][:2] < (end, start):
+            sessions.append(made)
         else:
-            insort(sessions, _Session(end, start, row, aggregate), key=_order)
-
-    def _held(self, raw: bytes, since: int) -> list[_Session]:
-        """What the store holds of a key that ends at ``since`` or later."""
-        segments, decode = self.segments, self.decode
-        low, length = max(since, segments.oldest_shown, 0), 8 + len(raw) + _SUFFIX
-        found = []
-        for segment in range(low // segments.interval, segments.observed // segments.interval + 1):
-            prefix = pack_time(segment) + raw
-            for row_key, row in segments.rows.scan(prefix + pack_time(low), prefix + b"\x80"):
-                if len(row_key) == length:
-                    end, start = _ENDS.unpack_from(row_key, length - _SUFFIX)
-                    found.append(_Session(end, start, None, decode(row)))
-        return found
+            insort(sessions, made, key=_order)
 
 
 def _order(session: _Session) -> tuple[int, int]:
-    return session.end, session.start
+    return session[0], session[1]
 
 
 def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, state: StepState) -> Records:
@@ -164,16 +163,19 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
         rows = TaskRows(operation.store, logged=state.stores[operation.store].changelog is not None)
         with opened(state.readers.get(task)) as view:
             rows.begin(view, state.written_to(task, operation.store))
-            fold = _begun(node, operation, rows, state, timestamps[mine], values)
+            fold = _begun(node, operation, task, rows, state, timestamps[mine], values)
             for code, times, records, at in _by_key(codes, timestamps, mine):
                 try:
                     fold.key(keys[code], times, records, at)
                 except Exception as problem:
                     raise _failed(node, task, table, at[0], problem) from problem
             state.dropped += fold.late
-            _write(fold, timestamps)
+            fold.results.sort()
+            ids = _ids(fold.results)
+            _write(fold, ids, timestamps)
             fold.segments.flush()
-        _forward(out, part, sorted(fold.results), table)
+            fold.shown.added(fold.added, fold.segments)
+        _forward(out, part, fold.results, ids, table)
     return out
 
 
@@ -182,8 +184,9 @@ def _values(table: pa.Table, serde: Any) -> list[Any]:
 
 
 def _begun(
-    node: NodeSpec, operation: SessionAggregate, rows: TaskRows, state: StepState, timestamps: Longs, values: list[Any] | None
-) -> _Fold:
+    node: NodeSpec, operation: SessionAggregate, task: TaskId, rows: TaskRows, state: StepState, timestamps: Longs,
+    values: list[Any] | None,
+) -> _Fold:  # fmt: skip
     """The task's clocks at each of its records, and where the batch leaves them."""
     kept = state.stores[operation.store].kept
     assert kept is not None
@@ -191,6 +194,11 @@ def _begun(
     gap, grace = operation.windows.gap, operation.windows.grace
     retention = operation.windows.retention if kept.retention_ms is None else kept.retention_ms
     segments = Segments(rows, retention, persistent=kept.persistent, time_ordered=False)
+    decode, keeps_values = kept.value_serde.deserialize, isinstance(kept.value_serde, IMMUTABLE)
+    shown: ShownRows | None = state.memory.get((task, kept.name))
+    if shown is None:
+        shown = state.memory[task, kept.name] = ShownRows(_ENDS, decode if keeps_values else bytes)
+        shown.load(segments)
     clock = segments.clock(node.name)
     highest = np.maximum.accumulate(timestamps) if len(timestamps) else timestamps
     stream_time = np.maximum(highest, clock.stream_time)
@@ -198,11 +206,12 @@ def _begun(
     if len(timestamps):
         clock.stream_time = int(stream_time[-1])
     return _Fold(
-        node=node, steps=steps_of(operation.aggregation), gap=gap, segments=segments,
+        steps=steps_of(operation.aggregation), gap=gap, segments=segments, shown=shown,
         close_times=(stream_time - grace - gap).tolist(), shown_from=(observed - retention + 1).tolist(),
-        highest=int(highest[-1]) if len(timestamps) else -1, decode=kept.value_serde.deserialize,
-        encode=kept.value_serde.serialize, values=values,
-    )
+        highest=int(highest[-1]) if len(timestamps) else -1,
+        decode_key=node.key_serde.deserialize if isinstance(operation.aggregation, Aggregating) else None,
+        decode=None if keeps_values else decode, encode=kept.value_serde.serialize, values=values,
+    )  # fmt: skip
 
 
 def _by_key(codes: Longs, timestamps: Longs, mine: Longs) -> Iterator[tuple[int, list[int], list[int], list[int]]]:
@@ -226,23 +235,36 @@ def _failed(node: NodeSpec, task: TaskId, table: pa.Table, at: int, problem: Exc
     )
 
 
-def _write(fold: _Fold, timestamps: Longs) -> None:
+def _ids(results: list[_Result]) -> list[bytes]:
+    """Key, end and start of each, as the changelog and what goes on have them."""
+    bounds = np.empty((len(results), 2), ">i8")
+    bounds[:, 0], bounds[:, 1] = [result[0] for result in results], [result[2] for result in results]
+    packed = bounds.tobytes()
+    return [result[3] + packed[at : at + _SUFFIX] for result, at in zip(results, range(0, len(packed), _SUFFIX), strict=True)]
+
+
+def _write(fold: _Fold, ids: list[bytes], timestamps: Longs) -> None:
     """Writes and logs what has changed. What has expired by the end of the batch leaves no row."""
-    segments = fold.segments
+    segments, results = fold.segments, fold.results
     segments.advance(fold.highest)
-    floor, interval, put, log = segments.floor, segments.interval, segments.rows.put, segments.rows.log
-    for end, _lives, start, key, data, at, is_kept in fold.results:
-        suffix = _ENDS.pack(end, start)
-        if is_kept and suffix >= floor:
-            put(pack_time(end // interval) + key + suffix, data)
-        log(key + suffix, data, int(timestamps[at]))
+    data = [result[4] for result in results]
+    times = timestamps[np.array([result[5] for result in results], np.int64)].tolist()
+    segments.rows.log_many(zip(ids, data, times, repeat(()), strict=False))
+    numbers = [result[0] // segments.interval for result in results]
+    prefixes = {number: pack_time(number) for number in set(numbers)}
+    oldest = segments.min_live
+    segments.rows.put_many(
+        (prefixes[number] + own_id, row)
+        for number, own_id, row, result in zip(numbers, ids, data, results, strict=True)
+        if result[_IS_KEPT] and number >= oldest
+    )
 
 
-def _forward(out: Records, partition: int, results: list[_Result], table: pa.Table) -> None:
-    causes = table.take(pa.array([result.at for result in results], pa.int64()))
-    out.parts.extend([partition] * len(results))
-    out.keys.extend(result.key + _ENDS.pack(result.end, result.start) for result in results)
-    out.values.extend(result.data for result in results)
-    out.timestamps.extend(result.end for result in results)
-    out.offsets.extend(causes.column("off").to_pylist())
-    out.sequences.extend(causes.column("seq").to_pylist())
+def _forward(out: Records, partition: int, results: list[_Result], ids: list[bytes], table: pa.Table) -> None:
+    causes = table.select(["off", "seq"]).take(pa.array([result[5] for result in results], pa.int64()))
+    out.parts += [partition] * len(results)
+    out.keys += ids
+    out.values += [result[4] for result in results]
+    out.timestamps += [result[0] for result in results]
+    out.offsets += causes.column("off").to_pylist()
+    out.sequences += causes.column("seq").to_pylist()

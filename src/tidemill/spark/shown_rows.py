@@ -13,9 +13,12 @@ from itertools import islice
 from struct import Struct
 from typing import Any
 
+from tidemill.dsl.serdes import BooleanSerde, BytesSerde, DoubleSerde, FloatSerde, StringSerde, UUIDSerde, WholeNumberSerde
 from tidemill.operators.segments import SEGMENTS_END, Segments, pack_time
 
 LIMIT = 200_000
+IMMUTABLE = (StringSerde, BytesSerde, WholeNumberSerde, DoubleSerde, FloatSerde, BooleanSerde, UUIDSerde)
+"""Serdes whose values nobody can change, so that these can be remembered; of others the bytes are."""
 _SLACK = 20_000
 Shown = tuple[int, int, Any]
 """(time, what tells rows of one time apart, the row or what it means); they are kept in this order."""

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.dsl.serdes import BooleanSerde, BytesSerde, DoubleSerde, FloatSerde, StringSerde, UUIDSerde, WholeNumberSerde
+from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumberSerde
 from tidemill.operators.segments import DAY_MS, Segments, pack_time
 from tidemill.operators.stream_join import Joiner, with_key
-from tidemill.spark.shown_rows import Shown, ShownRows
+from tidemill.spark.shown_rows import IMMUTABLE, Shown, ShownRows
 from tidemill.spark.step_spec import GraphEntry, GraphSpec
 from tidemill.spark.task_rows import Headers, TaskRows
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, StoreKind
@@ -35,7 +35,6 @@ _MANY = 8
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-_IMMUTABLE = (StringSerde, BytesSerde, WholeNumberSerde, DoubleSerde, FloatSerde, BooleanSerde, UUIDSerde)
 _ONE_FORM = (StringSerde, BytesSerde, WholeNumberSerde, BooleanSerde)
 
 
@@ -104,7 +103,7 @@ def window_join_of(spec: GraphSpec) -> WindowJoin | None:
 def _keeps_what_comes(store: Store, entry: GraphEntry) -> bool:
     is_plain = store.kind is StoreKind.WINDOW and store.retain_duplicates and not store.time_ordered and not store.with_headers
     same = store.key_serde == entry.key_serde and store.value_serde == entry.value_serde
-    return is_plain and same and isinstance(store.key_serde, _IMMUTABLE)
+    return is_plain and same and isinstance(store.key_serde, IMMUTABLE)
 
 
 def _value_serde(spec: GraphSpec, target: str) -> Serde:
@@ -176,7 +175,7 @@ class _Kept:
         )
         decode = store.value_serde.deserialize
         # A value that nobody can change is kept as it is read; of others the bytes, to be read for each match.
-        self.keeps_values = isinstance(store.value_serde, _IMMUTABLE)
+        self.keeps_values = isinstance(store.value_serde, IMMUTABLE)
         self.decode, self.encode = decode, store.value_serde.serialize
         self.shown = ShownRows(_SUFFIX, decode if self.keeps_values else bytes)
         self.shown.load(self.segments)
