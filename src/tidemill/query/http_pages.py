@@ -38,4 +38,4 @@ def is_page(path: str) -> bool:
 def page(path: str) -> tuple[bytes, str]:
     """A file's bytes and media type. KeyError if there is none under this path."""
     name, kind = FILES[path]
-    return resources.files("tidemill").joinpath("web", name).read_bytes(), kind
+    return resources.files("tidemill").joinpath("web").joinpath(name).read_bytes(), kind
