@@ -118,6 +118,8 @@ class Watch:
             which = (led["at_ms"], led["led_by"])
             if which not in self._told:
                 self._told.add(which)
+                if not (led["moves"] or led["joined"] or led["left"]):
+                    continue  # a follow-up, for what was decided already
                 self._say(f"rebalance, led by {led['led_by']}: {rebalance_line(led)}")
 
 

@@ -119,7 +119,7 @@ def rebalance_line(led: Document) -> str:
     if not parts:
         parts.append("nothing moved")
     if led["hands_over"]:
-        parts.append("handed over in a follow-up")
+        parts.append("once the old owners have let go")
     elif led["next_ms"] is not None:
         parts.append(f"looked at again at {datetime.fromtimestamp(led['next_ms'] / 1e3).strftime('%H:%M:%S')}")
     return f"{at}  {'; '.join(parts)}"

@@ -1,0 +1,97 @@
+// Rebalances: what moved, why, and what it cost.
+
+import { clock, duration, fill, h, plural } from "./format.js";
+
+const opened = new Set();
+let shown = "";
+
+export function drawTimeline(element, group) {
+  const pauses = pausesOf(group);
+  const all = group.rebalances;
+  const state = JSON.stringify([all, [...pauses]]);
+  if (state === shown) return; // what is being read stays where it is
+  shown = state;
+  if (!all.length) {
+    fill(element, h("li", { class: "note" }, "No instance that answers has led a rebalance yet."));
+    return;
+  }
+  const rounds = withFollowUps(all);
+  const entries = rounds.map((round, at) => entry(round, costOf(round.led, rounds[at + 1]?.led, pauses)));
+  fill(element, entries.reverse());
+}
+
+// Follow-ups in which nothing new was decided belong to the rebalance that has asked for them.
+function withFollowUps(all) {
+  const rounds = [];
+  for (const led of all) {
+    const isNews = led.moves.length || led.joined.length || led.left.length || led.remarks.length;
+    if (isNews || !rounds.length) rounds.push({ led, then: [] });
+    else rounds.at(-1).then.push(led);
+  }
+  return rounds;
+}
+
+// What members say of rebalances that are over: when, and how long each task went without a micro-batch.
+function pausesOf(group) {
+  return group.instances.flatMap((one) => (one.threads ?? []).flatMap((thread) => thread.rebalances));
+}
+
+function costOf(led, next, pauses) {
+  const mine = pauses.filter((past) => past.at_ms >= led.at_ms && (next === undefined || past.at_ms < next.at_ms));
+  let worst = null;
+  for (const past of mine)
+    for (const [task, paused] of Object.entries(past.paused_ms)) if (worst === null || paused > worst.paused) worst = { task, paused };
+  return worst;
+}
+
+function entry({ led, then }, worst) {
+  const last = then.at(-1) ?? led;
+  const key = `${led.at_ms}-${led.led_by}`;
+  const told = [
+    ...led.left.map((name) => h("strong", { class: "bad" }, `${name} left`)),
+    ...led.joined.map((name) => h("strong", {}, `${name} joined`)),
+    counted(led),
+  ].filter(Boolean);
+  const facts = [`led by ${led.led_by}`];
+  if (then.length) facts.push(`${plural(then.length, "follow-up")} in ${duration((last.at_ms - led.at_ms) / 1000)}`);
+  if (last.hands_over) facts.push("the old owners have to let go first");
+  else if (last.next_ms !== null) facts.push(`looked at again at ${clock(last.next_ms)}`);
+  else if (last.stable) facts.push("stable");
+  if (worst) facts.push(`longest pause ${worst.paused < 1000 ? `${worst.paused} ms` : duration(worst.paused / 1000)}, task ${worst.task}`);
+  return h("li", { class: last.stable ? "stable" : "open" },
+    h("time", { datetime: new Date(led.at_ms).toISOString() }, clock(led.at_ms)),
+    h("div", {},
+      h("p", { class: "told" }, told.flatMap((part, at) => (at ? [", ", part] : [part]))),
+      h("p", { class: "note" }, facts.join(" · ")),
+      led.remarks.map((remark) => h("p", { class: "problem" }, remark)),
+      led.moves.length ? details(led, key) : null));
+}
+
+function counted(led) {
+  const count = (test) => led.moves.filter(test).length;
+  const parts = [
+    [count((move) => move.role === "active" && move.from !== null), (n) => `${plural(n, "task")} moved`],
+    [count((move) => move.role === "active" && move.from === null), (n) => `${plural(n, "task")} taken up`],
+    [count((move) => move.role === "warm-up"), (n) => `${plural(n, "warm-up")} begun`],
+    [count((move) => move.role === "standby" && move.to !== null), (n) => `${plural(n, "standby", "standbys")} begun`],
+    [count((move) => move.role === "standby" && move.to === null), (n) => `${plural(n, "copy", "copies")} given up`],
+  ];
+  const words = parts.filter(([n]) => n).map(([n, say]) => say(n));
+  return words.length ? words.join(", ") : "nothing moved";
+}
+
+function details(led, key) {
+  return h("details", { open: opened.has(key), on: { toggle: (event) => (event.target.open ? opened.add(key) : opened.delete(key)) } },
+    h("summary", { "data-key": key }, "What moved, and why"),
+    h("ul", { class: "moves" }, led.moves.map(move)),
+    led.more_moves ? h("p", { class: "note" }, `and ${led.more_moves} more`) : null);
+}
+
+function move(one) {
+  const way = one.role !== "active"
+    ? one.to !== null ? `${one.role} on ${one.to}` : `no copy on ${one.from} any more`
+    : one.from !== null ? `${one.from} → ${one.to}` : `to ${one.to}`;
+  return h("li", {},
+    h("p", {}, h("span", { class: "chip" }, one.task), " ", way, one.had_copy ? h("span", { class: "mark" }, "had a copy") : null),
+    one.reason ? h("p", { class: "reason" }, one.reason) : null);
+}
