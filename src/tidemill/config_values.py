@@ -18,6 +18,9 @@ E = TypeVar("E", bound=Enum)
 
 REWRITES = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
 HIDDEN = "(hidden)"
+SPARK_REDACTION = "spark.redaction.regex"
+SPARK_REDACTED = "(?i)passw|secret|jaas|token|credential|user.?info|(access|api)[._-]?key|private"
+"""Names of Spark settings whose values Spark doesn't show, and that are on no command line."""
 _REFERENCE = re.compile(r"\$\{[^}:]*:[^}]*\}")
 _SECRET = re.compile(r"passw|secret|jaas|token|credential|user\.?info|keystore\.key|access\.?key|api\.?key|private")
 

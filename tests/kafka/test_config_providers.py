@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tidemill.config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
-from tidemill.kafka.config_providers import read_properties, resolved
+from tidemill.kafka.config_providers import read_properties, resolved, resolved_spark
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="{}";'
 SECRET = "marked-secret-value"
@@ -70,6 +71,17 @@ def test_a_value_that_was_looked_up_is_not_shown_where_it_does_not_fit(monkeypat
         data_client_settings(_config(**{"producer.batch.size": "${env:TIMEOUT}", "kafka.sasl.jaas.config": JAAS.format("x")}),
                              ClientRole.PRODUCER)  # fmt: skip
     assert "producer.batch.size is '${env:TIMEOUT}', expected a whole number" in str(caught.value)
+
+
+def test_spark_hides_what_was_referred_to_whatever_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("URL", SECRET)
+    found = resolved_spark({"jdbc.url": "${env:URL}", "app.color": "blue"})
+    assert found["spark.jdbc.url"] == SECRET
+    hidden = re.compile(found["spark.redaction.regex"]).search
+    assert hidden("spark.jdbc.url")
+    assert hidden("spark.hadoop.fs.s3a.secret.key")
+    assert not hidden("spark.app.color")
+    assert resolved_spark({"app.color": "blue"}) == {"spark.app.color": "blue"}
 
 
 @pytest.mark.parametrize(

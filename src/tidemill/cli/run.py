@@ -100,7 +100,8 @@ def _run(streams: KafkaStreams, stop: StopRequest, live: LiveText) -> None:
     try:
         streams.start()
         if streams.config.http_listen:
-            live.line(f"the group's page, state to read and metrics: http://{streams.application_server}/")
+            scheme = "https" if streams.config.http_keystore else "http"
+            live.line(f"the group's page, state to read and metrics: {scheme}://{streams.application_server}/")
         stop.wait_for_it()
         _follow(streams, stop, live, changes)
     finally:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidemill.config_values import is_reference
+from tidemill.config_values import SPARK_REDACTED, SPARK_REDACTION, is_reference
 from tidemill.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):([^}]*)\}")
@@ -33,6 +33,16 @@ def resolved(name: str, value: str) -> str:
 def resolved_settings(prefix: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The same for all settings of a prefix (``kafka.``)."""
     return {name: resolved(prefix + name, value) for name, value in settings.items()}
+
+
+def resolved_spark(settings: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings with every reference looked up; what was referred to is a secret to Spark too, whatever its name."""
+    found = {f"spark.{name}": value for name, value in resolved_settings("spark.", settings).items()}
+    referring = sorted(f"spark.{name}" for name, value in settings.items() if is_reference(value))
+    if referring:
+        known = found.get(SPARK_REDACTION, SPARK_REDACTED)
+        found[SPARK_REDACTION] = "|".join([known, *(f"^{re.escape(name)}$" for name in referring)])
+    return found
 
 
 def _look_up(setting: str, found: re.Match[str]) -> str:

@@ -22,7 +22,7 @@ from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, Tide
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings
-from tidemill.kafka.config_providers import resolved_settings
+from tidemill.kafka.config_providers import resolved_spark
 from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
 from tidemill.membership.topology_facts import topology_facts
@@ -386,7 +386,7 @@ class KafkaStreams:
             java=java,
             application_id=self.config.application_id,
             threads=self.config.num_stream_threads + _SPARE_THREADS,
-            settings={f"spark.{name}": value for name, value in resolved_settings("spark.", self.config.spark).items()},
+            settings=resolved_spark(self.config.spark),
             heap=self.config.spark.get("driver.memory", JVM_HEAP),
             jvm_options=class_archive.jvm_options(java, cache_folder(self._environ)),
         )

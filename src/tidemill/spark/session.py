@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
+from tidemill.config_values import SPARK_REDACTED, SPARK_REDACTION
 from tidemill.errors import ConfigError, EnvironmentProblem
 
 _ADD_OPENS = (
@@ -71,6 +73,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.ui.retainedExecutions": "1",
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.log.level": "ERROR",
+    # What its page and its plans don't show; nor is it on the JVM's command line, which everyone on the machine can read.
+    SPARK_REDACTION: SPARK_REDACTED,
 }
 
 
@@ -185,6 +189,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str]) -> subprocess.Popen[bytes]:
     home = os.path.dirname(pyspark.__file__)
+    hidden = _pattern(conf[SPARK_REDACTION]).search  # those are set when the session is made
     command = [
         str(java),
         *options,
@@ -199,7 +204,7 @@ def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping
         "-cp",
         os.path.join(home, "jars", "*"),
         "org.apache.spark.deploy.SparkSubmit",
-        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
+        *(word for name, value in conf.items() if not hidden(name) for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",
     ]
     environment = dict(
@@ -211,6 +216,13 @@ def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
         )
+
+
+def _pattern(regex: str) -> re.Pattern[str]:
+    try:
+        return re.compile(regex)
+    except re.error as problem:
+        raise ConfigError(f"{SPARK_REDACTION} is {regex!r}, expected a regular expression ({problem})") from None
 
 
 @contextlib.contextmanager
