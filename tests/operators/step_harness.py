@@ -306,6 +306,7 @@ class StepRun:
             inputs={tp: at for tp, at in self._positions.items() if tp.topic not in self._globals},
             globals={tp: at for tp, at in self._positions.items() if tp.topic in self._globals},
             globals_anew=self._batch == 1,
+            internal=frozenset(self._internal),
             tasks=tuple(
                 TaskRun(task=TaskId(part.id, 0), directory="", epoch=self.epoch)
                 for part in self._parts

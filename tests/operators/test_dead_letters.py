@@ -8,6 +8,7 @@ import pytest
 from step_harness import StepRun
 
 from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
@@ -78,3 +79,70 @@ def test_what_is_passed_over_is_counted_and_said_in_the_report() -> None:
 def test_without_a_handler_the_batch_stops_with_the_record() -> None:
     with pytest.raises(AssertionError, match=r"task 0_0, in-0 at offset 0: the function of KSTREAM-MAPVALUES"):
         run_of(counting_numbers(), FAILING).pipe(sent(b"one"))
+
+
+class SmallProducer:
+    """Takes no value of more than 4 bytes, as a producer with a small max.request.size."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+
+    def begin(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def commit(self, offsets: Any, membership: Any) -> dict[Any, int]:
+        return {}
+
+    def produce(
+        self, topic: str, keys: Any, values: Any, timestamps: Any, partitions: Any = None, headers: Any = None
+    ) -> None:
+        for at, value in enumerate(values):
+            if len(value or b"") > 4:
+                raise RecordTooLargeError(f"{len(value)} bytes", at=at)
+            self.sent.append((topic, keys[at], value, timestamps[at], tuple((headers[at] if headers else None) or ())))
+
+
+def writing_twice() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    texts = builder.stream("in", key=STRING, value=STRING).map_values(per_record(lambda v: v + v, STRING))
+    texts.to("out", value=STRING)
+    texts.group_by(per_record(lambda k, v: v, STRING), value=STRING).count(store="counts")
+    return builder
+
+
+def small(handlers: ExceptionHandlers, builder: StreamsBuilder) -> StepRun:
+    run = run_of(builder, handlers)
+    run._workers[-1].output = SmallProducer()  # type: ignore[assignment]
+    return run
+
+
+def only_writing() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).map_values(per_record(lambda v: v + v, STRING)).to("out", value=STRING)
+    return builder
+
+
+def test_a_record_that_is_too_large_is_left_out_and_its_key_put_aside() -> None:
+    run = small(ASIDE, only_writing())
+    report = run._run(sent(b"a", b"long", b"b", b"wide", b"c"), 0)
+    found = [(topic, key, value) for topic, key, value, *_ in run.written]
+    assert [row for row in found if row[0] == "out"] == [("out", b"k0", b"aa"), ("out", b"k2", b"bb"), ("out", b"k4", b"cc")]
+    assert [row for row in found if row[0] == "dead"] == [("dead", b"k1", None), ("dead", b"k3", None)]
+    assert (report.skipped, report.dropped) == (2, 2)
+    letter = dict(next(headers for topic, _k, _v, _t, headers, _b in run.written if topic == "dead"))
+    assert letter["__streams.errors.exception"] == b"tidemill.errors.RecordTooLargeError"
+    assert (letter["__streams.errors.topic"], letter["__streams.errors.offset"]) == (b"in", b"-1")  # sent by topic, not by record
+
+
+@pytest.mark.parametrize(
+    "handlers", [FAILING, ExceptionHandlers(processing=ExceptionResponse.CONTINUE)], ids=["fail", "only processing continues"]
+)
+def test_without_a_production_handler_a_record_that_is_too_large_stops_the_batch(handlers: ExceptionHandlers) -> None:
+    with pytest.raises(AssertionError, match="8 bytes"):
+        small(handlers, only_writing()).pipe(sent(b"a", b"long"))
+
+
+def test_no_handler_leaves_a_record_out_of_a_repartition_topic() -> None:
+    with pytest.raises(AssertionError, match="8 bytes"):
+        small(ASIDE, writing_twice())._run(sent(b"long"), 0)

@@ -19,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tidemill.errors import BatchLostError, ConfigError, TidemillError
+from tidemill.errors import BatchLostError, ConfigError, RecordTooLargeError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.producer_errors import meaning_of
 from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, unwritable_topics
@@ -117,7 +117,7 @@ class RecordProducer(ABC):
         """Writes columns of records; without ``partitions`` the partitioner places them by key.
 
         Raises StopError for a record or topic that is refused for good, otherwise BatchLostError or FencedError; the
-        batch is aborted then.
+        batch is aborted then. RecordTooLargeError leaves it open.
         """
         self.begin()
         assert self._producer is not None
@@ -138,7 +138,7 @@ class RecordProducer(ABC):
             [None] * count if headers is None else headers,
             strict=True,
         )
-        for value, key, partition, callback, timestamp, header in rows:
+        for at, (value, key, partition, callback, timestamp, header) in enumerate(rows):
             while True:
                 try:
                     produce(topic, value, key, partition, callback, None, timestamp, header)
@@ -146,6 +146,8 @@ class RecordProducer(ABC):
                 except BufferError:
                     self.make_room()
                 except KafkaException as problem:
+                    if problem.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:  # not taken up: the others are not harmed
+                        raise RecordTooLargeError(str(meaning_of(problem.args[0], f"writing to {topic}")), at=at) from problem
                     raise self.refused(problem, f"writing to {topic}", (topic,)) from problem
         self._producer.poll(0)
 

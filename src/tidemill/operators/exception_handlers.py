@@ -28,9 +28,10 @@ class ExceptionResponse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorContext:
-    """Where it happened: ``topic``, ``partition`` and ``offset`` are the source record's; ``offset`` None in a punctuator."""
+    """Where it happened: ``topic``, ``partition`` and ``offset`` are the source record's; ``offset`` None in a punctuator,
+    ``task`` None where the records of all of a thread's tasks are sent together."""
 
-    task: TaskId
+    task: TaskId | None
     node: str
     topic: str
     partition: int

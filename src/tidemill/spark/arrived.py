@@ -71,8 +71,8 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[Arrived, pa.Table 
 
 
 def source_bytes(arrived: Sequence[Arrived], partition: int, offset: int | None) -> tuple[bytes | None, bytes | None]:
-    """Key and value of the record that came from there: as in the topic, or, behind functions of columns, as these have made them;
-    nothing where it is not among these rows."""
+    """Key and value of the record that came from there: as in the topic, or, behind functions of columns, as these have made
+    them; nothing where it is not among these rows."""
     for found in arrived if offset is not None else ():
         places = zip(found.parts, found.offsets, strict=True)
         at = next((at for at, place in enumerate(places) if place == (partition, offset)), None)

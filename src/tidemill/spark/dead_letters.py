@@ -45,12 +45,14 @@ class PassedOver:
         at = refused.context
         self.count += 1
         if not self.first:
-            where = "in a punctuator" if at.offset is None else f"{at.topic}-{at.partition} at offset {at.offset}"
-            self.first = f"task {at.task}, {where}: {at.node} failed: {refused.error}: {refused.message}"
+            offset = f" at offset {at.offset}" if at.offset is not None and at.offset >= 0 else ""
+            where = f"{at.topic}-{at.partition}{offset}" if at.topic else "in a punctuator"
+            task = "" if at.task is None else f"task {at.task}, "
+            self.first = f"{task}{where}: {at.node} failed: {refused.error}: {refused.message}"
         if not refused.is_letter:
             return
         letters = self.letters
-        letters.parts.append(at.task.partition)
+        letters.parts.append(at.partition if at.task is None else at.task.partition)
         letters.keys.append(key)
         letters.values.append(value)
         letters.timestamps.append(max(0, at.timestamp))

@@ -137,7 +137,8 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     _hand_over(batch, marker)
     batch.reached(CommitStep.HAND_OVER)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
-    wrote = any(batch.pending.values()) or any(w.rows or w.log for w in batch.state.written.values())
+    passed_over = batch.state.passed_over
+    wrote = any(batch.pending.values()) or passed_over.letters.parts or any(w.rows or w.log for w in batch.state.written.values())
     if wrote or offsets:
         _commit_writes(batch, offsets, marker)
     context.continuity.update(marker.ends)
@@ -146,7 +147,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     return BatchReport(
         batch_id=request.batch_id,
         outcome=Outcome.COMMITTED,
-        message=batch.note,
+        message="; ".join(filter(None, [batch.note, passed_over.note])),
         ends=marker.ends,
         changelog_ends=marker.changelog_ends,
         high_watermarks=marker.high_watermarks,
@@ -156,7 +157,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         restored=_by_task(restored),
         records_out=batch.out,
         dropped=batch.state.dropped,
-        skipped=batch.skipped,
+        skipped=batch.skipped + passed_over.count,
         arrived=marker.arrived,
         written=_keys_written(batch.state.written),
         timings_ms=batch.timings,
@@ -177,7 +178,7 @@ def _hand_over(batch: _Batch, marker: Marker) -> None:
 def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
     context = batch.context
     context.output.begin()
-    batch.out += produce_batch(context.output, batch.spec, batch.pending, batch.state.written, batch.request.now_ms)
+    batch.out += produce_batch(context.output, batch.spec, batch.pending, batch.state, batch.request)
     batch.reached(CommitStep.PRODUCE)
     writes = _writes_by_task(batch.state.written)
     for task, rows in writes.items():
@@ -273,7 +274,8 @@ def _run_nodes(batch: _Batch) -> None:
             changes[node.name] = made
         _deliver(batch, node, made, waiting)
     _run_graphs(batch, running)
-    _set_passed_over_aside(batch)
+    if not spec.last and len(batch.state.passed_over.letters):
+        batch.pending.setdefault(batch.context.unreadable.topic or "", []).append(batch.state.passed_over.letters)
     if spec.last:
         _set_unreadable_aside(batch)
         for tag, sink in spec.sinks.items():
@@ -299,13 +301,6 @@ def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
             batch.onward.append((graph.exits[node], records))
 
 
-def _set_passed_over_aside(batch: _Batch) -> None:
-    passed = batch.state.passed_over
-    batch.skipped, batch.note = passed.count, passed.note
-    if len(passed.letters):
-        batch.pending.setdefault(batch.context.unreadable.topic or "", []).append(passed.letters)
-
-
 def _set_unreadable_aside(batch: _Batch) -> None:
     bad = batch.gathered.tables.pop(UNREADABLE, None)
     found = [*batch.unreadable, *([] if bad is None else [bad])]
@@ -313,8 +308,7 @@ def _set_unreadable_aside(batch: _Batch) -> None:
         return
     rows = pa.concat_tables(found)
     first, aside = unreadable_records(rows, batch.spec.sources, batch.context.unreadable)
-    batch.skipped += rows.num_rows
-    batch.note = "; ".join(filter(None, [batch.note, f"{rows.num_rows} records can't be read, the first: {first}"]))
+    batch.skipped, batch.note = rows.num_rows, f"{rows.num_rows} records can't be read, the first: {first}"
     if aside is not None:
         topic, records = aside
         batch.pending.setdefault(topic, []).append(records)

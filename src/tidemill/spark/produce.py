@@ -1,6 +1,8 @@
 """What a batch sends: sinks' records by topic and order, pre-summed repartition records, each store's changelog.
 
-Decides the records; when they are sent and committed is the last step's, how is the producer's.
+Decides the records, and that only records for topics of the user may be left out (``production.exception.handler``): a changelog
+or a repartition topic without one would not say what the stores and the results do. When all are sent and committed is the last
+step's, how is the producer's.
 """
 
 from __future__ import annotations
@@ -8,22 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.errors import RecordTooLargeError
 from tidemill.ids import TaskId
+from tidemill.operators.exception_handlers import ErrorContext
+from tidemill.operators.record import Record
 from tidemill.spark.records import Records, in_order
 from tidemill.spark.rows import SUMMED_HEADER
 from tidemill.spark.sinks import by_topic_of, place
-from tidemill.spark.state_step import Written
+from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import Output
 from tidemill.spark.step_spec import SinkSpec, StepSpec, StoreSpec
+from tidemill.task.batch import BatchRequest
 
 Pending = Mapping[str, list[Records]]
 """Records by the sink, or by the topic, that they are for."""
 
 
-def produce_batch(
-    output: Output, spec: StepSpec, pending: Pending, written: Mapping[tuple[TaskId, str], Written], now_ms: int
-) -> int:
-    """Hands everything to the producer; how many records of sinks there are. ``now_ms``: the time of what has none."""
+def produce_batch(output: Output, spec: StepSpec, pending: Pending, state: StepState, request: BatchRequest) -> int:
+    """Hands everything to the producer; how many records of sinks there are."""
     sinks = {sink.name: sink for sink in spec.sinks.values()}
     by_topic: dict[str, list[Records]] = {}
     count = 0
@@ -39,10 +43,52 @@ def produce_batch(
                 if placing is not None:
                     place(placing, topic, routed, output.partitions_of)
                 by_topic.setdefault(topic, []).append(routed)
+    aside = state.handlers.dead_letter_topic
+    sources = "|".join(sorted({topic for origin in spec.sources.values() for topic in origin.topics}))
     for topic, held in by_topic.items():
+        may_lack = topic not in request.internal and topic != aside
         records = in_order(held)
-        output.produce(topic, records.keys, records.values, records.timestamps, records.partitions, records.headers)
-        count += len(records)
+        count += _send(output, topic, records, sources, state if may_lack else None)
+    letters = state.passed_over.letters
+    if aside and len(letters):
+        count += _send(output, aside, letters, sources, None)
+    _produce_logs(output, spec, state.written, request.now_ms)
+    return count
+
+
+def _send(output: Output, topic: str, records: Records, sources: str, state: StepState | None) -> int:
+    """How many it has sent: all, unless ``state``'s handler goes on without those that are too large."""
+    begin, left_out = 0, 0
+    while begin < len(records):
+        rest = records if begin == 0 else records.since(begin)
+        try:
+            output.produce(topic, rest.keys, rest.values, rest.timestamps, rest.partitions, rest.headers)
+            break
+        except RecordTooLargeError as problem:
+            at = begin + problem.at
+            if state is None or not _is_passed_over(topic, records, at, sources, problem, state):
+                raise
+            begin, left_out = at + 1, left_out + 1
+    return len(records) - left_out
+
+
+def _is_passed_over(
+    topic: str, records: Records, at: int, sources: str, problem: RecordTooLargeError, state: StepState
+) -> bool:
+    """A letter of it has its key, but not the value, which would be too large for that topic as well."""
+    key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
+    context = ErrorContext(
+        task=None, node=f"the sink of {topic}", topic=sources, partition=records.parts[at], offset=records.offsets[at],
+        timestamp=records.timestamps[at], headers=headers,
+    )  # fmt: skip
+    refused = state.handlers.judge(context, Record(key, value, context.timestamp, headers), problem, in_sink=True)
+    if refused is not None:
+        state.dropped += 1
+        state.passed_over.add(refused, key, None)
+    return refused is not None
+
+
+def _produce_logs(output: Output, spec: StepSpec, written: Mapping[tuple[TaskId, str], Written], now_ms: int) -> None:
     for (task, name), of_store in written.items():
         store = spec.stores[name]
         if store.kept is not None:
@@ -55,7 +101,6 @@ def produce_batch(
         values = [None if row is None else row[8:] for row in rows] if store.timestamped else rows
         timestamps = [of_store.timestamps[key] for key in keys]
         output.produce(store.changelog, keys, values, timestamps, [task.partition] * len(keys))
-    return count
 
 
 def _produce_log(output: Output, store: StoreSpec, task: TaskId, written: Written, now_ms: int) -> None:

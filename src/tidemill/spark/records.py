@@ -46,6 +46,9 @@ class Records:
     def header(self, at: int) -> Headers | None:
         return None if self.headers is None else self.headers[at]
 
+    def since(self, begin: int) -> Records:
+        return self.without(range(begin))
+
     def without(self, places: Collection[int]) -> Records:
         kept = [at for at in range(len(self)) if at not in places]
         columns = {

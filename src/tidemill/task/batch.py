@@ -150,7 +150,7 @@ class BatchReport:
     records_out: int = 0
     dropped: int = 0
     skipped: int = 0
-    """Records that a serde could not read and that were passed over or put aside."""
+    """Records that could not be read, processed or written, and that were passed over or put aside."""
     arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
     """What was read of each input."""
     written: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
