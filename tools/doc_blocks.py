@@ -65,18 +65,22 @@ def fenced(page: str, text: str) -> list[Block]:
 
 
 def indented(page: str, text: str) -> list[Block]:
-    """The lines that stand four spaces to the right after an empty line or a heading, fences left out."""
+    """Blocks of lines that stand four spaces to the right after an empty line or a heading, fences and lists left out."""
     plain = _FENCE.sub(lambda found: "\n" * found.group().count("\n"), text)
     blocks: list[Block] = []
     current: list[str] = []
-    before, began = "", 0
-    for number, line in enumerate([*plain.split("\n"), ""], start=1):
-        if line.startswith("    ") and (current or not before or before.startswith("#")):
+    before, began, in_list = "", 0, False
+    for number, line in enumerate([*plain.split("\n"), "end"], start=1):
+        if line.startswith("    ") and not in_list and (current or not before or before.startswith("#")):
             began = began if current else number
             current.append(line[4:])
-        elif current:
-            blocks.append(Block(page=page, line=began, language="", title=None, text="\n".join(current)))
+        elif line and current:
+            blocks.append(Block(page=page, line=began, language="", title=None, text="\n".join(current).rstrip()))
             current = []
+        elif current:
+            current.append("")
+        if line and not line.startswith(" "):
+            in_list = re.match(r"([-*]|\d+\.) ", line) is not None
         before = line
     return blocks
 
@@ -109,6 +113,14 @@ def check_python(blocks: list[Block]) -> list[str]:
             _run(block, names)
             built.append(_described(block, names))
     return built
+
+
+def check_indented(blocks: list[Block]) -> int:
+    """Parses the blocks that import something, and looks up what they import from Tidemill; how many there were."""
+    programs = [block for block in blocks if re.search(r"^(from \S+ )?import ", block.text, re.MULTILINE)]
+    for block in programs:
+        _look_up_imports(block, _parsed(block))
+    return len(programs)
 
 
 def _parsed(block: Block) -> ast.Module:

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import docs_generated
-from doc_blocks import DOCS, ROOT, BlockError, check_commands, check_python, fenced, indented, make_targets
+from doc_blocks import DOCS, ROOT, BlockError, check_commands, check_indented, check_python, fenced, indented, make_targets
 
 SITE = ROOT / "build" / "site"
 _LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
@@ -63,10 +63,10 @@ def _check_sources() -> list[str]:
     pages["../README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
     built, commands, blocks = [], 0, 0
     for page, text in pages.items():
-        in_fences = fenced(page, text)
-        blocks += sum(block.language == "python" for block in in_fences)
+        in_fences, without = fenced(page, text), indented(page, text)
+        blocks += sum(block.language == "python" for block in in_fences) + check_indented(without)
         built += check_python(in_fences)
-        commands += check_commands([*in_fences, *indented(page, text)], options, targets)
+        commands += check_commands([*in_fences, *without], options, targets)
     return [
         f"{blocks} blocks of Python parsed, their imports of tidemill found; {len(built)} topologies built and described",
         f"{commands} command lines name commands, options and targets that there are",

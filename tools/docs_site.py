@@ -11,12 +11,14 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import docs_generated
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+
+if TYPE_CHECKING:  # the tests look at navigation and links without MkDocs, which only `make docs` installs
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,6 +54,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    from mkdocs.structure.files import File
+
     for path, text in docs_generated.pages(ROOT).items():
         if files.get_file_from_path(path) is None:
             files.append(File.generated(config, path, content=text))
