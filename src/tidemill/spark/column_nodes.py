@@ -87,8 +87,9 @@ def joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, side: Side
     """What a join with a DataFrame makes of it."""
     operation = node.operation
     assert isinstance(operation, DataFrameJoin)
-    selected = at.key if operation.selector is None else _call(operation.selector, at)
-    keys = [_column(key) for key in selected] if isinstance(selected, (tuple, list)) else [selected]
+    with wall_clock_functions():
+        selected = at.key if operation.selector is None else operation.selector(at.key, at.value)
+    keys = [_column(key) for key in selected] if isinstance(selected, (tuple, list)) else [_column(selected)]
     if len(keys) != len(operation.on):
         raise TopologyError(
             f"{node.name}: the selector gave {len(keys)} columns, but on names {len(operation.on)}: {', '.join(operation.on)}"
