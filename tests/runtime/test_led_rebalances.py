@@ -1,0 +1,100 @@
+"""What a leader tells of the rebalances that it has led: moves, their reasons, who joined and left."""
+
+from __future__ import annotations
+
+from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.model import AssignmentConfig
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership.client_states import FetchedOffsets
+from tidemill.membership.joined_group import Subscription
+from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
+from tidemill.membership.topic_plan import ClusterMetadata
+from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.wire import SubscriptionInfo, encode_subscription
+from tidemill.runtime.led_rebalances import LedRebalances
+
+ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
+CHANGELOG = "app-store-changelog"
+FACTS = TopologyFacts(
+    subtopologies=(
+        SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG})),
+    ),
+    internal_topics={CHANGELOG: InternalTopicFacts(name=CHANGELOG, is_repartition=False)},
+)
+TASKS = [TaskId(0, number) for number in range(4)]
+END = 100_000
+
+
+def joins(led: LedRebalances, *members: tuple[ProcessId, str, dict[TaskId, int], list[int]], at_ms: int) -> None:
+    """A rebalance of members: process, address, offset sums, partitions owned."""
+    said = {
+        f"member-{number}": Subscription(
+            user_data=encode_subscription(
+                SubscriptionInfo(process_id=process, task_offset_sums=sums, user_endpoint=host)
+            ),
+            owned_partitions=tuple(TopicPartition("in", partition) for partition in owned),
+        )
+        for number, (process, host, sums, owned) in enumerate(members)
+    }
+    config = LeaderConfig(
+        leader_process_id=members[0][0],
+        assignor=HighAvailabilityTaskAssignor(),
+        settings=AssignmentConfig(acceptable_recovery_lag=10, num_standby_replicas=0),
+    )
+    prepared = prepare(said, ClusterMetadata(partition_counts={"in": 4}), FACTS, config)
+    assert isinstance(prepared, PreparedRebalance)
+    ends = {TopicPartition(CHANGELOG, number): END for number in range(4)}
+    led.add(prepared, complete(prepared, FetchedOffsets(end_offsets=ends), at_ms), at_ms, 5)
+
+
+def group_that_grows() -> LedRebalances:
+    led = LedRebalances()
+    joins(led, (ONE, "one:1", {}, []), at_ms=1_000)
+    running = dict.fromkeys(TASKS, -2)
+    joins(led, (ONE, "one:1", running, [0, 1, 2, 3]), (TWO, "two:2", {}, []), at_ms=2_000)
+    return led
+
+
+def test_the_first_rebalance_takes_every_task_up_from_nobody() -> None:
+    first = group_that_grows().to_json()[0]
+    assert [(move["task"], move["from"], move["to"]) for move in first["moves"]] == [(str(t), None, "one:1") for t in TASKS]
+    assert (first["joined"], first["left"], first["stable"]) == ([], [], True)
+
+
+def test_a_newcomer_is_named_and_its_warm_ups_have_the_assignors_own_reason() -> None:
+    second = group_that_grows().to_json()[1]
+    assert second["joined"] == ["two:2"]
+    assert {(move["role"], move["to"]) for move in second["moves"]} == {("warm-up", "two:2")}
+    assert len(second["moves"]) == 2  # max.warmup.replicas
+    for move in second["moves"]:
+        assert "is being warmed up on two:2" in move["reason"]
+        assert "acceptable.recovery.lag = 10" in move["reason"]
+    assert second["next_ms"] == 2_000 + 600_000
+
+
+def test_one_that_leaves_is_named_by_the_address_it_had_and_a_copy_that_takes_over_is_told_apart() -> None:
+    led = group_that_grows()
+    warm = {TaskId.parse(move["task"]) for move in led.to_json()[1]["moves"]}
+    joins(led, (TWO, "two:2", dict.fromkeys(warm, END), []), at_ms=3_000)
+    last = led.to_json()[-1]
+    assert last["left"] == ["one:1"]
+    moved = {move["task"]: move["had_copy"] for move in last["moves"] if move["role"] == "active"}
+    assert moved == {str(task): task in warm for task in TASKS}
+
+
+def test_a_leader_that_is_new_takes_the_members_word_for_what_was_before() -> None:
+    led = LedRebalances()
+    joins(led, (ONE, "one:1", dict.fromkeys(TASKS, -2), [0, 1, 2, 3]), at_ms=1_000)
+    assert led.to_json()[0]["moves"] == []
+
+
+def test_decisions_are_those_of_the_newest_rebalance_and_name_instances_by_address() -> None:
+    found = group_that_grows().decisions(TASKS[0])
+    assert found is not None
+    assert found["at_ms"] == 2_000
+    assert found["decisions"]
+    for decision in found["decisions"]:
+        assert decision["task"] == "0_0"
+        assert decision["on"] in ("one:1", "two:2", None)
+        assert "1111" not in decision["reason"]
+    assert LedRebalances().decisions(None) is None

@@ -1,0 +1,178 @@
+"""The life of running instances: failed threads, threads added and removed, pauses, sessions that are used again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_application import LIMIT_S, Place, until
+from pyspark.sql import SparkSession
+
+from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.runtime.application import KafkaStreams, State, StreamThreadExceptionResponse
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+STRING = Serdes.string()
+
+
+@pytest.fixture
+def place(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, unique_name: Callable[[str], str]) -> Place:
+    return Place(broker.bootstrap_servers, spark, tmp_path, unique_name("lifecycle"))
+
+
+def passing_on(place: Place, fails_while: Path | None = None) -> StreamsBuilder:
+    """Each value once; while the file is there, a function that fails."""
+    flag = str(fails_while)
+
+    def same(value: str) -> str:
+        if value == "bad" and Path(flag).exists():
+            raise ValueError("this one is bad")
+        return value
+
+    builder = StreamsBuilder()
+    builder.stream(place.topic("in"), key=STRING, value=STRING).map_values(per_record(same)).to(place.topic("out"), value=STRING)
+    return builder
+
+
+def values(place: Place, count: int) -> Counter[bytes]:
+    """What has come out; a moment longer than it takes ``count`` records, so that one too many is seen."""
+    return Counter(message.value() for message in [*place.received("out", count)])
+
+
+def test_a_failed_thread_is_replaced_and_goes_on_exactly_where_the_last_commit_ended(place: Place, tmp_path: Path) -> None:
+    place.create("in", "out", partitions=2)
+    flag = tmp_path / "flag"
+    flag.touch()
+    told: list[TidemillError] = []
+
+    def handler(error: TidemillError) -> StreamThreadExceptionResponse:
+        told.append(error)
+        flag.unlink()
+        return StreamThreadExceptionResponse.REPLACE_THREAD
+
+    streams = place.application(passing_on(place, flag))
+    streams.set_uncaught_exception_handler(handler)
+    with streams:
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
+        first = streams.threads[0]
+        place.send("in", [(None, b"a"), (None, b"bad"), (None, b"b")])
+        place.send("in", [(None, b"c")], partition=1)
+        assert values(place, 4) == {b"a": 1, b"bad": 1, b"b": 1, b"c": 1}
+        assert "this one is bad" in str(told[0])
+        assert f"{place.topic('in')}-0 at offset 1" in str(told[0])
+        assert streams.threads[0] is not first
+        assert streams.threads[0].name == first.name
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
+
+
+def test_one_instance_shuts_all_of_the_application_down(place: Place, tmp_path: Path) -> None:
+    place.create("in", "out", partitions=2)
+    flag = tmp_path / "flag"
+    flag.touch()
+    one = place.application(passing_on(place, flag))
+    other = place.application(passing_on(place, flag), **{"state.dir": str(tmp_path / "other")})
+    for streams in (one, other):
+        streams.set_uncaught_exception_handler(lambda error: StreamThreadExceptionResponse.SHUTDOWN_APPLICATION)
+    with one, other:
+        assert until(lambda: all(s.state is State.RUNNING and s.threads[0].tasks for s in (one, other)))
+        place.send("in", [(None, b"bad")])
+        assert one.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+        assert other.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+    errors = [one.error, other.error]
+    assert sum("this one is bad" in str(error) for error in errors) == 1
+    assert sum(isinstance(error, ShutdownRequestedError) for error in errors) == 1
+
+
+def test_a_paused_instance_processes_nothing_and_keeps_its_tasks_and_threads_come_and_go(place: Place) -> None:
+    place.create("in", "out", partitions=2)
+    streams = place.application(passing_on(place))
+    streams.pause()
+    with streams:
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
+        place.send("in", [(None, b"a")])
+        assert place.received("out", 1, limit_s=3) == []
+        assert streams.is_paused()
+        assert streams.state is State.RUNNING
+        streams.resume()
+        assert values(place, 1) == {b"a": 1}
+        name = streams.add_stream_thread()
+        assert name == streams.threads[0].name[:-1] + "2"
+        assert until(lambda: [len(thread.tasks) for thread in streams.threads] == [1, 1])
+        place.send("in", [(None, b"b")])
+        place.send("in", [(None, b"c")], partition=1)
+        assert values(place, 3) == {b"a": 1, b"b": 1, b"c": 1}
+        assert streams.remove_stream_thread() == name
+        assert until(lambda: [len(thread.tasks) for thread in streams.threads] == [2])
+        place.send("in", [(None, b"d")], partition=1)
+        assert values(place, 4) == {b"a": 1, b"b": 1, b"c": 1, b"d": 1}
+
+
+def test_a_second_session_in_one_process_is_refused_with_what_to_do(place: Place) -> None:
+    place.create("in", "out")
+    streams = KafkaStreams(
+        passing_on(place),
+        {
+            "application.id": place.name,
+            "bootstrap.servers": place.bootstrap_servers,
+            "state.dir": str(place.folder),
+        },
+    )
+    with pytest.raises(ConfigError, match=r"this process has a SparkSession already .* session=spark"):
+        streams.start()
+
+
+NOTEBOOK = """
+    import sys
+    from tidemill import KafkaStreams, Serdes, StreamsBuilder
+    from tidemill.runtime.application import State
+
+    name, servers, folder = sys.argv[1:]
+    config = {"application.id": name, "bootstrap.servers": servers, "state.dir": folder}
+
+    def wordcount():
+        builder = StreamsBuilder()
+        words = builder.stream(name + "-in", key=Serdes.string(), value=Serdes.string())
+        words.group_by(lambda k, v: v).count(store="counts").to_stream().to(name + "-out", value=Serdes.long())
+        return builder
+
+    def look(session=None):
+        streams = KafkaStreams(wordcount(), config, session=session).start()
+        assert streams.wait(State.RUNNING, timeout=120) is State.RUNNING, streams.error
+        import time
+        deadline = time.monotonic() + 60
+        while streams.store("counts").get("a") is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        print(streams.state.value, streams.store("counts").get("a"))
+        assert streams.close()
+        print(streams.state.value)
+
+    look()
+    look()
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = spark.config("spark.task.maxFailures", "1").config("spark.python.worker.reuse", "true").getOrCreate()
+    look(spark)
+    look(spark)
+    assert spark.range(3).count() == 3
+    spark.stop()
+    look()
+"""
+
+
+def test_a_notebook_starts_looks_stops_and_starts_again_with_sessions_of_both_kinds(place: Place, tmp_path: Path) -> None:
+    place.create("in", "out")
+    place.send("in", [(None, b"a"), (None, b"a")])
+    script = tmp_path / "notebook.py"
+    script.write_text(textwrap.dedent(NOTEBOOK))
+    command = [sys.executable, str(script), place.name, place.bootstrap_servers, str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["RUNNING", "2", "NOT_RUNNING"] * 5

@@ -1,0 +1,380 @@
+"""A real application, exactly once and with its group, over TLS, logins and ACLs; and every way to be kept out, in a sentence.
+
+``make test-security`` runs these on brokers of their own and prints what they have shown.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from certificates import Authority
+from pyspark.sql import SparkSession
+from secured import LINES, Right, Secured, within, words_of
+
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.broker_security import BrokerSecurity
+from tidemill.kafka.clients import group_client_settings
+from tidemill.kafka.group_client import GroupClient
+from tidemill.kafka.group_coordinator import GroupCoordinator, MemberIdRequiredError
+from tidemill.kafka.group_metadata import Membership
+from tidemill.kafka.group_protocol import decode_assignment
+from tidemill.membership import wire
+from tidemill.membership.assignor_error import AssignorError
+from tidemill.runtime.application import State
+
+pytestmark = [pytest.mark.security, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
+
+PASSWORD = "marked-secret-of-app"
+STORE_PASSWORD = "marked-secret-of-stores"
+START_LIMIT_S = 35.0
+_numbers = count(1)
+MODULES = {"PLAIN": "plain.PlainLoginModule"}
+Shown = Callable[[str], None]
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def with_logins(authority: Authority) -> Iterator[EmbeddedBroker]:
+    """TLS, every mechanism, ACLs."""
+    security = BrokerSecurity(
+        protocol="SASL_SSL",
+        mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        users={"app": PASSWORD, "admin": "marked-secret-of-admin"},
+        keystore=authority.issue("broker", "127.0.0.1").pem(),
+        acls=True,
+        super_users=("User:admin",),
+    )
+    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def with_certificates(authority: Authority) -> Iterator[EmbeddedBroker]:
+    """TLS on both sides, ACLs."""
+    security = BrokerSecurity(
+        protocol="SSL",
+        keystore=authority.issue("broker", "127.0.0.1").pem(),
+        truststore=authority.pem,
+        client_certificates="required",
+        acls=True,
+    )
+    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def with_passwords_only() -> Iterator[EmbeddedBroker]:
+    security = BrokerSecurity(protocol="SASL_PLAINTEXT", mechanisms=("SCRAM-SHA-256",), users={"app": PASSWORD})
+    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
+        yield broker
+
+
+@pytest.fixture
+def shown(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Shown:
+    """Says on the terminal what a test has shown."""
+
+    def say(what: str) -> None:
+        with capsys.disabled():
+            print(f"\n  verified: {what}")
+
+    return say
+
+
+def _login(mechanism: str, authority: Authority | None, password: str = PASSWORD) -> dict[str, str]:
+    module = MODULES.get(mechanism, "scram.ScramLoginModule")
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT" if authority is None else "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f'org.apache.kafka.common.security.{module} required username="app" password="{password}";',
+    }
+    return settings if authority is None else {**settings, "ssl.truststore.location": str(authority.pem)}
+
+
+@pytest.fixture
+def place(with_logins: EmbeddedBroker, spark: SparkSession, tmp_path: Path, authority: Authority) -> Secured:
+    login = _login("SCRAM-SHA-256", authority)
+    return Secured(with_logins, spark, tmp_path, f"app-{next(_numbers)}", "User:app", login)
+
+
+def _counts_words(place: Secured) -> None:
+    place.create()
+    place.grant(place.all_rights())
+    place.send()
+    with place.application() as streams:
+        assert streams.wait(State.RUNNING, State.ERROR, timeout=120) is State.RUNNING, streams.error
+        assert place.counts(words_of(LINES)) == dict(words_of(LINES))
+        (thread,) = streams.threads
+        assert streams.state is State.RUNNING
+        assert thread.is_running  # a member of its group
+
+
+# --- every way in ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_words_are_counted_exactly_once_over_tls_with_a_login(
+    mechanism: str, with_logins: EmbeddedBroker, spark: SparkSession, tmp_path: Path, authority: Authority, shown: Shown
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "password").write_text(PASSWORD + "\n")
+    login = _login(mechanism, authority, f"${{directory:{tmp_path}/secrets:password}}")
+    _counts_words(Secured(with_logins, spark, tmp_path, f"app-{next(_numbers)}", "User:app", login))
+    shown(f"SASL_SSL with {mechanism}, the password from a file, ACLs: a WordCount exactly once, a member of its group")
+
+
+@pytest.mark.parametrize("kind", ["PEM", "PEM with an encrypted key", "PKCS12"])
+def test_words_are_counted_exactly_once_with_certificates_on_both_sides(
+    kind: str, with_certificates: EmbeddedBroker, spark: SparkSession, tmp_path: Path, authority: Authority, shown: Shown
+) -> None:
+    own = authority.issue(f"app {next(_numbers)}")
+    login = {"security.protocol": "SSL"}
+    if kind == "PKCS12":
+        login |= {"ssl.truststore.location": str(authority.pkcs12(STORE_PASSWORD)), "ssl.truststore.type": "PKCS12"}
+        login |= {"ssl.keystore.location": str(own.pkcs12(STORE_PASSWORD)), "ssl.keystore.type": "PKCS12"}
+        login |= {"ssl.truststore.password": STORE_PASSWORD, "ssl.keystore.password": STORE_PASSWORD}
+    else:
+        locked = STORE_PASSWORD if "encrypted" in kind else ""
+        login |= {"ssl.truststore.location": str(authority.pem), "ssl.keystore.location": str(own.pem(locked))}
+        login |= {"ssl.key.password": locked} if locked else {}
+    name = f"app-{next(_numbers)}"
+    _counts_words(Secured(with_certificates, spark, tmp_path, name, f"User:CN={own.name}", login))
+    shown(f"mutual TLS with {kind}, ACLs for the certificate's name: a WordCount exactly once")
+
+
+def test_words_are_counted_exactly_once_with_a_login_alone(
+    with_passwords_only: EmbeddedBroker, spark: SparkSession, tmp_path: Path, shown: Shown
+) -> None:
+    place = Secured(with_passwords_only, spark, tmp_path, f"app-{next(_numbers)}", "User:app", _login("SCRAM-SHA-256", None))
+    place.create()
+    place.send()
+    with place.application():
+        assert place.counts(words_of(LINES)) == dict(words_of(LINES))
+    shown("SASL_PLAINTEXT with SCRAM-SHA-256: a WordCount exactly once")
+
+
+# --- every right that may be missing -----------------------------------------------------------------------------------------
+
+
+def _lacking(place: Secured, *missing: Right, create: bool = True) -> str:
+    """What an application says that has all rights but these."""
+    if create:
+        place.create()
+    place.grant(place.all_rights() - set(missing))
+    place.send()
+    streams = place.application()
+    began = time.monotonic()
+    said = place.run_until(streams, State.NOT_RUNNING)  # which it never gets to
+    took_s = time.monotonic() - began
+    streams.close()
+    assert said, "it ran without that right"
+    assert took_s < 100
+    assert place.login["sasl.jaas.config"] not in said
+    assert PASSWORD not in said
+    return said
+
+
+def _own(place: Secured, operation: str) -> Right:
+    return ("--topic", f"{place.name}-", "prefixed", operation)
+
+
+def test_no_read_on_the_input(place: Secured, shown: Shown) -> None:
+    said = _lacking(place, ("--topic", place.topic("in"), "literal", "Read"))
+    assert f"User:app lacks Read on topic '{place.topic('in')}'" in said
+    assert f"--operation Read --topic {place.topic('in')}" in said
+    shown(said)
+
+
+def test_no_write_on_the_output(place: Secured, shown: Shown) -> None:
+    said = _lacking(place, ("--topic", place.topic("out"), "literal", "Write"))
+    assert f"User:app lacks Write on topic '{place.topic('out')}'" in said
+    assert f"--operation Write --topic {place.topic('out')}" in said
+    shown(said)
+
+
+def test_no_create_of_internal_topics(place: Secured, shown: Shown) -> None:
+    said = _lacking(place, _own(place, "Create"))
+    assert f"Create on topic '{place.name}-counts-changelog'" in said
+    assert f"Create on topic '{place.name}-counts-repartition'" in said
+    shown(said)
+
+
+def test_no_right_at_all_on_internal_topics(place: Secured, shown: Shown) -> None:
+    said = _lacking(place, *(_own(place, operation) for operation in ("Create", "Read", "Write", "Delete")))
+    assert f"Read on topic '{place.name}-counts-changelog'" in said
+    assert f"Write on topic '{place.name}-counts-repartition'" in said
+    shown(said)
+
+
+def test_no_read_on_the_group(place: Secured, shown: Shown) -> None:
+    said = _lacking(place, ("--group", place.name, "literal", "Read"))
+    assert f"User:app lacks Read on group '{place.name}'" in said
+    assert f"--operation Read --group {place.name}" in said
+    shown(said)
+
+
+def test_no_write_on_the_transactional_id(place: Secured, shown: Shown) -> None:
+    said = _lacking(place, ("--transactional-id", f"{place.name}-", "prefixed", "Write"))
+    assert f"User:app lacks Write on transactional id '{place.name}-" in said
+    assert f"--operation Write --transactional-id {place.name}- --resource-pattern-type prefixed" in said
+    shown(said)
+
+
+@pytest.mark.parametrize(("end", "operation"), [("in", "Read"), ("out", "Write")])
+def test_a_right_that_is_withdrawn_from_a_running_application(place: Secured, end: str, operation: str, shown: Shown) -> None:
+    place.create()
+    place.grant(place.all_rights())
+    place.send()
+    with place.application() as streams:
+        assert place.counts(words_of(LINES)) == dict(words_of(LINES)), streams.error
+        place.withdraw(("--topic", place.topic(end), "literal", operation))
+        place.send(["the tide"])
+        assert within(90, lambda: streams.state is State.ERROR), "it neither goes on nor ends"
+        said = str(streams.error)
+    assert f"User:app lacks {operation} on topic '{place.topic(end)}'" in said
+    shown(f"while it runs: {said}")
+
+
+def test_following_the_advice_again_and_again_makes_an_application_run(place: Secured, shown: Shown) -> None:
+    place.create()
+    place.send()
+    said, rounds, granted = "", 0, 0
+    while rounds < 10:
+        streams = place.application()
+        said = place.run_until(streams, State.RUNNING)
+        found = place.counts(words_of(LINES), limit_s=60) if not said else {}
+        if not said and streams.state is State.ERROR:
+            said = str(streams.error)
+        streams.close()
+        if not said:
+            break
+        given = place.follow(said)
+        assert given, said
+        rounds, granted = rounds + 1, granted + given
+    assert found == dict(words_of(LINES)), said
+    shown(f"from no right at all: {rounds} errors and their kafka-acls commands, {granted} rights, and the words are counted")
+
+
+def test_at_least_once_needs_no_right_on_the_cluster(place: Secured, shown: Shown) -> None:
+    place.create()
+    place.grant(place.all_rights() - {("--transactional-id", f"{place.name}-", "prefixed", "Write")})
+    place.send()
+    with place.application(**{"processing.guarantee": "at_least_once", "commit.interval.ms": 100}) as streams:
+        assert place.counts(words_of(LINES)) == dict(words_of(LINES)), streams.error
+    shown("at_least_once: neither IdempotentWrite on the cluster nor a transactional id is needed beside Write on its topics")
+
+
+# --- every way to be kept out --------------------------------------------------------------------------------------------------
+
+
+def _refused(place: Secured, **settings: object) -> str:
+    streams = place.application(**settings)
+    began = time.monotonic()
+    said = place.run_until(streams, State.RUNNING)
+    assert time.monotonic() - began < START_LIMIT_S
+    assert said, "it was let in"
+    assert "marked-secret" not in said
+    return said
+
+
+def test_a_wrong_password_is_one_sentence_at_the_start(place: Secured, authority: Authority, shown: Shown) -> None:
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        wrong = _login(mechanism, authority, "marked-secret-that-is-wrong")
+        said = _refused(place, **{f"kafka.{name}": value for name, value in wrong.items()})
+        assert "the brokers refuse the login of user 'app'" in said
+        assert "kafka.sasl.jaas.config" in said
+        shown(said)
+
+
+def test_a_certificate_of_nobody_trusted_is_one_sentence_at_the_start(place: Secured, tmp_path: Path, shown: Shown) -> None:
+    said = _refused(place, **{"kafka.ssl.truststore.location": str(Authority(tmp_path, "stranger").pem)})
+    assert "signed by nobody who is trusted here" in said
+    assert "kafka.ssl.truststore.location" in said
+    shown(said)
+
+
+def test_a_certificate_for_another_host_is_one_sentence_at_the_start(place: Secured, shown: Shown) -> None:
+    servers = f"localhost:{place.broker.port}"  # the certificate is for 127.0.0.1
+    said = _refused(place, **{"bootstrap.servers": servers})
+    assert "certificate is not for the host" in said
+    shown(said)
+
+
+def test_a_client_without_the_certificate_that_is_required(
+    with_certificates: EmbeddedBroker, spark: SparkSession, tmp_path: Path, authority: Authority, shown: Shown
+) -> None:
+    login = {"security.protocol": "SSL", "ssl.truststore.location": str(authority.pem)}
+    place = Secured(with_certificates, spark, tmp_path, f"app-{next(_numbers)}", "User:ANONYMOUS", login)
+    said = _refused(place)
+    assert "kafka.ssl.keystore.location" in said
+    shown(said)
+
+
+def test_a_client_that_does_not_speak_tls_is_told_so(place: Secured, shown: Shown) -> None:
+    said = _refused(place, **{"kafka.security.protocol": "SASL_PLAINTEXT"})
+    assert "security.protocol" in said
+    shown(said)
+
+
+# --- a member that sends garbage -------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_sends_garbage_is_left_out_and_the_others_go_on(place: Secured, shown: Shown) -> None:
+    place.create()
+    place.grant(place.all_rights())
+    place.send()
+    with place.application() as streams:
+        assert place.counts(words_of(LINES)) == dict(words_of(LINES)), streams.error
+        before = streams.threads[0].tasks.keys()
+        for said in (b"", b"\xff" * 40, wire_garbage()):
+            answer = _join_with(place, streams.config, said)
+            if answer.user_data:
+                assert wire.decode_assignment(answer.user_data).error_code == AssignorError.ASSIGNMENT_ERROR
+            assert answer.partitions == ()
+        assert within(60, lambda: streams.state is State.RUNNING and streams.threads[0].tasks.keys() == before)
+        place.send(LINES)
+        assert place.counts(words_of(LINES + LINES)) == dict(words_of(LINES + LINES)), streams.error
+        assert streams.state is State.RUNNING
+    shown("a member whose login may join has joined three times with garbage: it got an error, the application went on")
+
+
+def wire_garbage() -> bytes:
+    """A good subscription of the consumer protocol whose user data are garbage, and which claims what others have."""
+    from tidemill.kafka.group_protocol import MemberSubscription, encode_subscription
+
+    said = MemberSubscription(member_id="", topics=("no topic's name!",), user_data=b"\x7f" * 64, generation=1 << 30)
+    return encode_subscription(said)
+
+
+def _join_with(place: Secured, config: object, said: bytes) -> object:
+    client = GroupClient(
+        group_client_settings(config), group_id=place.name, client_id="garbage", report_unreachable_after_ms=60_000,
+        report=lambda error: None,
+    )  # fmt: skip
+    client.open()
+    try:
+        coordinator = GroupCoordinator(
+            client, group_id=place.name, group_instance_id=None, session_timeout_ms=6_000, rebalance_timeout_ms=60_000
+        )
+        member_id = ""
+        while True:
+            try:
+                joined = coordinator.join(member_id, said, "sends garbage")
+                break
+            except MemberIdRequiredError as answer:
+                member_id = answer.member_id
+        assert not joined.is_leader
+        member = Membership(generation=joined.generation, member_id=joined.member_id)
+        answer = coordinator.sync(member, {})
+        coordinator.leave(member, "has sent its garbage")
+        return decode_assignment(answer)
+    finally:
+        client.close()
