@@ -25,7 +25,7 @@ from tidemill.ids import TaskId
 from tidemill.operators.segments import Segments, pack_time
 from tidemill.operators.windowed_aggregation import Steps, steps_of
 from tidemill.spark.records import Records, side_bytes
-from tidemill.spark.shown_rows import IMMUTABLE, ShownRows
+from tidemill.spark.shown_rows import IMMUTABLE, Shown, ShownRows
 from tidemill.spark.state_step import StepState
 from tidemill.spark.step_spec import NodeSpec
 from tidemill.spark.task_rows import TaskRows, opened
@@ -57,6 +57,8 @@ class _Fold:
     steps: Steps
     gap: int
     segments: Segments
+    oldest: int
+    """Sessions that end before are hidden from all records of the batch."""
     shown: ShownRows
     """What is remembered of sessions is their aggregates, or the bytes of those that a function may change."""
     close_times: list[int]
@@ -77,10 +79,15 @@ class _Fold:
 
     def key(self, raw: bytes, times: list[int], records: list[int], at: list[int]) -> None:
         """Takes the records of one key: their times, numbers in the task, and numbers in the table."""
-        segments, encode, results = self.segments, self.encode, self.results
         key = None if self.decode_key is None else self.decode_key(raw)
-        found = self.shown.of(raw, segments)
-        low = max(min(times) - self.gap, segments.oldest_shown, 0)
+        found = self.shown.by_key.get(raw)
+        if found is None:
+            found = self.shown.of(raw, self.segments)
+        low = max(min(times) - self.gap, self.oldest, 0)
+        if len(times) == 1 and (not found or found[-1][0] < low) and not self.segments.is_exact:
+            self._only(key, raw, found, times[0], records[0], at[0])
+            return
+        encode, results = self.encode, self.results
         first = len(found)
         while first and found[first - 1][0] >= low:
             first -= 1
@@ -104,6 +111,19 @@ class _Fold:
             existed = {(end, start) for end, start, _ in before}
             over = [(bounds, row) for bounds, row in gone.items() if bounds in existed]
             results += [(end, False, start, raw, None, row, True) for (end, start), row in over]
+
+    def _only(self, key: Any, raw: bytes, found: list[Shown], time: int, number: int, row: int) -> None:
+        """A key's only record in the batch, with no session near: what ``_add`` comes to then."""
+        if time < self.close_times[number]:
+            self.late += 1
+            return
+        begin, add, _ = self.steps
+        aggregate = add(key, None if self.values is None else self.values[row], begin())
+        if aggregate is not None:
+            data = self.encode(aggregate)
+            self.results.append((time, True, time, raw, data, row, True))
+            found.append((time, time, aggregate if self.decode is None else data))
+            self.added += 1
 
     def _add(
         self, key: Any, raw: bytes, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int, row: int
@@ -206,7 +226,7 @@ def _begun(
     if len(timestamps):
         clock.stream_time = int(stream_time[-1])
     return _Fold(
-        steps=steps_of(operation.aggregation), gap=gap, segments=segments, shown=shown,
+        steps=steps_of(operation.aggregation), gap=gap, segments=segments, oldest=segments.oldest_shown, shown=shown,
         close_times=(stream_time - grace - gap).tolist(), shown_from=(observed - retention + 1).tolist(),
         highest=int(highest[-1]) if len(timestamps) else -1,
         decode_key=node.key_serde.deserialize if isinstance(operation.aggregation, Aggregating) else None,

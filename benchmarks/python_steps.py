@@ -1,0 +1,208 @@
+"""How fast the Python steps of windows, sessions and joins are by themselves: no broker, no JVM, one core.
+
+    python benchmarks/python_steps.py [--records 200000] [--batch 20000] [--programs stream_stream_join,...] [--profile]
+
+What is timed is all that the last step of a plan does but talk to Kafka: the rows that reach it, the node or graph, the state
+in LMDB (read, checked and written), the records for the producer. CPU time, so that a busy machine disturbs little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import pstats
+import random
+import runpy
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.task_store import OpenTasks
+from tidemill.spark import plan
+from tidemill.spark.edges import Edge, leaving_edge
+from tidemill.spark.graph_step import KeptGraphs
+from tidemill.spark.last_step import run_last_step
+from tidemill.spark.rows import CHUNK, SCHEMA, first_sequence
+from tidemill.spark.source_step import marker_rows
+from tidemill.spark.stages import stages
+from tidemill.spark.step_spec import SourceSpec, StepSpec
+from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.task.batch import BatchRequest, Marker, Membership, Outcome, TaskRun, report_from_json
+from tidemill.task.commit import CommitStep
+from tidemill.topology.nodes import ProcessorNode, SourceNode
+from tidemill.topology.operations import PassThrough, TableToStream
+
+HERE = Path(__file__).parent
+PROGRAMS = ("tumbling_count", "stream_table_join", "stream_stream_join", "session_count")
+PARTITIONS, KEYS, APPLICATION = 4, 20_000, "steps"
+_START_MS = 1_700_000_000_000
+Input = tuple[str, int, bytes, bytes, int]
+
+
+class NullOutput:
+    """Takes records as a producer does and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def prepare(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def produce(self, _topic: str, keys: Sequence[Any], *_columns: Any) -> None:
+        self.count += len(keys)
+
+    def commit(self, _offsets: Any, _membership: Any) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def partitions_of(self, _topic: str) -> int:
+        return PARTITIONS
+
+    def abort(self) -> None: ...
+
+
+class Worker:
+    """The steps' context."""
+
+    def __init__(self, spec: StepSpec) -> None:
+        self.output, self.graphs = NullOutput(), KeptGraphs()
+        self.continuity: dict[TopicPartition, int] = {}
+        self.unreadable = Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={})
+        self.tasks = OpenTasks(spec.stores)
+        self.now: BatchRequest | None = None
+
+    def request(self) -> BatchRequest:
+        assert self.now is not None
+        return self.now
+
+    def open_stores(self, runs: Sequence[TaskRun]) -> Any:
+        return self.tasks.open(runs)
+
+    def membership(self) -> Membership:
+        return Membership(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
+
+    def committed(self, _partitions: Any) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def reached(self, step: CommitStep, batch_id: int) -> None: ...
+
+
+def inputs(program: str, records: int) -> Iterator[Input]:
+    """As ``operators.feed``: (topic, partition, key, value, timestamp)."""
+    chance = random.Random(5)
+    if program == "stream_table_join":
+        for key in range(KEYS):
+            yield "right", key % PARTITIONS, b"%d" % key, b"row %d" % key, _START_MS - 1
+    for number in range(records):
+        topic = "right" if program == "stream_stream_join" and number % 2 else "left"
+        key = chance.randrange(KEYS)
+        yield topic, key % PARTITIONS, b"%d" % key, b"value %d" % number, _START_MS + number // 10
+
+
+def batches(given: Iterator[Input], source: SourceSpec, size: int) -> Iterator[tuple[dict[TopicPartition, int], pa.RecordBatch]]:
+    """Rows of ``size`` records as the source step makes them, and where they end."""
+    ends: dict[TopicPartition, int] = {}
+    while chunk := [record for record, _ in zip(given, range(size), strict=False)]:
+        offsets = []
+        for topic, partition, *_ in chunk:
+            at = TopicPartition(topic, partition)
+            offsets.append(ends.get(at, 0))
+            ends[at] = offsets[-1] + 1
+        count = len(chunk)
+        columns: dict[str, pa.Array] = {name: pa.nulls(count + 1, SCHEMA.field(name).type) for name in SCHEMA.names}
+        columns |= {
+            "node": pa.array([*(source.topics[record[0]].tag for record in chunk), CHUNK], pa.int32()),
+            "part": pa.array([*(record[1] for record in chunk), -1], pa.int32()),
+            "off": pa.array([*offsets, 0], pa.int64()),
+            "seq": pa.array([*(first_sequence(number, 0) for number in range(count)), 0], pa.int64()),
+            "ts": pa.array([*(record[4] for record in chunk), count], pa.int64()),
+            "key": pa.array([*(record[2] for record in chunk), None], pa.binary()),
+            "value": pa.array([*(record[3] for record in chunk), None], pa.binary()),
+        }
+        yield dict(ends), pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _settled(compiler: Any, _session: None) -> None:
+    """The serdes of all edges, where every node keeps what arrives or says what leaves it."""
+    topology, edges = compiler.topology, compiler.edges
+    for name, node in topology.nodes.items():
+        if isinstance(node, SourceNode):
+            edges[name] = Edge(key=node.key_serde, value=node.value_serde)
+            continue
+        edges[name + "|in"] = entry = edges[topology.parents[name][0]]
+        if isinstance(node, ProcessorNode):
+            keeps = isinstance(node.operation, (TableToStream, PassThrough))
+            edges[name] = entry if keeps else leaving_edge(topology, name, entry, None)
+
+
+def measure(program: str, records: int, size: int, folder: Path, profile: cProfile.Profile | None) -> tuple[float, int]:
+    """(CPU seconds, records sent), changelogs' included."""
+    topology = runpy.run_path(str(HERE / "operator_programs" / f"{program}.py"))["builder"].build()
+    # The plan that an application would have; Catalyst only passes these programs' rows on, so no session is needed.
+    as_planned = mock.patch.object(plan, "stages", lambda topology, **_options: stages(topology))
+    with as_planned, mock.patch.multiple(plan.Compiler, has_columns=False, infer=_settled):
+        compiled = plan.compile_topology(None, topology, APPLICATION)
+    [spec] = compiled.steps
+    # in the order of a plan: what leaves a source arrives at the only node below it
+    arriving = {name: tag for tag, node in spec.nodes.items() for name in topology.parents[node.name]}
+    for topic, source in compiled.source.topics.items():
+        if source.node in arriving:
+            compiled.source.topics[topic] = plan.replace(source, tag=arriving[source.node])  # type: ignore[index]
+    worker = Worker(spec)
+    tasks = [TaskId(0, number) for number in range(PARTITIONS)]
+    runs = tuple(TaskRun(task=task, directory=str(folder / str(task)), epoch="e") for task in tasks)
+    topics = compiled.source.topics
+    starts = {TopicPartition(topic, number): 0 for topic in topics for number in range(PARTITIONS)}
+    spent, number = 0.0, 0
+    given = [(ends, rows) for ends, rows in batches(inputs(program, records), compiled.source, size)]
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    for number, (found, rows) in enumerate(given, 1):
+        ends = {**starts, **found}
+        marker = Marker(
+            batch_id=number, starts=starts, ends=ends, changelog_ends={}, chunks=1, rows=rows.num_rows - 1, out_of_range=(),
+            high_watermarks={}, global_ends={},
+        )
+        worker.now = BatchRequest(batch_id=number, inputs=starts, tasks=runs, now_ms=1000 * number, follows=number - 1)
+        began = time.process_time()
+        if profile is not None:
+            profile.enable()
+        report = report_from_json(next(run_last_step([rows, marker_rows(marker)], spec, worker)).column(0)[0].as_py())
+        gc.collect(0)
+        if profile is not None:
+            profile.disable()
+        spent += time.process_time() - began
+        assert report.outcome is Outcome.COMMITTED, report.message
+        starts = ends
+    gc.enable()
+    return spent, worker.output.count
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--batch", type=int, default=20_000)
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--profile", action="store_true")
+    chosen = parser.parse_args(arguments)
+    print("| program | records/s of CPU | CPU us/record | records sent |\n|---|---|---|---|")
+    for program in chosen.programs.split(","):
+        profile = cProfile.Profile() if chosen.profile else None
+        with tempfile.TemporaryDirectory(prefix="steps-") as folder:
+            spent, sent = measure(program, chosen.records, chosen.batch, Path(folder), profile)
+        print(f"| {program} | {chosen.records / spent:.0f} | {spent / chosen.records * 1e6:.2f} | {sent} |", flush=True)
+        if profile is not None:
+            pstats.Stats(profile).sort_stats("tottime").print_stats(30)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
