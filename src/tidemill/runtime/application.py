@@ -112,6 +112,7 @@ class KafkaStreams:
 
     @property
     def state(self) -> State:
+        """What the instance is doing: CREATED, REBALANCING, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING, PENDING_ERROR or ERROR."""
         return self._state.now
 
     @property
@@ -121,10 +122,12 @@ class KafkaStreams:
 
     @property
     def threads(self) -> tuple[StreamThread, ...]:
+        """The stream threads of this instance, with their ``metrics`` and ``copies``."""
         return tuple(self._threads)
 
     @property
     def process_id(self) -> ProcessId:
+        """The id under which the group knows this instance; it is kept in ``state.dir``, and there once it was started."""
         return self._process_id
 
     @property
@@ -217,9 +220,11 @@ class KafkaStreams:
         self._paused.set()
 
     def resume(self) -> None:
+        """Processing goes on after ``pause()``."""
         self._paused.clear()
 
     def is_paused(self) -> bool:
+        """Whether ``pause()`` was called last."""
         return self._paused.is_set()
 
     def add_stream_thread(self) -> str | None:
