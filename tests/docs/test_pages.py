@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from doc_blocks import DOCS, Block, BlockError, check_commands, check_python, fenced, indented
 from harness import start
 
+import tidemill
 from tidemill.config import setting_table
 
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
@@ -139,3 +143,32 @@ def test_a_minute_s_clicks_are_counted_once_it_has_closed() -> None:
 def test_the_how_tos_are_all_linked_from_somewhere() -> None:
     texts = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
     assert [page for page in PAGES if page.startswith("how-to/") and Path(page).name not in texts] == []
+
+
+def _documented() -> dict[str, Any]:
+    """What the pages of the reference name, by its full name."""
+    found = {}
+    for page in (DOCS / "reference").glob("*.md"):
+        for name in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+            module, _, last = name.rpartition(".")
+            is_module = module == "tidemill"
+            found[name] = importlib.import_module(name) if is_module else getattr(importlib.import_module(module), last)
+    return found
+
+
+def test_all_that_tidemill_exports_stands_in_the_reference() -> None:
+    named = {name.rpartition(".")[2] for name in _documented()}
+    assert sorted(set(tidemill.__all__) - named) == []
+
+
+def test_all_that_stands_in_the_reference_says_what_it_is() -> None:
+    silent = []
+    for name, found in _documented().items():
+        members = vars(found) if isinstance(found, type) else {}
+        public = {member: what for member, what in members.items() if not member.startswith("_")}
+        said = {name: found} | {
+            f"{name}.{member}": what for member, what in public.items()
+            if isinstance(what, (property, staticmethod, classmethod)) or inspect.isfunction(what)
+        }
+        silent += [who for who, what in said.items() if not (inspect.getdoc(what) or "").strip()]
+    assert silent == []

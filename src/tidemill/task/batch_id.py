@@ -43,4 +43,5 @@ class BatchId:
 
     @classmethod
     def from_rows(cls, rows: list[list[Any]]) -> BatchId:
+        """What ``to_rows`` gave."""
         return cls({TopicPartition(topic, partition): OffsetRange(start, end) for topic, partition, start, end in rows})

@@ -93,6 +93,7 @@ class TestOutputTopic:
 
     @property
     def is_empty(self) -> bool:
+        """Whether all records were read."""
         return self.queue_size == 0
 
     def read_record(self) -> TestRecord:
@@ -108,10 +109,12 @@ class TestOutputTopic:
         return TestRecord(self._key.deserialize(found.key), self._value.deserialize(found.value), found.timestamp, found.headers)
 
     def read_key_value(self) -> tuple[Any, Any]:
+        """Key and value of the next record; TopologyError if there is none."""
         record = self.read_record()
         return record.key, record.value
 
     def read_value(self) -> Any:
+        """The value of the next record; TopologyError if there is none."""
         return self.read_record().value
 
     def read_records(self) -> list[TestRecord]:
@@ -119,6 +122,7 @@ class TestOutputTopic:
         return [self.read_record() for _ in range(self.queue_size)]
 
     def read_key_values(self) -> list[tuple[Any, Any]]:
+        """Keys and values of all that wait, in order."""
         return [(record.key, record.value) for record in self.read_records()]
 
     def read_key_values_to_dict(self) -> dict[Any, Any]:

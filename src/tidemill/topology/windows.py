@@ -169,6 +169,7 @@ class JoinWindows:
 
     @property
     def size(self) -> int:
+        """From the earliest to the latest record that one can be joined with, in ms."""
         return self.before + self.after
 
     @property
