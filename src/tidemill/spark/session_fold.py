@@ -57,6 +57,7 @@ class _Fold:
     steps: Steps
     gap: int
     segments: Segments
+    rows: TaskRows
     oldest: int
     """Sessions that end before are hidden from all records of the batch."""
     shown: ShownRows
@@ -226,7 +227,7 @@ def _begun(
     if len(timestamps):
         clock.stream_time = int(stream_time[-1])
     return _Fold(
-        steps=steps_of(operation.aggregation), gap=gap, segments=segments, oldest=segments.oldest_shown, shown=shown,
+        steps=steps_of(operation.aggregation), gap=gap, segments=segments, rows=rows, oldest=segments.oldest_shown, shown=shown,
         close_times=(stream_time - grace - gap).tolist(), shown_from=(observed - retention + 1).tolist(),
         highest=int(highest[-1]) if len(timestamps) else -1,
         decode_key=node.key_serde.deserialize if isinstance(operation.aggregation, Aggregating) else None,
@@ -269,11 +270,11 @@ def _write(fold: _Fold, ids: list[bytes], timestamps: Longs) -> None:
     segments.advance(fold.highest)
     data = [result[4] for result in results]
     times = timestamps[np.array([result[5] for result in results], np.int64)].tolist()
-    segments.rows.log_many(zip(ids, data, times, repeat(()), strict=False))
+    fold.rows.log_many(zip(ids, data, times, repeat(()), strict=False))
     numbers = [result[0] // segments.interval for result in results]
     prefixes = {number: pack_time(number) for number in set(numbers)}
     oldest = segments.min_live
-    segments.rows.put_many(
+    fold.rows.put_many(
         (prefixes[number] + own_id, row)
         for number, own_id, row, result in zip(numbers, ids, data, results, strict=True)
         if result[_IS_KEPT] and number >= oldest

@@ -338,7 +338,7 @@ def _write(kept: _Kept, put: _Put, given: Arrivals) -> None:
     packed, size = suffixes.tobytes(), _SUFFIX.size
     numbers = which.tolist()
     log_keys = [
-        keys[at] + packed[begin : begin + size]  # type: ignore[operator]  # only records with keys are put
+        keys[at] + packed[begin : begin + size]
         for at, begin in zip(numbers, range(0, len(packed), size), strict=True)
     ]
     data = [rows[at] for at in numbers]
