@@ -6,7 +6,7 @@ Decides which combinations can work at all; names are Kafka's, in underscores.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.errors import ConfigError
@@ -19,7 +19,7 @@ class GroupMemberConfig:
     ``leave_on_close`` None: a dynamic member leaves, a static one (``instance_id``) stays until its session times out.
     """
 
-    client_settings: Mapping[str, Any]
+    client_settings: Mapping[str, Any] = field(repr=False)
     group_id: str
     client_id: str
     instance_id: str | None = None

@@ -13,7 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,10 @@ class WorkerSpec:
     thread: str
     step: str
     address: str
-    key: bytes
+    key: bytes = field(repr=False)
     group_id: str
-    consumer: Mapping[str, Any]
-    producer: Mapping[str, Any]
+    consumer: Mapping[str, Any] = field(repr=False)  # both hold credentials
+    producer: Mapping[str, Any] = field(repr=False)
     transactional_id: str | None
     source: SourceSpec
     spec: StepSpec | None
