@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from tidemill.config import StreamsConfig, load_toml, parse_assignments, setting_table
-from tidemill.config_values import DeserializationHandler, OffsetReset, ProcessingGuarantee, is_secret
+from tidemill.config_values import (
+    DeserializationHandler,
+    OffsetReset,
+    ProcessingGuarantee,
+    StoreFormat,
+    StoreSuppliers,
+    is_secret,
+)
 from tidemill.errors import ConfigError
 
 NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
@@ -54,6 +61,12 @@ def test_the_commit_interval_follows_the_guarantee_unless_given(guarantee: str, 
         ("state.dir", " /var/x ", "state_dir", "/var/x"),
         ("rack.aware.assignment.tags", "", "rack_aware_assignment_tags", ()),
         ("topology.optimization", "none", "topology_optimization", ()),
+        (
+            "dsl.store.suppliers.class", "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers",
+            "dsl_store_suppliers_class", StoreSuppliers.IN_MEMORY,
+        ),
+        ("dsl.store.suppliers.class", "RocksDBDslStoreSuppliers", "dsl_store_suppliers_class", StoreSuppliers.PERSISTENT),
+        ("dsl.store.format", "headers", "dsl_store_format", StoreFormat.HEADERS),
         (
             "topology.optimization", "merge.repartition.topics,reuse.ktable.source.topics", "topology_optimization",
             ("reuse.ktable.source.topics", "merge.repartition.topics"),

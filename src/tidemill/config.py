@@ -20,12 +20,15 @@ from tidemill.config_values import (
     JAVA_PROCESSING_HANDLERS,
     JAVA_PRODUCTION_HANDLERS,
     REWRITES,
+    SHORT_STORE_SUPPLIERS,
     ClientSettings,
     DeserializationHandler,
     OffsetReset,
     ProcessingGuarantee,
     Reader,
     RebalanceProtocol,
+    StoreFormat,
+    StoreSuppliers,
     anything,
     client_value,
     handler_or,
@@ -187,6 +190,14 @@ class StreamsConfig:
     topology_optimization: tuple[str, ...] = _setting(
         "topology.optimization", rewrites, (), f"none, all, or some of {', '.join(REWRITES)}."
     )
+    dsl_store_suppliers_class: StoreSuppliers = _setting(
+        "dsl.store.suppliers.class", one_of(StoreSuppliers, SHORT_STORE_SUPPLIERS), StoreSuppliers.PERSISTENT,
+        "Where the DSL's stores are kept that leave it open: RocksDBDslStoreSuppliers (on disk) or InMemoryDslStoreSuppliers.",
+    )  # fmt: skip
+    dsl_store_format: StoreFormat = _setting(
+        "dsl.store.format", one_of(StoreFormat, {"default": StoreFormat.DEFAULT, "headers": StoreFormat.HEADERS}),
+        StoreFormat.DEFAULT, "DEFAULT or HEADERS: whether the DSL's stores that leave it open carry headers.",
+    )  # fmt: skip
     replication_factor: int = _setting(
         "replication.factor", whole_number(-1, 32_767), -1, "Replicas of internal topics; -1: the broker's default."
     )

@@ -45,6 +45,23 @@ class DeserializationHandler(Enum):
     DEAD_LETTER = "dead-letter"
 
 
+class StoreSuppliers(Enum):
+    """Where stores are kept that the program does not say it of; Kafka Streams' persistent ones are in RocksDB, ours in LMDB."""
+
+    PERSISTENT = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$RocksDBDslStoreSuppliers"
+    IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
+
+
+SHORT_STORE_SUPPLIERS = {supplier.value.rpartition("$")[2]: supplier for supplier in StoreSuppliers}
+
+
+class StoreFormat(Enum):
+    """Whether stores carry records' headers where the program does not say it."""
+
+    DEFAULT = "DEFAULT"
+    HEADERS = "HEADERS"
+
+
 class OffsetReset(Enum):
     """Where a source begins without a committed offset."""
 

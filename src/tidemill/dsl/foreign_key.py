@@ -92,6 +92,7 @@ def _add_right_side(left: KTable, right: KTable, source: int, name: str | None) 
     store = Store(
         name=recorder.node_name(f"{_FK}SUBSCRIPTION-STATE-STORE-", name, suffix="-subscription-store"),
         kind=StoreKind.SUBSCRIPTIONS, key_serde=right.key_serde, value_serde=SubscriptionSerde(left.key_serde), caching=False,
+        left_open=frozenset({"persistent"}),
     )
     received = recorder.add(LogicalNode(
         name=recorder.node_name(processor, name, suffix="-subscription-receive"),

@@ -33,7 +33,7 @@ class StreamJoined:
     other_value: Serde | None = None
     this_store: Store | None = None
     other_store: Store | None = None
-    persistent: bool = True
+    persistent: bool | None = None
     logged: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
 

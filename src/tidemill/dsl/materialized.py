@@ -25,8 +25,9 @@ class Materialized:
     """What ``store=`` takes where a name is not enough (org.apache.kafka.streams.kstream.Materialized).
 
     ``name`` None: a generated name, not for queries. ``key`` and ``value`` are serdes. ``persistent`` False: in memory, as
-    ``Stores.inMemory...``. ``logged`` False: no changelog, so the state is lost with the directory. ``caching`` is kept and does
-    nothing: there are no record caches. ``changelog_config``: settings of the changelog topic, over those of ``topic.*``.
+    ``Stores.inMemory...``; None: as ``dsl.store.suppliers.class`` says. ``logged`` False: no changelog, so the state is lost
+    with the directory. ``caching`` is kept and does nothing: there are no record caches. ``changelog_config``: settings of the
+    changelog topic, over those of ``topic.*``.
 
     Raises:
         TopologyError: from the operator that gets it, for a retention shorter than its windows need, or one of the wrong kind.
@@ -35,7 +36,7 @@ class Materialized:
     name: str | None = None
     key: Serde | None = None
     value: Serde | None = None
-    persistent: bool = True
+    persistent: bool | None = None
     logged: bool = True
     caching: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
@@ -43,8 +44,8 @@ class Materialized:
     """Of windows and sessions, in ms or a timedelta: how long they are kept, if longer than size and grace need."""
     history_retention: Duration | None = None
     """Makes the store a versioned one (KIP-889): lookups as of earlier times, for so long, in ms or a timedelta."""
-    headers: bool = False
-    """Rows carry the headers of the record that made them (``dsl.store.format``)."""
+    headers: bool | None = None
+    """Rows carry the headers of the record that made them; None: as ``dsl.store.format`` says."""
 
 
 def materialized(
@@ -99,11 +100,12 @@ def store_of(
         key_serde=asked.key or key,
         value_serde=asked.value or value,
         logged=asked.logged,
-        persistent=asked.persistent,
+        persistent=asked.persistent is not False,
         caching=asked.caching and not versioned,
         changelog_config=asked.changelog_config,
         retention_ms=None if asked.history_retention is None else milliseconds(asked.history_retention, "history_retention"),
-        with_headers=asked.headers,
+        with_headers=bool(asked.headers),
+        left_open=frozenset() if versioned else _left_open(asked),
     )
 
 
@@ -134,13 +136,19 @@ def window_store_of(
         key_serde=asked.key or key,
         value_serde=asked.value or value,
         logged=asked.logged,
-        persistent=asked.persistent,
+        persistent=asked.persistent is not False,
         caching=asked.caching,
         changelog_config=asked.changelog_config,
         retention_ms=kept,
         window_size_ms=_size(windows),
-        with_headers=asked.headers,
+        with_headers=bool(asked.headers),
+        left_open=_left_open(asked),
     )
+
+
+def _left_open(asked: Materialized) -> frozenset[str]:
+    said = {"persistent": asked.persistent, "with_headers": asked.headers}
+    return frozenset(name for name, value in said.items() if value is None)
 
 
 def _name(recorder: Recorder, asked: Materialized, prefix: str) -> str:

@@ -36,6 +36,7 @@ class JoinKind:
     right: bool = False
 
 
+_PERSISTENT = frozenset({"persistent"})
 INNER, LEFT, OUTER = JoinKind("join"), JoinKind("left_join", left=True), JoinKind("outer_join", left=True, right=True)
 
 
@@ -143,8 +144,9 @@ def _window_store(
     if given is None:
         return Store(
             name=name, kind=StoreKind.WINDOW, key_serde=key, value_serde=value, logged=joined.logged,
-            persistent=joined.persistent, caching=False, changelog_config=dict(joined.changelog_config),
+            persistent=joined.persistent is not False, caching=False, changelog_config=dict(joined.changelog_config),
             retention_ms=windows.retention, window_size_ms=windows.size, retain_duplicates=True,
+            left_open=_PERSISTENT if joined.persistent is None else frozenset(),
         )
     return replace(given, key_serde=given.key_serde or key, value_serde=given.value_serde or value)
 
@@ -170,7 +172,7 @@ def _outer_store(
         name=names.outer_store, kind=StoreKind.OUTER_JOIN, key_serde=this_store.key_serde,
         value_serde=this_store.value_serde, other_value_serde=other_store.value_serde, logged=joined.logged,
         persistent=this_store.persistent, caching=False, changelog_config=dict(joined.changelog_config),
-        retention_ms=windows.retention,
+        retention_ms=windows.retention, left_open=this_store.left_open,
     )
 
 

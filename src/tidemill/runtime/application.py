@@ -32,6 +32,7 @@ from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
 from tidemill.runtime.batch_handover import new_batch_folder
+from tidemill.runtime.configured import configured_topology
 from tidemill.runtime.exception_policies import takes_one_by_one
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance_status import InstanceStatus
@@ -92,9 +93,7 @@ class KafkaStreams:
         **settings: object,
     ) -> None:
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
-        if isinstance(topology, StreamsBuilder):
-            topology = topology.build(optimization=list(self.config.topology_optimization))
-        self.topology = topology
+        self.topology = configured_topology(topology, self.config)
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
         self._state = InstanceState(self.config.application_id)
         self._listeners = RestoreListeners()

@@ -23,6 +23,7 @@ from tidemill.errors import StopError, TopologyError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
 from tidemill.runtime.batch_handover import BatchHandover
+from tidemill.runtime.configured import configured_topology
 from tidemill.runtime.exception_policies import takes_one_by_one, unreadable_of
 from tidemill.runtime.task_store import ReadStores
 from tidemill.spark.engine import BatchEngine
@@ -62,8 +63,7 @@ class TopologyTestDriver:
         session: SparkSession | None = None,
     ) -> None:
         self._config = StreamsConfig.of({**_DEFAULTS, **(config or {})})
-        if isinstance(topology, StreamsBuilder):
-            topology = topology.build(optimization=list(self._config.topology_optimization))
+        topology = configured_topology(topology, self._config)
         self._folder = tempfile.TemporaryDirectory(prefix="tidemill-driver-", ignore_cleanup_errors=True)
         self._application = self._config.application_id
         self._default_key = serde_of_setting(self._config.default_key_serde)

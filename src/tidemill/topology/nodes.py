@@ -80,6 +80,8 @@ class Store:
     """Of an outer join's store: the serde of the right side's values; ``value_serde`` is the left side's."""
     time_ordered: bool = False
     """Of a window or session store: its rows are emitted when their windows close (EmitStrategy.onWindowClose)."""
+    left_open: frozenset[str] = field(default=frozenset(), compare=False)
+    """Which of ``persistent`` and ``with_headers`` the program has not said, so that settings may (``store_defaults``)."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

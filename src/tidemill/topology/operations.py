@@ -480,8 +480,9 @@ Operation = (
     Map | MapValues | FlatMap | FlatMapValues | Filter | SelectKey | Peek | Foreach | ForeachBatch | Print | PassThrough
     | NullKeyFilter | Branch | Count | Reduce | Aggregate | TableSource | TableFilter | TableMapValues | TableToStream
     | WindowAggregate | SessionAggregate | CogroupMerge | Suppress | JoinWindowed | StreamStreamJoin | StreamSelfJoin
-    | StreamTableJoin | GlobalTableJoin | DataFrameJoin | TableTableJoin | TableJoinMerge | ForeignKeySubscribe | ForeignKeyReceive
-    | ForeignKeyLookup | ForeignKeyChange | ForeignKeyResolve | TableSelect | TableAggregate | TableReduce | TableTransformValues
+    | StreamTableJoin | GlobalTableJoin | DataFrameJoin | TableTableJoin | TableJoinMerge
+    | ForeignKeySubscribe | ForeignKeyReceive | ForeignKeyLookup | ForeignKeyChange | ForeignKeyResolve
+    | TableSelect | TableAggregate | TableReduce | TableTransformValues
     | ProcessRecords | GlobalUpdate
 )
 STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)
