@@ -31,6 +31,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.kafka.broker import EmbeddedBroker
 from tidemill.runtime.application import KafkaStreams, State
 
+PASSWORD = "marked-secret-of-app"
 LIMIT_S = 120.0
 LINES = ("the tide turns the mill", "the mill turns the stone", "stone by stone")
 _TYPES = {

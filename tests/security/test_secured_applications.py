@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 from certificates import Authority
 from pyspark.sql import SparkSession
-from secured import LINES, Right, Secured, within, words_of
+from secured import LINES, PASSWORD, Right, Secured, within, words_of
 
 from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.broker_security import BrokerSecurity
 from tidemill.kafka.clients import group_client_settings
 from tidemill.kafka.group_client import GroupClient
 from tidemill.kafka.group_coordinator import GroupCoordinator, MemberIdRequiredError
@@ -29,64 +27,11 @@ from tidemill.runtime.application import State
 
 pytestmark = [pytest.mark.security, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
-PASSWORD = "marked-secret-of-app"
 STORE_PASSWORD = "marked-secret-of-stores"
 START_LIMIT_S = 35.0
 _numbers = count(1)
 MODULES = {"PLAIN": "plain.PlainLoginModule"}
 Shown = Callable[[str], None]
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="session")
-def with_logins(authority: Authority) -> Iterator[EmbeddedBroker]:
-    """TLS, every mechanism, ACLs."""
-    security = BrokerSecurity(
-        protocol="SASL_SSL",
-        mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        users={"app": PASSWORD, "admin": "marked-secret-of-admin"},
-        keystore=authority.issue("broker", "127.0.0.1").pem(),
-        acls=True,
-        super_users=("User:admin",),
-    )
-    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
-def with_certificates(authority: Authority) -> Iterator[EmbeddedBroker]:
-    """TLS on both sides, ACLs."""
-    security = BrokerSecurity(
-        protocol="SSL",
-        keystore=authority.issue("broker", "127.0.0.1").pem(),
-        truststore=authority.pem,
-        client_certificates="required",
-        acls=True,
-    )
-    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
-def with_passwords_only() -> Iterator[EmbeddedBroker]:
-    security = BrokerSecurity(protocol="SASL_PLAINTEXT", mechanisms=("SCRAM-SHA-256",), users={"app": PASSWORD})
-    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
-        yield broker
-
-
-@pytest.fixture
-def shown(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Shown:
-    """Says on the terminal what a test has shown."""
-
-    def say(what: str) -> None:
-        with capsys.disabled():
-            print(f"\n  verified: {what}")
-
-    return say
 
 
 def _login(mechanism: str, authority: Authority | None, password: str = PASSWORD) -> dict[str, str]:
