@@ -108,7 +108,8 @@ def _keeps_what_comes(store: Store, entry: GraphEntry) -> bool:
 
 def _value_serde(spec: GraphSpec, target: str) -> Serde:
     node = spec.topology.nodes[target]
-    serde: Serde = node.value_serde if isinstance(node, SinkNode) else spec.exits[target].value_serde
+    serde = node.value_serde if isinstance(node, SinkNode) else spec.exits[target].value_serde
+    assert serde is not None
     return serde
 
 
