@@ -31,7 +31,8 @@ public class OperatorPrograms {
                 .to("out", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000), Serdes.Long()));
             case "session_count" -> left.groupByKey(Grouped.with(strings, strings))
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofMillis(500), Duration.ofSeconds(10)))
-                .count(Materialized.as("counts")).toStream().to("out", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), Serdes.Long()));
+                .count(Materialized.as("counts")).toStream()
+                .to("out", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), Serdes.Long()));
             case "stream_table_join" -> left.join(builder.table("right", Consumed.with(strings, strings), Materialized.as("rows")),
                 (value, row) -> value + row).to("out", Produced.with(strings, strings));
             case "stream_stream_join" -> left.join(builder.stream("right", Consumed.with(strings, strings)),
