@@ -29,7 +29,16 @@ demo-ha: install
 # Everything that has to hold before a change goes in: the pure tests on two cores, then those that need the machine to
 # themselves, the broker's and Spark's and the faults.
 test: install lint check
-	$(BIN)/pytest -m "broker or spark"
+	$(BIN)/pytest -m "(broker or spark) and not (security or cluster or dashboard)"
+
+# TLS, logins, ACLs and secrets on brokers of their own, and every kind of bad input; prints what it has verified.
+test-security: install
+	$(BIN)/pytest tests/security
+
+# Jars by checksum; packages by pip-audit, where a vulnerability service can be asked (exit code 3 where it can't).
+.PHONY: test-security audit
+audit: install
+	@$(BIN)/python tools/audit.py
 
 lint: install
 	$(BIN)/ruff check .

@@ -36,7 +36,8 @@ words.group_by(lambda _, word: word, key=Serdes.string()).count("counts").to_str
 config = {config!r}
 '''
 PAGES = (
-    "stores", "stores/counts", "tasks", "group", "instance", "topology", "decisions", "metrics", "health/live", "health/ready", "",
+    "", "stores", "stores/counts", "tasks", "group", "instance", "topology", "decisions", "metrics", "health/live",
+    "health/ready",
 )  # fmt: skip
 SPARK_PAGES = ("environment/", "jobs/", "stages/", "executors/", "SQL/", "storage/", "api/v1/applications")
 
