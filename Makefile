@@ -6,7 +6,7 @@ INSTANCES ?= 1
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo demo-ha test check lint vectors clean
+.PHONY: install demo demo-ha test check lint vectors vectors-pure vectors-spark clean
 
 install: $(STAMP)
 
@@ -49,9 +49,15 @@ lint: install
 check: install
 	$(BIN)/pytest -n 2 -m "not broker and not spark"
 
-# The pure tests against every line of the vector files, and more drawn examples, instead of samples.
-vectors: install
-	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -m "not broker and not spark"
+# Every line of the vector files, and more drawn examples, instead of samples: the pure tests, with all programs in batches of one,
+# seven, all and random sizes through the steps that run in a worker; then all programs on their real Spark plans.
+vectors: vectors-pure vectors-spark
+
+vectors-pure: install
+	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 -m "not broker and not spark"
+
+vectors-spark: install
+	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest tests/spark/test_operator_vectors.py tests/spark/test_program_vectors.py
 
 ifneq ($(wildcard benchmarks/wordcount.py),)
 .PHONY: bench
