@@ -60,7 +60,8 @@ def _check_sources() -> list[str]:
     options = {path[1:]: _options_of(command) for path, command in docs_generated.commands()}
     targets = make_targets((ROOT / "Makefile").read_text(encoding="utf-8"))
     pages = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
-    pages["../README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "deploy").rglob("*.md"))]:
+        pages[f"../{path.relative_to(ROOT).as_posix()}"] = path.read_text(encoding="utf-8")
     built, commands, blocks = [], 0, 0
     for page, text in pages.items():
         in_fences, without = fenced(page, text), indented(page, text)

@@ -14,8 +14,8 @@ from typing import Any
 
 @lru_cache(maxsize=1)
 def pages(root: Path) -> dict[str, str]:
-    """Path within docs/ -> Markdown."""
-    made = {page: _with_links_from_root((root / file).read_text(encoding="utf-8"), page) for file, page in _COPIED.items()}
+    """Path within docs/ -> Markdown, with links as they are in the file that it is made of."""
+    made = {page: (root / file).read_text(encoding="utf-8") for file, page in _copied(root).items()}
     for example in _examples(root):
         made[_example_page(example)] = _example(example)
     made["reference/settings.md"] = settings_page()
@@ -26,18 +26,13 @@ def pages(root: Path) -> dict[str, str]:
 def made_of(root: Path) -> dict[str, str]:
     """File of the repository -> the page that is made of it."""
     examples = {example.relative_to(root).as_posix(): _example_page(example) for example in _examples(root)}
-    return {**_COPIED, **examples, "examples": next(iter(examples.values()))}
+    return {**_copied(root), **examples, "examples": next(iter(examples.values()))}
 
 
-_COPIED = {"CHANGELOG.md": "changelog.md", "benchmarks/RESULTS.md": "benchmarks/results.md"}
-
-
-def _with_links_from_root(text: str, page: str) -> str:
-    """Links of a file that stands elsewhere in the repository, seen from where its page stands."""
-    up = "../" * page.count("/")
-    if "/" in page:
-        return text.replace("](../docs/", f"]({up}")
-    return text.replace("](docs/", f"]({up}")
+def _copied(root: Path) -> dict[str, str]:
+    """Files that are pages as they are, and where they stand as such."""
+    deploy = sorted(path.relative_to(root).as_posix() for path in (root / "deploy").rglob("*.md"))
+    return {"CHANGELOG.md": "changelog.md", "benchmarks/RESULTS.md": "benchmarks/results.md", **{file: file for file in deploy}}
 
 
 # --- examples ---

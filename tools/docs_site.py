@@ -97,27 +97,30 @@ _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)\s]+)\)")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    return links_within(markdown, page.file.src_uri, {file.src_uri for file in files})
+    made = docs_generated.made_of(ROOT)
+    origin = next((file for file, made_page in made.items() if made_page == page.file.src_uri), f"docs/{page.file.src_uri}")
+    return links_within(markdown, page.file.src_uri, {file.src_uri for file in files}, made, origin)
 
 
-def links_within(markdown: str, page: str, pages: set[str], made_of: Mapping[str, str] | None = None) -> str:
-    """``markdown`` with links to files outside docs/ turned into links to the pages made of them, or into plain text."""
-    known = docs_generated.made_of(ROOT) if made_of is None else made_of
+def links_within(markdown: str, page: str, pages: set[str], made: Mapping[str, str], origin: str) -> str:
+    """``markdown`` with links that fit where ``page`` stands.
+
+    It was written in ``origin``, a file of the repository. What ``made`` says to be a page of its own, and pages, are linked
+    to; other files of the repository become plain text. A link that leads nowhere stays, so that MkDocs tells.
+    """
 
     def replaced(found: re.Match[str]) -> str:
         text, target = found.groups()
         path, _, anchor = target.partition("#")
         if not path or "://" in path or path.startswith(("/", "mailto:")):
             return found.group()
-        from_docs = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
-        if from_docs in pages or (not from_docs.startswith("..") and not (ROOT / "docs" / from_docs).is_dir()):
-            return found.group()
-        from_root = posixpath.normpath(posixpath.join("docs", from_docs))
-        if from_root in known:
-            link = posixpath.relpath(known[from_root], posixpath.dirname(page) or ".")
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(origin), path))
+        to = made.get(file) or file.removeprefix("docs/")
+        if to in pages and (file in made or file.startswith("docs/")):
+            link = posixpath.relpath(to, posixpath.dirname(page) or ".")
             return f"[{text}]({link}{'#' + anchor if anchor else ''})"
-        if (ROOT / from_root).exists():
-            return text if text.strip("`") == from_root else f"{text} (`{from_root}`)"
-        return found.group()  # MkDocs says that it leads nowhere
+        if (ROOT / file).exists():
+            return text if text.strip("`") == file else f"{text} (`{file}`)"
+        return found.group()
 
     return _LINK.sub(replaced, markdown)

@@ -85,10 +85,17 @@ def test_every_page_has_a_place_in_the_navigation_and_none_has_two() -> None:
 
 
 def test_links_out_of_the_docs_become_pages_or_text() -> None:
-    made = {"benchmarks/RESULTS.md": "benchmarks/results.md"}
-    text = "[figures](../../benchmarks/RESULTS.md#a), [code](../../Makefile), [page](b.md), [there](https://x.y)"
-    assert docs_site.links_within(text, "how-to/a.md", {"how-to/b.md"}, made) == (
-        "[figures](../benchmarks/results.md#a), code (`Makefile`), [page](b.md), [there](https://x.y)"
+    made, pages = {"benchmarks/RESULTS.md": "benchmarks/results.md"}, {"how-to/b.md", "benchmarks/results.md"}
+    text = "[figures](../../benchmarks/RESULTS.md#a), [code](../../Makefile), [page](b.md), [there](https://x.y), [gone](c.md)"
+    assert docs_site.links_within(text, "how-to/a.md", pages, made, "docs/how-to/a.md") == (
+        "[figures](../benchmarks/results.md#a), code (`Makefile`), [page](b.md), [there](https://x.y), [gone](c.md)"
+    )
+
+
+def test_a_page_made_of_a_file_elsewhere_has_links_from_where_it_stands() -> None:
+    text = "[why](../docs/how-to/b.md), [file](app.yaml)"
+    assert docs_site.links_within(text, "benchmarks/results.md", {"how-to/b.md"}, {}, "benchmarks/RESULTS.md") == (
+        "[why](../how-to/b.md), [file](app.yaml)"
     )
 
 
