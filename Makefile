@@ -26,6 +26,13 @@ demo: install
 demo-ha: install
 	@$(BIN)/tidemill demo-ha
 
+# The instances' web page in a headless Chromium, screenshots in build/dashboard: needs chromium, chromedriver and selenium.
+.PHONY: dashboard-check
+dashboard-check: install
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || (apt-get update -qq && apt-get install -y -qq chromium chromium-driver) >/dev/null
+	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q selenium
+	@PYTHONPATH=tests/query $(BIN)/python tests/dashboard/dashboard_check.py
+
 # Everything that has to hold before a change goes in: the pure tests on two cores, then those that need the machine to
 # themselves, the broker's and Spark's and the faults.
 test: install lint check

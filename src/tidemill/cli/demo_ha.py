@@ -40,7 +40,9 @@ _SETTINGS = (
     "tidemill.test.short.intervals=true",
 )
 _TASKS = 12
-_LINES_PER_S = 60
+_FIRST_SHARE = 0.85
+"""So much of the text at most before the last act, which feeds the rest."""
+_LINES_PER_S = 40
 _LAST_LINES_PER_S = 3_000
 _TICK_S = 0.1
 _LOOK_S = 0.7
@@ -101,6 +103,7 @@ class Play:
         self._began = time.monotonic()
         self._watch = Watch(self._say)
         self._act, self._act_since = Act.TWO_START, self._began
+        self._goal, self._ticked_at = 0.0, self._began
         self._victim: Instance | None = None
         self._killed_at = 0.0
         self._lost: frozenset[str] = frozenset()
@@ -129,10 +132,13 @@ class Play:
         self._live.line(f"{time.monotonic() - self._began:6.1f} s  {what}")
 
     def _tick(self) -> None:
-        per_s = _LAST_LINES_PER_S if self._act is Act.COUNTED else _LINES_PER_S
-        most = len(self._text.lines) * (1.0 if self._act is Act.COUNTED else 0.9)
+        is_last = self._act is Act.COUNTED
+        now, per_s = time.monotonic(), _LAST_LINES_PER_S if is_last else _LINES_PER_S
+        most = len(self._text.lines) * (1.0 if is_last else _FIRST_SHARE)
+        self._goal = min(most, self._goal + per_s * (now - self._ticked_at))
+        self._ticked_at = now
         self._instances.check()
-        self._feed.send(int(min(most, self._feed.sent + per_s * _TICK_S + 1)))
+        self._feed.send(int(self._goal))
         self._counts.take(_TICK_S)
         addresses = [instance.address for instance in self._instances.started if instance.address]
         self._watch.look(addresses, every_s=_LOOK_S)
@@ -174,8 +180,8 @@ class Play:
         """The one with the most to lose, but not the first: its page is being looked at."""
         victim = max(self._instances.started[1:], key=lambda one: len(self._watch.stateful_at(one.address)))
         self._victim, self._lost = victim, self._watch.active_at(victim.address)
-        self._instances.kill(victim)
         self._killed_at = time.monotonic()
+        self._instances.kill(victim)
         self._say(f"kill -9: instance {victim.number} ({victim.address}) is gone, with {' '.join(sorted(self._lost))}")
         self._say(f"nobody is told; the broker notices within session.timeout.ms, {_SESSION_TIMEOUT_S:.0f} s")
 

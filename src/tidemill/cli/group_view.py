@@ -56,7 +56,7 @@ def _instance(one: Document, group: Document) -> InstanceRow:
     leads = name == group["leader"]
     if one["away"] is not None:
         return InstanceRow(
-            name=name, state="AWAY", threads=_NONE, active=_NONE, copies=_NONE, records_per_s=None, latency_ms=None,
+            name=name, state="AWAY", threads=_NONE, active=_assigned(one), copies=_NONE, records_per_s=None, latency_ms=None,
             batch_ms=None, behind=None, rebalanced=_NONE, trouble=one["away"], leads=leads,
         )  # fmt: skip
     threads = one["threads"]
@@ -78,6 +78,10 @@ def _instance(one: Document, group: Document) -> InstanceRow:
         trouble=one["error"] or "; ".join(one["why"]),
         leads=leads,
     )
+
+
+def _assigned(one: Document) -> str:
+    return f"had {listed(one['assigned'])}" if one["assigned"] else _NONE
 
 
 def copy_rows(group: Document) -> list[CopyRow]:

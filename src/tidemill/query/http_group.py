@@ -1,8 +1,8 @@
 """The whole group as one document: what every instance tells of itself, asked side by side.
 
 Decides who is asked (all hosts of the newest assignment), how long one is waited for, and what stands for one that does not
-answer. The rebalances that instances have led are put into one timeline; who has led the newest one counts as leader, and what
-it means a copy for (standby or warm-up) counts.
+answer: its active tasks of the newest assignment, which nobody may be running now. The rebalances that instances have led are put
+into one timeline; who has led the newest one counts as leader, and what it means a copy for (standby or warm-up) counts.
 """
 
 from __future__ import annotations
@@ -53,8 +53,12 @@ def merged(own: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
     ]
     rebalances.sort(key=lambda led: led["at_ms"])
     newest = rebalances[-1] if rebalances else None
-    roles = {client["process"]: client for client in newest["clients"]} if newest else {}
+    clients = newest["clients"] if newest else []
+    roles = {client["process"]: client for client in clients}
     for one in instances:
+        if one["away"] is not None:
+            found = [client for client in clients if client["host"] == one["host"]]
+            one["assigned"] = sorted((task for client in found for task in client["active"]), key=_by_number)
         told = roles.get(one.get("process"))
         for thread in one.get("threads", ()):
             for copy in thread["standby"]:
@@ -73,6 +77,10 @@ def merged(own: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _is_known(client: Document, instances: list[dict[str, Any]]) -> bool:
     return any(one.get("process") == client["process"] for one in instances)
+
+
+def _by_number(task: str) -> tuple[int, ...]:
+    return tuple(map(int, task.split("_")))
 
 
 def _by_address(host: str) -> tuple[str, int]:

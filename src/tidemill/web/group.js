@@ -10,6 +10,8 @@ export function summary(group) {
   const running = here.filter((one) => one.state === "RUNNING").length;
   const parts = [`${running} of ${plural(group.instances.length, "instance")} running`];
   if (away) parts.push(`${away} away`);
+  const orphans = orphansOf(group);
+  if (orphans.length) parts.push(`${plural(orphans.length, "task")} running nowhere`);
   parts.push(plural(activeOf(group).length, "active task"));
   const copies = copiesOf(group);
   if (copies.length) parts.push(plural(copies.length, "copy", "copies"));
@@ -19,6 +21,15 @@ export function summary(group) {
 
 export function activeOf(group) {
   return group.instances.flatMap((one) => (one.threads ?? []).flatMap((thread) => thread.active.map((task) => ({ ...task, on: nameOf(one) }))));
+}
+
+// Tasks of the newest assignment that nobody who answers runs: their instance is away, or waits for the one before it to let go.
+export function orphansOf(group) {
+  const known = new Set(activeOf(group).map((task) => task.task));
+  const away = new Set(group.instances.filter((one) => one.away !== null).map(nameOf));
+  const clients = group.rebalances.at(-1)?.clients ?? [];
+  return clients.flatMap((client) =>
+    client.active.filter((task) => !known.has(task)).map((task) => ({ task, on: nameOf(client), kind: away.has(nameOf(client)) ? "gone" : "coming" })));
 }
 
 export function copiesOf(group) {
@@ -86,6 +97,7 @@ export function drawTasks(element, group, topology, explain) {
     found.rate = (found.rate ?? 0) + task.records_per_s;
     found.behind = task.behind === null ? found.behind : (found.behind ?? 0) + task.behind;
   }
+  for (const orphan of orphansOf(group)) row(orphan.task).cells.set(orphan.on, { kind: orphan.kind });
   for (const copy of copiesOf(group)) row(copy.task).cells.set(copy.on, { kind: copy.role, lag: copy.lag, left: copy.seconds_left });
   if (!rows.size) {
     fill(element, h("p", { class: "note" }, "No task is assigned yet."));
@@ -96,7 +108,7 @@ export function drawTasks(element, group, topology, explain) {
   fill(element,
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Tasks over instances", "data-key": "tasks" },
       h("table", { class: "matrix" },
-        h("caption", {}, h("span", {}, "Tasks"), legend()),
+        h("caption", {}, h("span", {}, "Tasks"), legend(["active", "restoring", "warm-up", "standby", ...new Set(orphansOf(group).map((orphan) => orphan.kind))])),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Task"),
           names.map((name) => h("th", { scope: "col", class: away.has(name) ? "cell away" : "cell", title: name }, short.get(name))),
           h("th", { scope: "col", class: "right" }, "rec/s"), h("th", { scope: "col", class: "right" }, "behind"))),
@@ -130,12 +142,13 @@ function taskRow(task, row, names, short, explain) {
 function square(cell) {
   if (!cell) return h("span", { class: "hidden" }, "nothing");
   const lag = cell.kind !== "active" && cell.lag ? `, ${number(cell.lag)} behind` : "";
-  return h("span", { class: `square ${cell.kind}`, title: `${cell.kind}${lag}` }, h("span", { class: "hidden" }, cell.kind + lag));
+  const told = cell.kind === "gone" ? "was active here" : cell.kind === "coming" ? "to become active here" : cell.kind + lag;
+  return h("span", { class: `square ${cell.kind}`, title: told }, h("span", { class: "hidden" }, told));
 }
 
-function legend() {
+function legend(kinds) {
   return h("span", { class: "legend", "aria-hidden": "true" },
-    ["active", "restoring", "warm-up", "standby"].map((kind) => h("span", {}, h("span", { class: `square ${kind}` }), kind)));
+    kinds.map((kind) => h("span", {}, h("span", { class: `square ${kind}` }), kind)));
 }
 
 // --- on their way --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,78 @@
+"""The web page of an instance at work: WordCount on an embedded broker, on this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from browser import Browser
+
+from tidemill.cli.demo import APP
+from tidemill.cli.demo_instances import Command, Instances
+from tidemill.cli.demo_text import english
+from tidemill.kafka.broker import EmbeddedBroker
+
+_START_LIMIT_S = 240.0
+_LINES = 400
+
+
+def check_running(page: Browser, out: Path, verified: Callable[[str], None], require: Callable[[object, str], None]) -> None:
+    from tidemill.cli.demo_topics import Counts, Feed, create_topics
+
+    print("one instance of WordCount, running")
+    text = english(_LINES)
+    with tempfile.TemporaryDirectory(prefix="tidemill-dashboard-", ignore_cleanup_errors=True) as folder:
+        with EmbeddedBroker(environ=os.environ, start_limit_s=120) as broker:
+            servers = broker.bootstrap_servers
+            create_topics(servers)
+            settings = (f"bootstrap.servers={servers}", "metrics.recording.level=DEBUG")
+            command = Command(app=APP, settings=settings, folder=Path(folder), log_level="warning", serve=True)
+            with Instances(1, command) as instances, closing(Counts(servers)) as counts:
+                instances.start_one()
+                feed = Feed(servers, text.lines)
+                _run(page, out, instances, feed, counts, text.counts, verified, require)
+                instances.stop()
+
+
+def _run(page, out, instances, feed, counts, expected, verified, require) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + _START_LIMIT_S
+    while counts.by_word() != expected:
+        require(time.monotonic() < deadline, f"not counted within {_START_LIMIT_S:.0f} s: {instances.last_words()}")
+        instances.check()
+        feed.send(min(_LINES, feed.sent + 5))
+        counts.take(0.1)
+    address = f"http://{instances.started[0].address}"
+    page.look(width=1280, height=1500)
+    page.driver.get("about:blank")
+    page.asked_for()
+    page.complaints()
+    page.driver.get(address + "/")
+    _until(lambda: "12 active tasks" in page.text("#summary"), "its tasks", require)
+    squares = page.run("return document.querySelectorAll('.matrix td .square.active').length")
+    require(squares == 12, f"12 active tasks, found {squares}")
+    word, count = Counter(expected).most_common(1)[0]
+    page.run("document.getElementById('key').value = arguments[0]", word)
+    page.run("document.querySelector('#query button[value=key]').click()")
+    _until(lambda: f"{count:,}" in page.text("#answer td"), f"{count} for {word!r}", require)
+    verified(f"its 12 tasks, and the count of {word!r}, {count:,}, as counted without Tidemill")
+    page.run("document.querySelector('[data-key=\"task-1_0\"]').click()")
+    _until(lambda: "1_0 is active on" in page.text("#why"), "the leader's reason", require)
+    page.run("document.getElementById('why').close()")
+    verified("why task 1_0 is where it is, in the assignor's words")
+    page.picture(out / "running.png")
+    require(not (said := page.complaints()), f"the console has said: {said}")
+    foreign = {url for url in page.asked_for() if not url.startswith((address, "data:", "about:"))}
+    require(not foreign, f"the page has asked for {sorted(foreign)}")
+    verified("no error in the console, no request to anywhere else")
+
+
+def _until(is_so: Callable[[], object], what: str, require: Callable[[object, str], None]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        require(time.monotonic() < deadline, f"waited in vain for {what}")
+        time.sleep(0.2)
