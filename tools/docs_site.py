@@ -39,7 +39,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "cluster.md", "deploy/*", "broker.md", "simulate.md",
     ),
     "How it works": (
-        "topology.md", "data-path.md", "exactly-once.md", "state.md", "high-availability.md", "spark.md", "adr/*",
+        "words.md", "topology.md", "data-path.md", "exactly-once.md", "state.md", "high-availability.md", "spark.md", "adr/*",
     ),
     "Reference": (
         "reference/index.md", "reference/builder.md", "reference/streams.md", "reference/tables.md", "reference/windows.md",
