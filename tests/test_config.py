@@ -100,7 +100,7 @@ def test_text_is_read_by_the_setting_s_type(name: str, text: str, attribute: str
         ("replication.factor", 40_000, "expected a whole number between -1 and 32767"),
         ("tidemill.presum", "yes", "tidemill.presum is 'yes', expected true or false"),
         ("processing.guarantee", "exactly_once", "expected at_least_once or exactly_once_v2"),
-        ("auto.offset.reset", "first", "expected earliest or latest or none"),
+        ("auto.offset.reset", "first", "expected earliest, latest, none, or by_duration:"),
         ("topology.optimization", "some", "expected none, all, or some of reuse.ktable.source.topics"),
         ("application.id", "a b", "expected 1 to 200 letters"),
         ("application.id", "..", "expected 1 to 200 letters"),

@@ -24,6 +24,7 @@ from tidemill.config_values import (
     ClientSettings,
     DeserializationHandler,
     OffsetReset,
+    OffsetResetByDuration,
     ProcessingGuarantee,
     Reader,
     RebalanceProtocol,
@@ -34,6 +35,7 @@ from tidemill.config_values import (
     handler_or,
     http_token,
     names,
+    offset_reset,
     one_of,
     rewrites,
     servers,
@@ -153,9 +155,10 @@ class StreamsConfig:
     )
 
     # Records
-    auto_offset_reset: OffsetReset = _setting(
-        "auto.offset.reset", one_of(OffsetReset), OffsetReset.EARLIEST, "Where to begin without a committed offset."
-    )
+    auto_offset_reset: OffsetReset | OffsetResetByDuration = _setting(
+        "auto.offset.reset", offset_reset, OffsetReset.EARLIEST,
+        "Where to begin without a committed offset: earliest, latest, none (nowhere) or by_duration:PT1H.",
+    )  # fmt: skip
     default_key_serde: object = _setting("default.key.serde", anything, None, "Serde of keys: a name or an object.")
     default_value_serde: object = _setting("default.value.serde", anything, None, "Serde of values, likewise.")
     deserialization_exception_handler: DeserializationHandler = _setting(

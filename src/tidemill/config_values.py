@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -68,6 +69,31 @@ class OffsetReset(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetResetByDuration:
+    """So long before now: the first record that is as new (KIP-1106)."""
+
+    duration_ms: int
+
+
+_BY_DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+
+
+def offset_reset(value: object) -> OffsetReset | OffsetResetByDuration:
+    """earliest, latest, none, or ``by_duration:`` and an ISO 8601 duration."""
+    if isinstance(value, (OffsetReset, OffsetResetByDuration)):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    found = _BY_DURATION.fullmatch(text)
+    if found is not None and any(found.groups()):
+        days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+        return OffsetResetByDuration(round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
+    try:
+        return OffsetReset(text)
+    except ValueError:
+        raise ValueError("earliest, latest, none, or by_duration: with a duration such as PT1H or P7D") from None
 
 
 _JAVA_ERRORS = "org.apache.kafka.streams.errors."

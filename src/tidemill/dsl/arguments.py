@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from tidemill.config_values import offset_reset
 from tidemill.errors import TopologyError
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import PerRecord, UserFunction
 
-_OFFSET_RESETS = ("earliest", "latest", "none")
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
 
@@ -108,9 +108,13 @@ def timestamp_extractor_or_none(function: UserFunction | None, operator: str) ->
 
 
 def offset_reset_or_none(text: str | None) -> str | None:
-    """Where to begin without a committed offset: earliest, latest, none; None: as configured."""
-    if text is not None and text not in _OFFSET_RESETS:
-        raise TopologyError(f"offset_reset is {text!r}, expected one of {', '.join(_OFFSET_RESETS)}")
+    """Where to begin without a committed offset: earliest, latest, none, by_duration:PT1H; None: as configured."""
+    if text is None:
+        return None
+    try:
+        offset_reset(text)
+    except ValueError as expected:
+        raise TopologyError(f"offset_reset is {text!r}, expected one of {expected}") from None
     return text
 
 

@@ -57,7 +57,8 @@ class StreamsBuilder:
     ) -> KStream:
         """A stream of one topic, of several, or of all that match a pattern (a compiled one, without flags).
 
-        ``offset_reset`` (earliest, latest, none): where to begin without a committed offset, if not as configured.
+        ``offset_reset`` (earliest, latest, none, by_duration:PT1H): where to begin without a committed offset, if not as
+        configured.
         ``timestamp_extractor(record, partition_time)`` gives the time of each record in ms, with Python values; below 0 the
         record is dropped.
         """

@@ -8,10 +8,11 @@ the group has committed. Fetching is the member's (committed, require-stable) an
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidemill.config_values import OffsetReset
+from tidemill.config_values import OffsetReset, OffsetResetByDuration
 from tidemill.errors import RetriableError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin import Admin
@@ -25,6 +26,9 @@ log = logging.getLogger("tidemill.offsets")
 _UNSTABLE_LIMIT_MS = 1_000
 
 
+ResetPolicy = OffsetReset | OffsetResetByDuration
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
     """What a thread must know of each sub-topology: its changelogs by store, and which inputs are repartition topics."""
@@ -34,14 +38,14 @@ class TaskFacts:
     internal_topics: frozenset[str]
     source_changelogs: frozenset[str]
     topics: tuple[str, ...]
-    offset_resets: Mapping[str, OffsetReset]
+    offset_resets: Mapping[str, ResetPolicy]
 
 
 class StartOffsets:
     """``fence`` ends what an own producer has left open."""
 
     def __init__(
-        self, facts: TaskFacts, default: OffsetReset, member: GroupMember, admin: Admin, fence: Callable[[], None]
+        self, facts: TaskFacts, default: ResetPolicy, member: GroupMember, admin: Admin, fence: Callable[[], None]
     ) -> None:
         self._facts, self._default = facts, default
         self._member, self._admin, self._fence = member, admin, fence
@@ -103,7 +107,7 @@ class StartOffsets:
                     f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
                     "was made anew. Commit an offset that exists, or set auto.offset.reset for a source topic"
                 )
-            log.warning("event=offset-out-of-range partition=%s policy=%s", tp, self._policy_of(tp).value)
+            log.warning("event=offset-out-of-range partition=%s policy=%s", tp, self._policy_of(tp))
         if gone:
             self._member.commit({tp: OffsetAndMetadata(offset) for tp, offset in self._policy(gone).items()})
 
@@ -119,17 +123,21 @@ class StartOffsets:
     def _policy(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
-        none = [tp for tp in partitions if self._policy_of(tp) is OffsetReset.NONE]
+        of = {tp: self._policy_of(tp) for tp in partitions}
+        none = [tp for tp, policy in of.items() if policy is OffsetReset.NONE]
         if none:
             raise StopError(
                 f"{none[0]} has no committed offset and auto.offset.reset is none: commit one, or set earliest or latest"
             )
-        latest = [tp for tp in partitions if self._policy_of(tp) is OffsetReset.LATEST]
-        found = dict(self._admin.beginning_offsets([tp for tp in partitions if tp not in latest]))
-        found.update(self._admin.end_offsets(latest))
+        found = dict(self._admin.beginning_offsets([tp for tp, policy in of.items() if policy is OffsetReset.EARLIEST]))
+        late = [tp for tp, policy in of.items() if policy is not OffsetReset.EARLIEST]
+        found.update(self._admin.end_offsets(late))  # also where nothing is as new as a duration says
+        for duration_ms in {policy.duration_ms for policy in of.values() if isinstance(policy, OffsetResetByDuration)}:
+            same = [tp for tp, policy in of.items() if policy == OffsetResetByDuration(duration_ms)]
+            found.update(self._admin.offsets_at(same, int(time.time() * 1000) - duration_ms))
         return found
 
-    def _policy_of(self, tp: TopicPartition) -> OffsetReset:
+    def _policy_of(self, tp: TopicPartition) -> ResetPolicy:
         if tp.topic in self._facts.internal_topics:
             return OffsetReset.EARLIEST
         return self._facts.offset_resets.get(tp.topic, self._default)

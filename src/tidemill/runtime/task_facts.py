@@ -5,7 +5,7 @@ Decides nothing of its own: which store is restored from which topic, and which 
 
 from __future__ import annotations
 
-from tidemill.config_values import OffsetReset
+from tidemill.config_values import offset_reset
 from tidemill.runtime.offsets import TaskFacts
 from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
@@ -25,7 +25,7 @@ def task_facts(topology: Topology, application: str) -> TaskFacts:
         source_changelogs=frozenset(topic for part in parts for topic in part.source_topic_changelogs),
         topics=tuple(sorted({topic for part in parts for topic in part.source_topics})),
         offset_resets={
-            broker_topic(topology, application, topic): OffsetReset(node.offset_reset)
+            broker_topic(topology, application, topic): offset_reset(node.offset_reset)
             for node in topology.nodes.values()
             if isinstance(node, SourceNode) and node.offset_reset is not None
             for topic in node.topics

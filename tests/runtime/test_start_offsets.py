@@ -1,0 +1,114 @@
+"""Where tasks begin without a committed offset, or with one that is gone: by the source's policy, else by the application's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.config_values import OffsetReset, OffsetResetByDuration, offset_reset
+from tidemill.errors import StopError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.offsets import StartOffsets
+from tidemill.runtime.task_facts import task_facts
+from tidemill.task.lifecycle import ActiveTask
+
+STRING = Serdes.string()
+HOUR_MS = 3_600_000
+
+
+class Brokers:
+    """A group and an admin client: partitions hold offsets 10 to 90, and 40 is the first of the last hour."""
+
+    def __init__(self, committed: dict[TopicPartition, int]) -> None:
+        self.offsets, self.made_known = committed, dict[TopicPartition, int]()
+        self.asked_times: list[int] = []
+
+    def committed(self, partitions: Collection[TopicPartition], **_options: Any) -> dict[TopicPartition, Any]:
+        return {tp: Committed(self.offsets[tp]) for tp in partitions if tp in self.offsets}
+
+    def commit(self, offsets: dict[TopicPartition, Any]) -> None:
+        self.made_known = {tp: at.offset for tp, at in offsets.items()}
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 10)
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 90)
+
+    def offsets_at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        self.asked_times.append(timestamp_ms)
+        return {tp: 40 for tp in partitions if tp.topic != "quiet"}
+
+
+class Committed:
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+def at(topic: str) -> TopicPartition:
+    return TopicPartition(topic, 0)
+
+
+def starts(brokers: Brokers, default: str, **policies: str | None) -> dict[str, int]:
+    builder = StreamsBuilder()
+    for topic, policy in policies.items():
+        builder.stream(topic, key=STRING, value=STRING, offset_reset=policy).to("out")
+    offsets: Any = StartOffsets(
+        task_facts(builder.build(), "app"), offset_reset(default), brokers, brokers, lambda: None  # type: ignore[arg-type]
+    )
+    inputs = tuple(at(topic) for topic in policies)
+    tasks = {TaskId(0, 0): ActiveTask(task=TaskId(0, 0), directory="", epoch="", inputs=inputs, changelogs={})}
+    return {tp.topic: offset for tp, offset in offsets.bounds(tasks)[TaskId(0, 0)].inputs.items()}
+
+
+def test_each_source_begins_where_its_own_policy_says_and_the_others_where_the_applications_does() -> None:
+    brokers = Brokers({at("known"): 55})
+    hour = "by_duration:PT1H"
+    found = starts(brokers, "latest", known="none", a="earliest", b="latest", c=None, d=hour, quiet=hour)
+    assert found == {"known": 55, "a": 10, "b": 90, "c": 90, "d": 40, "quiet": 90}
+    (asked,) = brokers.asked_times
+    assert abs(time.time() * 1000 - HOUR_MS - asked) < 60_000
+
+
+@pytest.mark.parametrize(("default", "own"), [("none", None), ("earliest", "none")])
+def test_with_none_a_partition_without_a_committed_offset_stops_by_name(default: str, own: str | None) -> None:
+    with pytest.raises(StopError, match=r"a-0 has no committed offset and auto\.offset\.reset is none: commit one"):
+        starts(Brokers({}), default, a=own)
+
+
+def offsets_of(brokers: Brokers, policy: str) -> Any:
+    builder = StreamsBuilder()
+    builder.stream("a", key=STRING, value=STRING, offset_reset=policy).to("out")
+    anything: Any = brokers
+    return StartOffsets(task_facts(builder.build(), "app"), OffsetReset.EARLIEST, anything, anything, lambda: None)
+
+
+def test_a_committed_offset_that_is_gone_is_replaced_by_the_policy_and_committed() -> None:
+    brokers = Brokers({at("a"): 5})
+    offsets_of(brokers, "latest").reset([at("a")])
+    assert brokers.made_known == {at("a"): 90}
+
+
+def test_with_none_a_committed_offset_that_is_gone_stops() -> None:
+    brokers = Brokers({at("a"): 5})
+    with pytest.raises(StopError, match="the committed offset is out of range"):
+        offsets_of(brokers, "none").reset([at("a")])
+    assert brokers.made_known == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [("PT1H", HOUR_MS), ("P1DT2H", 26 * HOUR_MS), ("PT0.5S", 500), ("P7D", 168 * HOUR_MS), ("PT90M", 90 * 60_000)],
+)
+def test_durations_are_iso_8601s(text: str, duration_ms: int) -> None:
+    assert offset_reset(f"by_duration:{text}") == OffsetResetByDuration(duration_ms)
+
+
+@pytest.mark.parametrize("text", ["by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1h", "first", ""])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="earliest, latest, none, or by_duration:"):
+        offset_reset(text)
