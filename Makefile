@@ -30,7 +30,7 @@ demo-ha: install
 .PHONY: dashboard-check
 dashboard-check: install
 	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || (apt-get update -qq && apt-get install -y -qq chromium chromium-driver) >/dev/null
-	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q selenium
+	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q selenium==4.51.0
 	@PYTHONPATH=tests/query $(BIN)/python tests/dashboard/dashboard_check.py
 
 # Everything that has to hold before a change goes in: the pure tests on two cores, then those that need the machine to

@@ -20,8 +20,9 @@ from tidemill.cli.application_file import load_application
 from tidemill.cli.instance_view import to_line, to_text, view_of
 from tidemill.cli.live_text import LiveText, live_text
 from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
-from tidemill.config import load_toml, parse_assignments
+from tidemill.config import StreamsConfig, load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
+from tidemill.log_format import JsonLines
 
 if TYPE_CHECKING:
     from tidemill.runtime.application import KafkaStreams, State
@@ -67,8 +68,9 @@ def run(
         from tidemill.runtime.application import KafkaStreams
 
         with live_text() as live:
-            _log_to(live, log_level)
-            streams = KafkaStreams(topology, merged)
+            settings_read = StreamsConfig.of(merged)
+            _log_to(live, log_level, as_json=settings_read.log_format == "json")
+            streams = KafkaStreams(topology, settings_read)
             live.line(f"{app}: {streams.config.application_id} on {streams.config.bootstrap_servers}")
             _run(streams, stop, live)
     except (StopWanted, KeyboardInterrupt):
@@ -146,13 +148,15 @@ def _tell(changes: deque[tuple[State, State]], live: LiveText) -> None:
         live.line(f"{old.value} -> {new.value}")
 
 
-def _log_to(live: LiveText, level: str) -> None:
-    """Tidemill's log at ``level``, that of libraries at warning or above."""
+def _log_to(live: LiveText, level: str, *, as_json: bool) -> None:
+    """Tidemill's log at ``level``, that of libraries at warning or above. As JSON it is standard error's, terminal or not."""
     if level.lower() not in _LEVELS:
         raise ConfigError(f"--log-level is {level!r}, expected one of {', '.join(_LEVELS)}")
     chosen = logging.getLevelName(level.upper())
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
-    if live.console is not None:
+    if as_json:
+        handler.setFormatter(JsonLines())
+    elif live.console is not None:
         from rich.logging import RichHandler
 
         handler = RichHandler(console=live.console, show_path=False)
