@@ -18,8 +18,11 @@ from tidemill.dsl.serdes_windowed import WindowedSerdes
 from tidemill.dsl.stores import Stores
 from tidemill.dsl.suppressed import Suppressed
 from tidemill.dsl.windowed import EmitStrategy
+from tidemill.operators.exception_handlers import ErrorContext, ExceptionResponse
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.record import Record
+from tidemill.runtime.instance_state import State
+from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.task.batch_id import BatchId
 from tidemill.topology.nodes import Topology
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
@@ -31,6 +34,8 @@ __all__ = [
     "Aggregators",
     "BatchId",
     "EmitStrategy",
+    "ErrorContext",
+    "ExceptionResponse",
     "JoinWindows",
     "Joined",
     "KafkaStreams",
@@ -41,8 +46,10 @@ __all__ = [
     "Serdes",
     "SessionWindows",
     "SlidingWindows",
+    "State",
     "Stores",
     "StreamJoined",
+    "StreamThreadExceptionResponse",
     "StreamsBuilder",
     "Suppressed",
     "TableJoined",
