@@ -126,6 +126,8 @@ class ControlServer:
                 connection.send_bytes(_answer(desk, question))
         except AuthenticationError as problem:  # a stranger without the key
             log.warning("event=control-refused problem=%r", problem)
+        except (ValueError, KeyError, TypeError, RecursionError) as problem:  # no worker of ours asks so
+            log.warning("event=control-garbage problem=%r", str(problem)[:200])
         except (EOFError, OSError):
             pass
         finally:
