@@ -10,11 +10,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +55,26 @@ class ReadOnlyStore:
         its partition isn't here.
         """
         data = self.store.key_bytes(key)
+        stored = self.first_found(key, lambda reader: reader.get(data))
+        return None if stored is None else self._value(stored)
+
+    def first_found(self, key: Any, read: Callable[[CopyReader], T]) -> T | None:
+        """What ``read`` finds of a key, None or nothing is not found: in the key's partition, or else where it may stand."""
+        data = self.store.key_bytes(key)
         self.around.require_started()
         partition = self.partition if self.partition is not None else self.around.partition_of(self.store, data)
         # Records that a foreign client wrote may stand in any partition: only all of them together can tell that there is none.
         needed = [partition]
         if self.partition is None and not self.store.is_repartitioned:
             needed += [number for number in range(self.around.partition_count(self.store)) if number != partition]
-        found = self.around.copies.open(self.store, stale=self.stale, partitions=needed)
+        copies = self.around.copies.open(self.store, stale=self.stale, partitions=needed)
         for number in needed:
-            stored = found.readers[number].get(data) if number in found.readers else None
-            if stored is not None:
-                return self._value(stored)
+            found = read(copies.readers[number]) if number in copies.readers else None
+            if found is not None and found != []:
+                return found
         for number in needed:
-            if number not in found.readers:
-                raise self._not_here(number, f"key {key!r}", found.refused.get(number))
+            if number not in copies.readers:
+                raise self._not_here(number, f"key {key!r}", copies.refused.get(number))
         return None
 
     def all(self) -> Iterator[tuple[Any, Any]]:

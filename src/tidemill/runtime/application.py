@@ -31,6 +31,13 @@ from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
+from tidemill.query.windowed_view import (
+    ReadOnlySessionStore,
+    ReadOnlyWindowStore,
+    require_no_windows,
+    session_view,
+    window_view,
+)
 from tidemill.runtime.batch_handover import new_batch_folder
 from tidemill.runtime.configured import configured_topology
 from tidemill.runtime.exception_policies import takes_one_by_one
@@ -138,9 +145,20 @@ class KafkaStreams:
         """A read-only view of a store, over the tasks that this instance is the active of.
 
         ``allow_stale``: standbys and copies that are being restored, too. ``partition``: this one only.
-        UnknownStoreError, StreamsNotStartedError; reading may raise InvalidStateStoreError (being restored, or elsewhere).
+        UnknownStoreError, StreamsNotStartedError, QueryError for a store of windows or sessions; reading may raise
+        InvalidStateStoreError (being restored, or elsewhere).
         """
-        return self._asked().view(name, stale=allow_stale, partition=partition)
+        view = self._asked().view(name, stale=allow_stale, partition=partition)
+        require_no_windows(view.store)
+        return view
+
+    def window_store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlyWindowStore:
+        """``store`` for a window store: ``fetch``, ``fetch_range``, ``fetch_all``, ``all``. QueryError for another kind."""
+        return window_view(self._asked().view(name, stale=allow_stale, partition=partition))
+
+    def session_store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlySessionStore:
+        """``store`` for a session store: ``fetch``, ``fetch_session``, ``find_sessions``, ``all``. QueryError if it is none."""
+        return session_view(self._asked().view(name, stale=allow_stale, partition=partition))
 
     def store_dataframe(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> StoreDataFrame:
         """What ``store`` covers as a Spark DataFrame, and the changelog offsets that it stands for, by partition: a snapshot,

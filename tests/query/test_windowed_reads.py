@@ -1,0 +1,149 @@
+"""Windows and sessions of copies in real files, read beside a writer: what operators wrote is what is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stand_ins import PARTITIONS, store_facts
+from test_local_reads import Instance
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import InvalidStateStoreError, QueryError
+from tidemill.operators.stores import store_of
+from tidemill.query.partitioning import partition_of_key
+from tidemill.query.store_facts import ValueAndTimestamp
+from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, window_view
+from tidemill.spark.state_step import Written
+from tidemill.spark.task_rows import TaskRows, opened
+from tidemill.state.store import Positions
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.windows import Windowed
+
+SERDES: dict[str, Any] = {"key_serde": Serdes.string(), "value_serde": Serdes.long()}
+WINDOWS = Store(name="windows", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=100, retention_ms=200_000, **SERDES)
+PLAIN = Store(name="plain", kind=StoreKind.WINDOW, window_size_ms=100, retention_ms=200_000, **SERDES)
+SESSIONS = Store(name="sessions", kind=StoreKind.SESSION, retention_ms=200_000, **SERDES)
+FACTS = {
+    store.name: store_facts(store.name, timestamped=False, store=store) for store in (WINDOWS, PLAIN, SESSIONS)
+} | {"counts": store_facts(store=Store(name="counts", kind=StoreKind.TIMESTAMPED_KEY_VALUE, **SERDES))}
+
+
+def _word(partition: int) -> str:
+    return next(w for n in range(100) if partition_of_key((w := f"word{n}").encode(), PARTITIONS) == partition)
+
+
+HERE, ALSO_HERE, ELSEWHERE = map(_word, range(3))
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    """Active of the partitions 0 and 1 of three."""
+    made = Instance(tmp_path, stores=tuple(FACTS.values()))
+    made.take(0)
+    made.take(1)
+    yield made
+    made.copies.close()
+    for state in made.writers.values():
+        state.close(clean=False)
+
+
+def _write(instance: Instance, store: Store, partition: int, write: Callable[[Any], object]) -> None:
+    """What an operator does to its store, applied as a batch."""
+    state = instance.writers[partition]
+    rows, written = TaskRows(store.name, logged=False), Written()
+    with opened(state) as view:
+        rows.begin(view, written)
+        kept = store_of(store, rows, Serdes.string(), Serdes.long())
+        write(kept)
+        kept.flush()
+    before = state.positions()
+    state.apply(expected=before, new=Positions(changelog={}, epoch=before.epoch), writes={store.name: list(written.rows.items())})
+
+
+def _windows(instance: Instance, name: str = "windows", *, stale: bool = False) -> ReadOnlyWindowStore:
+    return window_view(instance.queries.view(name, stale=stale, partition=None))
+
+
+def _sessions(instance: Instance) -> ReadOnlySessionStore:
+    return session_view(instance.queries.view("sessions", stale=False, partition=None))
+
+
+def _put_windows(instance: Instance, store: Store, key: str, starts: Sequence[int], partition: int) -> None:
+    def write(kept: Any) -> None:
+        for start in starts:
+            kept.put(key, start // 100, start, start + 7)
+
+    _write(instance, store, partition, write)
+
+
+def test_a_key_s_windows_are_fetched_one_by_one_and_in_ranges(instance: Instance) -> None:
+    _put_windows(instance, WINDOWS, HERE, (1000, 1100, 90_000), 0)
+    view = _windows(instance)
+    assert view.fetch(HERE, 1100) == 11
+    assert view.fetch(HERE, 1101) is None
+    assert view.fetch_range(HERE, 1000, 1100) == [(1000, 10), (1100, 11)]
+    assert view.fetch_range(HERE, 1001, 10**12) == [(1100, 11), (90_000, 900)]
+    assert view.timestamped.fetch(HERE, 90_000) == ValueAndTimestamp(900, 90_007)
+    assert view.fetch(ALSO_HERE, 1000) is None
+
+
+def test_all_windows_come_with_their_keys(instance: Instance) -> None:
+    _put_windows(instance, WINDOWS, HERE, (1000,), 0)
+    _put_windows(instance, WINDOWS, ALSO_HERE, (1100, 90_000), 1)
+    view = _windows(instance)
+    every = [(Windowed(HERE, 1000, 1100), 10), (Windowed(ALSO_HERE, 1100, 1200), 11), (Windowed(ALSO_HERE, 90_000, 90_100), 900)]
+    assert list(view.all()) == every
+    assert list(view.fetch_all(1100, 1100)) == every[1:2]
+    times = [(window.start, found.timestamp_ms) for window, found in view.timestamped.all()]
+    assert times == [(1000, 1007), (1100, 1107), (90_000, 90_007)]
+
+
+def test_what_has_expired_is_not_shown(instance: Instance) -> None:
+    _put_windows(instance, WINDOWS, HERE, (1000, 150_000, 201_500), 0)
+    view = _windows(instance)
+    assert view.fetch(HERE, 1000) is None
+    assert [window.start for window, _ in view.all()] == [150_000, 201_500]
+
+
+def test_a_view_sees_what_later_batches_write(instance: Instance) -> None:
+    view = _windows(instance, "plain")
+    assert view.fetch_range(HERE, 0, 10_000) == []
+    for start in (1000, 1200):
+        _put_windows(instance, PLAIN, HERE, (start,), 0)
+        assert view.fetch(HERE, start) == start // 100
+    with pytest.raises(QueryError, match="plain keeps no timestamps"):
+        _ = view.timestamped
+
+
+def test_a_key_s_sessions_are_found_by_their_bounds(instance: Instance) -> None:
+    def write(kept: Any) -> None:
+        for start, end, value in ((1000, 1500, 3), (70_000, 70_000, 1), (90_000, 91_000, 2)):
+            kept.put(Windowed(HERE, start, end), value, end)
+        kept.put(Windowed(HERE, 70_000, 70_000), None, 91_000)
+
+    _write(instance, SESSIONS, 0, write)
+    view = _sessions(instance)
+    first, last = (Windowed(HERE, 1000, 1500), 3), (Windowed(HERE, 90_000, 91_000), 2)
+    assert view.fetch(HERE) == [first, last]
+    assert view.find_sessions(HERE, earliest_end=1501) == [last]
+    assert view.find_sessions(HERE, latest_start=89_999) == [first]
+    assert view.fetch_session(HERE, 1000, 1500) == 3
+    assert view.fetch_session(HERE, 70_000, 70_000) is None
+    assert view.fetch(ALSO_HERE) == []
+    assert list(view.all()) == [first, last]
+
+
+def test_a_key_that_is_elsewhere_is_refused_with_who_has_it(instance: Instance) -> None:
+    for read in (lambda: _windows(instance).fetch(ELSEWHERE, 1000), lambda: _sessions(instance).fetch(ELSEWHERE)):
+        with pytest.raises(InvalidStateStoreError, match="needs partition 2") as refused:
+            read()
+        assert refused.value.hosts == ("there:2",)
+
+
+@pytest.mark.parametrize(("name", "view"), [("counts", window_view), ("sessions", window_view), ("windows", session_view)])
+def test_a_store_of_another_kind_is_refused(instance: Instance, name: str, view: Callable[[Any], Any]) -> None:
+    with pytest.raises(QueryError, match=f"{name} is a .* store, not a"):
+        view(instance.queries.view(name, stale=False, partition=None))
