@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tidemill.cli.assign_live_group import Question
     from tidemill.kafka.group_members import LiveMember
     from tidemill.membership.wire import HostInfo
+    from tidemill.query.http_tls import HttpAccess
     from tidemill.task.progress import CopyProgress
 
 COLUMNS = ("CLIENT-ID", "TASK", "ROLE", "LAG", "TIME-LEFT")
@@ -33,6 +34,7 @@ def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, .
     from tidemill.kafka.clients import group_client_settings
     from tidemill.kafka.group_members import live_group
     from tidemill.membership.wire import decode_assignment
+    from tidemill.query.http_tls import http_access
 
     found = live_explanation(question)
     names = {"application.id": question.application_id, "bootstrap.servers": question.bootstrap}
@@ -40,7 +42,7 @@ def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, .
     members = live_group(group_client_settings(config), config.application_id).members
     client_of = {consumer.member: client for client in found.state.clients for consumer in client.consumers}
     rows: list[tuple[str, ...]] = []
-    under_way, silent = _under_way(members, config.http_token)
+    under_way, silent = _under_way(members, http_access(config))
     for name, member in sorted(members.items(), key=lambda item: (item[1].client_id, item[0])):
         told = decode_assignment(member.assignment.user_data) if member.assignment.user_data else None
         active = {task for task in told.active_tasks if isinstance(task, TaskId)} if told else set()
@@ -62,7 +64,7 @@ def with_time_left(row: tuple[str, str, str], measured: CopyProgress | None) -> 
 
 
 def _under_way(
-    members: Mapping[str, LiveMember], token: str
+    members: Mapping[str, LiveMember], access: HttpAccess
 ) -> tuple[dict[str, dict[str, CopyProgress]], tuple[str, ...]]:
     """What the members' instances tell of their tasks, by member; and which of them could not be asked."""
     from tidemill.errors import RetriableError
@@ -80,7 +82,8 @@ def _under_way(
             continue
         if host not in told:
             try:
-                told[host] = {str(copy.task): copy for copy in copies_at(host, token=token, timeout_s=_ASK_LIMIT_S)}
+                copies = copies_at(host, token=access.token, timeout_s=_ASK_LIMIT_S, tls=access.client)
+                told[host] = {str(copy.task): copy for copy in copies}
             except RetriableError as problem:
                 told[host] = {}
                 silent[f"How fast it restores is not known: {problem}."] = None

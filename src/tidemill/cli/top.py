@@ -19,7 +19,10 @@ from tidemill.cli.group_view import Document
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from tidemill.membership.wire import HostInfo
+    from tidemill.query.http_tls import HttpAccess
 
 _ASK_LIMIT_S = 5.0
 _ALL_AWAY_LIMIT_S = 30.0
@@ -42,7 +45,8 @@ def top(
 
     given = outside_settings(settings or [], config)
     hosts = _hosts(address, bootstrap_server, group, given)
-    asked = GroupQuestion(hosts, token=str(given.get("tidemill.http.token", "")))
+    access = _access(given)
+    asked = GroupQuestion(hosts, token=access.token, tls=access.client)
     if once or as_json:
         document = asked.ask()
         if as_json:
@@ -56,8 +60,8 @@ def top(
 class GroupQuestion:
     """Asks one instance for the whole group, and another one if that is away."""
 
-    def __init__(self, hosts: Iterable[HostInfo], *, token: str = "") -> None:
-        self._hosts, self._token = list(hosts), token
+    def __init__(self, hosts: Iterable[HostInfo], *, token: str = "", tls: SSLContext | None = None) -> None:
+        self._hosts, self._token, self._tls = list(hosts), token, tls
 
     def ask(self, timeout_s: float = _ASK_LIMIT_S) -> Document:
         """EnvironmentProblem, with what each host said, if none answers."""
@@ -67,7 +71,7 @@ class GroupQuestion:
         problems = []
         for host in list(self._hosts):
             try:
-                found = document(fetch(host, "/group", token=self._token, timeout_s=timeout_s))
+                found = document(fetch(host, "/group", token=self._token, timeout_s=timeout_s, tls=self._tls))
             except RetriableError as problem:
                 problems.append(f"{host} {problem}")
                 continue
@@ -78,6 +82,16 @@ class GroupQuestion:
             f"no instance can be asked: {'; '.join(problems)}. Start them with --serve HOST:PORT; where a token is set give it "
             "in a file with --config"
         )
+
+
+def _access(settings: Mapping[str, Any]) -> HttpAccess:
+    """By the settings of the instances that are asked, as far as they are about HTTP."""
+    from tidemill.config import StreamsConfig
+    from tidemill.query.http_tls import http_access
+
+    about_http = {name: value for name, value in settings.items() if name.startswith("tidemill.http.")}
+    about_http.pop("tidemill.http.listen", None)
+    return http_access(StreamsConfig.of({"application.id": "top", "bootstrap.servers": "none:1", **about_http}))
 
 
 def _hosts(

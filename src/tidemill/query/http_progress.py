@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+
 from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
@@ -9,10 +11,12 @@ from tidemill.query.http_forward import document, fetch
 from tidemill.task.progress import CopyProgress
 
 
-def copies_at(host: HostInfo, *, token: str, timeout_s: float) -> tuple[CopyProgress, ...]:
+def copies_at(
+    host: HostInfo, *, token: str, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> tuple[CopyProgress, ...]:
     """RetriableError, with why, if the instance does not tell."""
     try:
-        told = document(fetch(host, "/tasks", token=token, timeout_s=timeout_s))
+        told = document(fetch(host, "/tasks", token=token, timeout_s=timeout_s, tls=tls))
     except RetriableError as error:
         raise RetriableError(f"{host} {error}") from None
     try:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tidemill.config import StreamsConfig
+from tidemill.config_values import require_token
 from tidemill.errors import ConfigError
+from tidemill.kafka.config_providers import resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,26 @@ class HttpTls:
     server: ssl.SSLContext
     client: ssl.SSLContext
     required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAccess:
+    """What instances of an application show each other, and what tools show them: a token, certificates, both or neither."""
+
+    token: str = field(default="", repr=False)
+    tls: HttpTls | None = None
+
+    @property
+    def client(self) -> ssl.SSLContext | None:
+        return None if self.tls is None else self.tls.client
+
+
+def http_access(config: StreamsConfig) -> HttpAccess:
+    """What the settings say, references looked up. ConfigError if one leads nowhere or a file can't be used."""
+    token = require_token(resolved("tidemill.http.token", config.http_token)) if config.http_token else ""
+    password = resolved("tidemill.http.ssl.key.password", config.http_key_password)
+    required = config.http_client_auth == "required"
+    return HttpAccess(token, http_tls(config.http_keystore, config.http_truststore, password, required=required))
 
 
 def http_tls(keystore: str, truststore: str, password: str, *, required: bool) -> HttpTls | None:

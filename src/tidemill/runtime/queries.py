@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from tidemill.config import StreamsConfig
-from tidemill.config_values import require_token
 from tidemill.kafka.admin import Admin
-from tidemill.kafka.config_providers import resolved
 from tidemill.kafka.group_protocol import GroupProtocol
 from tidemill.membership.member_state import Hold, Role
 from tidemill.membership.wire import PartitionsByHost, host_of
 from tidemill.query.http_server import HttpServer, address_of, listen
-from tidemill.query.http_tls import http_tls
+from tidemill.query.http_tls import http_access
 from tidemill.query.local_copies import LocalCopies, LocalCopy, Wanted
 from tidemill.query.metadata import HostMap
 from tidemill.query.status_source import StatusSource
@@ -70,13 +68,7 @@ class InstanceReads:
 
     def __init__(self, config: StreamsConfig, directory: StateDirectory, require_started: Callable[[], object]) -> None:
         self._config, self._directory, self._require_started = config, directory, require_started
-        self._token = require_token(resolved("tidemill.http.token", config.http_token)) if config.http_token else ""
-        self._tls = http_tls(
-            config.http_keystore,
-            config.http_truststore,
-            resolved("tidemill.http.ssl.key.password", config.http_key_password),
-            required=config.http_client_auth == "required",
-        )
+        self._access = http_access(config)
         self._listening = listen(config.http_listen) if config.http_listen else None
         own = address_of(self._listening) if self._listening else ""
         self.application_server = config.application_server or own
@@ -118,8 +110,8 @@ class InstanceReads:
                 self._listening,
                 self.queries,
                 application_id=config.application_id,
-                token=self._token,
-                tls=self._tls,
+                token=self._access.token,
+                tls=self._access.tls,
                 max_staleness=config.http_max_staleness,
                 timeout_s=config.http_timeout_ms / 1e3,
                 status=status,
