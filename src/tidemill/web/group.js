@@ -58,7 +58,7 @@ function instance(one, group) {
   const copies = one.threads.flatMap((thread) => thread.standby).length;
   const trouble = one.error ?? (one.ready ? null : one.why.join("; "));
   return h("article", { class: `instance ${one.state === "RUNNING" ? "" : one.error ? "bad" : "busy"}` },
-    h("h3", {}, one.host ? h("a", { href: `http://${one.host}/`, "data-key": `instance-${one.host}` }, one.host) : nameOf(one)),
+    h("h3", {}, one.host ? h("a", { href: `${location.protocol}//${one.host}/`, "data-key": `instance-${one.host}` }, one.host) : nameOf(one)),
     h("p", { class: "state" }, one.state.toLowerCase().replace("_", " "), nameOf(one) === group.leader ? h("span", { class: "mark" }, "leads") : null,
       one.host === group.asked ? h("span", { class: "mark" }, "this page") : null,
       one.threads.length > 1 ? h("span", { class: "note" }, `${one.threads.filter((thread) => thread.running).length} of ${one.threads.length} threads`) : null),

@@ -114,7 +114,7 @@ function showAway() {
   const others = (group?.instances ?? []).filter((one) => one.host && one.host !== group.asked && one.away === null);
   const since = answeredAt ? ` for ${duration((Date.now() - answeredAt) / 1000)}` : "";
   trouble(h("span", {}, `${location.host} has not answered${since}; it is asked again every ${number(EVERY_MS / 1000)} s. What is shown is from before.`),
-    others.length ? h("span", {}, " The others have this page too: ", others.flatMap((one, at) => [at ? ", " : "", h("a", { href: `http://${one.host}/` }, one.host)])) : null);
+    others.length ? h("span", {}, " The others have this page too: ", others.flatMap((one, at) => [at ? ", " : "", h("a", { href: `${location.protocol}//${one.host}/` }, one.host)])) : null);
   if (!group) $("summary").textContent = "The instance does not answer.";
 }
 

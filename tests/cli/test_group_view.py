@@ -1,0 +1,110 @@
+"""What `tidemill top` makes of the group's document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tidemill.cli import top
+from tidemill.cli.group_screen import group_screen
+from tidemill.cli.group_view import copy_rows, duration, instance_rows, listed, rebalance_lines, summary
+from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
+from tidemill.membership.wire import HostInfo
+from tidemill.query import http_forward
+
+RECORDED = Path(__file__).parents[1] / "dashboard" / "recorded"
+
+
+def group(name: str = "warming_up") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
+    for one in found["instances"]:
+        if one["away"] is not None:
+            one.setdefault("assigned", ["0_2", "0_5", "1_2", "1_5"])
+    return found
+
+
+def printed(document: dict[str, Any]) -> str:
+    console = Console(width=200, file=None, record=True, force_terminal=False)
+    with console.capture() as captured:
+        console.print(group_screen(document))
+    return captured.get()
+
+
+def test_each_instance_is_a_row_with_its_tasks_and_copies() -> None:
+    rows = instance_rows(group())
+    assert [(row.name, row.state, row.active) for row in rows] == [
+        ("127.0.0.1:34283", "RUNNING", "0_5 1_2 1_4 1_5"),
+        ("127.0.0.1:35433", "RUNNING", "0_3 1_0 1_1 1_3"),
+        ("127.0.0.1:38887", "RUNNING", "0_0 0_1 0_2 0_4"),
+    ]
+    assert [row.name for row in rows if row.leads] == ["127.0.0.1:35433"]
+
+
+def test_one_that_is_away_keeps_its_row_with_what_it_had_and_why() -> None:
+    row = next(row for row in instance_rows(group("one_away")) if row.state == "AWAY")
+    assert row.active == "had 0_2 0_5 1_2 1_5"
+    assert "does not answer" in row.trouble
+    assert "2 of 3 instances running, 1 away" in summary(group("one_away"))
+
+
+def test_warm_ups_come_before_standbys_with_what_they_lack() -> None:
+    rows = copy_rows(group())
+    assert [(row.task, row.role, row.lag) for row in rows[:2]] == [("1_0", "warm-up", 4174), ("1_1", "warm-up", 3332)]
+    assert {row.role for row in rows[2:]} == {"standby"}
+    document = group()
+    document["instances"][0]["threads"][0]["active"][1] |= {"phase": "restoring", "lag": 9, "seconds_left": 4.0}
+    assert (copy_rows(document)[0].role, copy_rows(document)[0].seconds_left) == ("restoring", 4.0)
+
+
+def test_rebalances_say_who_came_and_what_moved_newest_first() -> None:
+    lines = rebalance_lines(group(), 3)
+    assert len(lines) == 3
+    assert any("127.0.0.1:38887 joined" in line and "0_0 from 127.0.0.1:35433 to 127.0.0.1:38887" in line for line in lines)
+
+
+def test_the_screen_shows_all_of_it() -> None:
+    text = printed(group())
+    for word in ("streams-wordcount: 3 of 3 instances running", "127.0.0.1:35433 *", "warm-up", "4,174", "Rebalances"):
+        assert word in text
+    assert "had 0_2 0_5 1_2 1_5" in printed(group("one_away"))
+
+
+def test_many_tasks_are_counted_beyond_a_dozen_and_in_the_order_of_numbers() -> None:
+    assert listed(["1_10", "1_2", "0_0"]) == "0_0 1_2 1_10"
+    assert listed([f"0_{number}" for number in range(30)]).endswith("0_11 +18")
+    assert listed([]) == "-"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (7.4, "7 s"), (240, "4 min"), (9_000, "2.5 h")])
+def test_durations_stand_in_a_unit_that_fits(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_another_instance_is_asked_when_the_one_asked_before_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    away: set[str] = set()
+
+    def fetch(host: HostInfo, target: str, **options: Any) -> bytes:
+        if str(host) in away:
+            raise RetriableError("does not answer")
+        return json.dumps(group()).encode()
+
+    monkeypatch.setattr(http_forward, "fetch", fetch)
+    asked = top.GroupQuestion([HostInfo("127.0.0.1", 35433)])
+    asked.ask()
+    away |= {"127.0.0.1:35433", "127.0.0.1:34283"}
+    asked.ask()
+    away.add("127.0.0.1:38887")
+    with pytest.raises(EnvironmentProblem, match=r"no instance can be asked: .*38887 does not answer"):
+        asked.ask()
+
+
+def test_an_address_that_is_none_is_said_so() -> None:
+    with pytest.raises(ConfigError, match="expected host:port"):
+        top._hosts("localhost", None, None, {})
+    with pytest.raises(ConfigError, match="--bootstrap-server"):
+        top._hosts(None, None, None, {})
+    assert top._hosts("localhost:8080", None, None, {}) == [HostInfo("localhost", 8080)]

@@ -1,0 +1,89 @@
+"""An instance whose threads have done everything that is measured, without Kafka and Spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.metrics.names import Metric, MetricName, RecordingLevel
+from tidemill.metrics.sensor import Window
+from tidemill.runtime.instance_metrics import InstanceFacts, instance_metrics
+from tidemill.runtime.instance_state import State
+from tidemill.runtime.rebalance_watch import RebalanceCost
+from tidemill.runtime.thread_metrics import ThreadMetrics
+from tidemill.task.batch import Arrived, BatchReport, Outcome
+from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.progress import CopyProgress
+
+RUNS, RESTORES, FOLLOWS = TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)
+INPUT = TopicPartition("app-counts-repartition", 0)
+FACTS = InstanceFacts(
+    client_id="app-1", process_id="p-1", application_id="app", version="1.2.3", topology="Topologies:",
+    source_node={"app-counts-repartition": "counts-source"},
+)  # fmt: skip
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def active(task: TaskId, phase: Phase = Phase.RUNNING) -> ActiveTask:
+    inputs = (TopicPartition("app-counts-repartition", task.partition),)
+    return ActiveTask(task=task, directory="", epoch="e", inputs=inputs, changelogs={}, phase=phase)
+
+
+def report(now_ms: int, *, records: int = 100, outcome: Outcome = Outcome.COMMITTED) -> BatchReport:
+    """100 records that are from 10 to 30 ms old; half of them led to other keys."""
+    return BatchReport(
+        batch_id=1,
+        outcome=outcome,
+        ends={INPUT: 500},
+        high_watermarks={INPUT: 520},
+        records_in=records,
+        records_restored=40,
+        restored={RESTORES: {"counts": 30}, FOLLOWS: {"counts": 10}},
+        records_out=records,
+        dropped=3,
+        skipped=2,
+        arrived={INPUT: Arrived(records, records, now_ms - 30, now_ms - 10, (now_ms - 20) * records)},
+        written={RUNS: {"counts": records // 2}},
+        timings_ms={"wait": 10.0, "run": 4.0, "produce": 5.0, "commit": 6.0, "apply": 1.0},
+    )
+
+
+def measured_thread(clock: Clock, now_ms: int) -> Any:
+    """A stream thread as metrics see it, after two batches, a lost one and a rebalance."""
+    metrics = ThreadMetrics(Window(), now_s=clock)
+    held = {RUNS: active(RUNS), RESTORES: active(RESTORES, Phase.RESTORING), TaskId(9, 9): active(TaskId(9, 9))}
+    metrics.held(held, {FOLLOWS})
+    metrics.assigned()
+    metrics.lost_membership()
+    for _ in range(2):
+        clock.s += 1
+        told = report(now_ms)
+        metrics.batch(told, 0.05)
+        metrics.held({RUNS: held[RUNS], RESTORES: held[RESTORES]}, {FOLLOWS}, told.restored)
+    metrics.batch(report(now_ms, outcome=Outcome.LOST), 0.2)
+    metrics.rebalance(RebalanceCost(generations=(1, 2), joined_ms=250, paused_ms={RUNS: 40}))
+    return SimpleNamespace(
+        name="app-1-StreamThread-1",
+        metrics=metrics,
+        tasks={RUNS: held[RUNS], RESTORES: held[RESTORES]},
+        copies=(
+            CopyProgress(task=RESTORES, is_active=True, lag=70, offsets_per_s=7.0),
+            CopyProgress(task=FOLLOWS, is_active=False, lag=5, offsets_per_s=None),
+        ),
+        error=None,
+        is_alive=lambda: True,
+    )
+
+
+def measured(level: RecordingLevel, now_ms: int = 1_700_000_000_000) -> dict[MetricName, Metric]:
+    clock = Clock()
+    thread = measured_thread(clock, now_ms)
+    return instance_metrics(FACTS, State.RUNNING, [thread], level=level, led=3, now_s=clock)
