@@ -16,6 +16,19 @@ class ConfigError(TidemillError):
     """A setting is unknown, malformed or contradicts another: correct it and start again."""
 
 
+class TopologyMismatchError(ConfigError):
+    """The topology no longer fits what an earlier version of it has left, on brokers or on this machine: migrate, or reset."""
+
+    def __init__(self, application: str, misfits: Iterable[str], *, others: Iterable[str]) -> None:
+        self.misfits, self.others = tuple(misfits), tuple(others)
+        too = " --earlier-topics" if self.others else ""
+        super().__init__(
+            f"the topology of {application} no longer fits what it has left: {'; '.join(self.misfits)}. Go back to the earlier "
+            "program, or run the new one under another application.id beside it until it has caught up; to give the state up and "
+            f"begin anew, stop all instances and run: tidemill reset APP.py --execute --local-state{too}"
+        )
+
+
 class TopologyError(TidemillError):
     """The topology can't be built as written: change the program."""
 

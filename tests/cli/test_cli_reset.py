@@ -102,7 +102,8 @@ def test_executed_inputs_begin_anew_internal_topics_go_and_nothing_else(stopped:
     assert stopped.committed == [2, 0]
     assert stopped.own_topics == {"-in", "-out", "-v1-counts-changelog"}
     assert (stopped.state / stopped.name / "1_0").exists(), "only where --local-state is given"
-    assert stopped.reset("--execute", "--local-state") == 0, "a second time"
+    assert stopped.reset("--execute", "--local-state", "--earlier-topics") == 0, "a second time"
+    assert stopped.own_topics == {"-in", "-out"}
     assert not (stopped.state / stopped.name / "1_0").exists()
 
 

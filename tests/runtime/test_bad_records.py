@@ -10,7 +10,7 @@ import pytest
 from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.kafka.broker import EmbeddedBroker
 from tidemill.runtime.application import State
 
@@ -108,3 +108,28 @@ def test_nulls_and_empty_bytes_are_what_kafka_streams_makes_of_them(place: Place
 
         assert until(both_are_counted), counted
         assert until(lambda: sum(thread.metrics.dropped for thread in streams.threads) == 3)
+
+
+def test_records_that_a_function_fails_on_or_that_are_too_large_are_put_aside_in_the_batchs_transaction(place: Place) -> None:
+    place.create("in", "out", "dead")
+    builder = StreamsBuilder()
+    texts = builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.string())
+    texts.map_values(per_record(lambda v: "x" * int(v), Serdes.string())).to(place.topic("out"), value=Serdes.string())
+    settings = {
+        "processing.exception.handler": "dead-letter",
+        "production.exception.handler": "AlwaysContinueProductionExceptionHandler",
+        "errors.dead.letter.queue.topic.name": place.topic("dead"),
+        "producer.max.request.size": 2_000,
+    }
+    with place.running(builder, **settings) as streams:
+        place.send("in", [(b"a", b"1"), (b"b", b"two"), (b"c", b"3000"), (b"d", b"4")])
+        assert [(m.key(), m.value()) for m in place.received("out", 2)] == [(b"a", b"x"), (b"d", b"xxxx")]
+        letters = {m.key(): m for m in place.received("dead", 2)}
+        assert until(lambda: sum(thread.metrics.skipped for thread in streams.threads) == 2)
+        assert streams.state is State.RUNNING
+    assert {key: letter.value() for key, letter in letters.items()} == {b"b": b"two", b"c": None}
+    said = dict(letters[b"b"].headers())
+    assert said["__streams.errors.exception"] == b"builtins.ValueError"
+    assert said["__streams.errors.topic"] == place.topic("in").encode()
+    assert said["__streams.errors.offset"] == b"1"
+    assert b"larger than allowed" in dict(letters[b"c"].headers())["__streams.errors.message"]

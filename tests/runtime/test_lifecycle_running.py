@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError
+from tidemill.kafka.admin import Admin
 from tidemill.kafka.broker import EmbeddedBroker
 from tidemill.runtime.application import KafkaStreams, State, StreamThreadExceptionResponse
 
@@ -113,6 +114,10 @@ def test_a_paused_instance_processes_nothing_and_keeps_its_tasks_and_threads_com
         assert until(lambda: [len(thread.tasks) for thread in streams.threads] == [2])
         place.send("in", [(None, b"d")], partition=1)
         assert values(place, 4) == {b"a": 1, b"b": 1, b"c": 1, b"d": 1}
+        assert streams.close(leave_group=False)
+    group = Admin({"bootstrap.servers": place.bootstrap_servers}).describe_group(place.name)
+    assert group is not None
+    assert len(group.members) == 1, "it stays one until its session ends"
 
 
 def test_a_second_session_in_one_process_is_refused_with_what_to_do(place: Place) -> None:

@@ -15,7 +15,7 @@ from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 
 from tidemill import Serdes, StreamsBuilder
-from tidemill.errors import ConfigError, StateDirectoryInUseError
+from tidemill.errors import ConfigError, StateDirectoryInUseError, TopologyMismatchError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.broker import EmbeddedBroker
@@ -80,9 +80,8 @@ def test_a_changelog_with_another_number_of_partitions_stops_with_both_numbers(p
     admin = AdminClient({"bootstrap.servers": place.bootstrap_servers})
     name = f"{place.name}-counts-changelog"
     admin.create_topics([NewTopic(name, 3, 1)])[name].result(60)
-    with place.application(counting(place)) as streams:
-        message = ended(streams)
-    assert f"{name} has 3 partitions, expected 2" in message
+    with pytest.raises(TopologyMismatchError, match=rf"{name} has 3 partitions, expected 2.*tidemill reset"):
+        place.application(counting(place)).start()
 
 
 def make_anew(place: Place, partitions: int) -> None:
@@ -104,9 +103,8 @@ def test_an_input_topic_made_anew_with_fewer_partitions_is_refused_with_both_num
     with place.application(counting(place)) as streams:
         count_a_word(place, streams)
     make_anew(place, partitions=1)
-    with place.application(counting(place)) as streams:
-        message = ended(streams)
-    assert "2 partitions, expected 1" in message
+    with pytest.raises(TopologyMismatchError, match="2 partitions, expected 1"):
+        place.application(counting(place)).start()
 
 
 def test_an_input_topic_made_anew_under_a_running_application_stops_it_with_a_sentence(place: Place) -> None:

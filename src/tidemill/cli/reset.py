@@ -33,6 +33,9 @@ def reset(
         str | None, typer.Option(metavar="A,B", help="Set these inputs back only (all internal topics go all the same).")
     ] = None,
     local_state: Annotated[bool, typer.Option("--local-state", help="Remove what is below state.dir here, too.")] = False,
+    earlier_topics: Annotated[
+        bool, typer.Option("--earlier-topics", help="Delete topics, too, that look like an earlier version's of the program.")
+    ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Inputs begin at their beginnings: the default.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Inputs begin at their ends.")] = False,
     to_offset: Annotated[int | None, typer.Option(min=0, help="Inputs begin at this offset.")] = None,
@@ -69,7 +72,7 @@ def reset(
         shift_by=shift_by,
     )
     inputs = [name.strip() for name in (input_topics or "").split(",") if name.strip()]
-    plan = plan_reset(topology, known, admin, target, inputs=inputs, with_state=local_state)
+    plan = plan_reset(topology, known, admin, target, inputs=inputs, with_state=local_state, with_earlier=earlier_topics)
     for line in told(plan):
         typer.echo(line)
     if not execute:
@@ -93,7 +96,7 @@ def told(plan: ResetPlan) -> list[str]:
     if plan.unknown:
         lines.append(
             f"  left alone, since this topology has no such topics: {', '.join(plan.unknown)} (of an earlier version, or of "
-            "another application: delete them by hand if nothing needs them)"
+            "another application: --earlier-topics deletes them, if nothing needs them)"
         )
     return lines
 

@@ -15,10 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from tidemill.config import StreamsConfig
-from tidemill.config_values import DeserializationHandler
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_of_setting
-from tidemill.errors import ConfigError, StopError, StreamsNotStartedError, TidemillError
+from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings
@@ -48,7 +47,7 @@ from tidemill.runtime.lookup_refresher import LookupRefresher
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
-from tidemill.runtime.rights_check import needed_operations, require_rights
+from tidemill.runtime.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_facts import task_facts
 from tidemill.runtime.thread_maker import ThreadMaker, WorkerStarters, thread_name
@@ -330,7 +329,11 @@ class KafkaStreams:
         log.info("event=starting application=%s process=%s state=%s", config.application_id, kept.process_id, directory.path)
         jvm = self._start_jvm()
         admin = Admin(data_client_settings(config, ClientRole.ADMIN))
-        self._check_topics(admin)
+        facts = topology_facts(
+            self.topology, config.application_id, topic_defaults=config.topic,
+            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+        )  # fmt: skip
+        require_fitting_topics(config, facts, require_topics(config, self.topology, admin), admin)
         server = ControlServer(lock.fileno())
         self._closers.append(("control channel", server.close))
         self._reads = InstanceReads(config, directory, self._asked)
@@ -354,10 +357,7 @@ class KafkaStreams:
             one_by_one=one_by_one,
             emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
         )
-        facts = topology_facts(
-            self.topology, config.application_id, topic_defaults=config.topic,
-            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
-        )
+        require_fitting_state(config.application_id, directory, compiled.steps[-1].stores.values())
         known = task_facts(self.topology, config.application_id)
         self._status = InstanceStatus(
             config, self.topology, self._process_id, self._state, self._threads, self._reads.led,
@@ -414,23 +414,6 @@ class KafkaStreams:
         )
         self._closers.append(("the JVM", jvm.end))
         return jvm
-
-    def _check_topics(self, admin: Admin) -> None:
-        """What can't work is said before anything starts."""
-        handler = self.config.deserialization_exception_handler
-        topic = self.config.dead_letter_topic
-        if handler is DeserializationHandler.DEAD_LETTER and not topic:
-            raise ConfigError("deserialization.exception.handler is dead-letter: set errors.dead.letter.queue.topic.name too")
-        require_rights(admin, needed_operations(self.topology, self.config))
-        known = task_facts(self.topology, self.config.application_id)
-        wanted = [name for name in known.topics if name not in known.internal_topics] + ([topic] if topic else [])
-        counts = admin.partitions(wanted)
-        missing = [name for name in wanted if counts.get(name) is None]
-        if missing:
-            raise ConfigError(
-                f"the topic {missing[0]} does not exist on {self.config.bootstrap_servers}: create it and start again "
-                f"(source topics are the operator's: {', '.join(missing)})"
-            )
 
     # --- states ----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from tidemill.config import StreamsConfig
 from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin import Admin
+from tidemill.membership.topology_fit import looks_internal
 from tidemill.runtime.task_facts import task_facts
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
@@ -23,7 +24,6 @@ from tidemill.topology.nodes import Topology
 
 _LOCK_WAIT_S = 15.0
 _GONE_LIMIT_S = 30.0
-_INTERNAL_ENDS = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,10 @@ def plan_reset(
     *,
     inputs: Collection[str] = (),
     with_state: bool,
+    with_earlier: bool = False,
 ) -> ResetPlan:
-    """What would be done. ``inputs``: these of the topology's source topics only.
+    """What would be done. ``inputs``: these of the topology's source topics only. ``with_earlier``: topics that only look as if
+    they were of an earlier version of the topology go, too.
 
     Raises StopError while the group has members, ConfigError for a topic that is no input, EnvironmentProblem for one that isn't
     there.
@@ -86,12 +88,15 @@ def plan_reset(
         raise EnvironmentProblem(f"the input topics {', '.join(missing)} don't exist on {config.bootstrap_servers}")
     internal = {*known.internal_topics, *(t for stores in known.changelogs.values() for t in stores.values())}
     internal -= set(sources)
+    unknown = {topic for topic in there - internal - set(sources) if looks_internal(topic, application)}
+    if with_earlier:
+        internal, unknown = internal | unknown, set()
     directory = StateDirectory(Path(config.state_dir), application)
     return ResetPlan(
         application_id=application,
         seeks=_seeks(admin, application, wanted, target),
         topics=tuple(sorted(internal & there)),
-        unknown=tuple(sorted(topic for topic in there - internal - set(sources) if _looks_internal(topic, application))),
+        unknown=tuple(sorted(unknown)),
         state=directory.path if with_state else None,
         tasks=tuple(directory.tasks()) if with_state else (),
     )
@@ -155,10 +160,6 @@ def _wanted(
             raise ConfigError(f"{missing[0]} has no committed offset to shift: give another target, such as --to-earliest")
         return {tp: before[tp] + target.shift_by for tp in partitions}
     return dict(begins)
-
-
-def _looks_internal(topic: str, application: str) -> bool:
-    return topic.startswith(f"{application}-") and topic.endswith(_INTERNAL_ENDS)
 
 
 def _wait_gone(admin: Admin, topics: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from tidemill.errors import BatchLostError, CorruptStateError, NoStateYetError, 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.state_step import StoreView
 from tidemill.spark.step_spec import StoreSpec
+from tidemill.spark.store_forms import form_of
 from tidemill.spark.task_rows import NO_STATE
 from tidemill.state.durability import Shutdown
 from tidemill.state.lmdb import TaskState, wipe_files
@@ -188,12 +189,13 @@ def _open(directory: Path, specs: Sequence[StoreSpec], partition: int, owner: Ow
     changelogs = {
         spec.name: TopicPartition(topic, partition) for spec in specs if (topic := spec.changelog or spec.source_topic)
     }
+    forms = {spec.name: form_of(spec) for spec in specs}
     try:
-        state = TaskState.open(directory, names, changelogs=changelogs)
+        state = TaskState.open(directory, names, changelogs=changelogs, forms=forms)
     except CorruptStateError as corrupt:
         owner.noted(_wiped(corrupt))
         wipe_files(directory)
-        return TaskState.open(directory, names, changelogs=changelogs)
+        return TaskState.open(directory, names, changelogs=changelogs, forms=forms)
     if state.opened_after is Shutdown.LOST_POWER:
         owner.noted(f"{directory} was left dirty by another boot of this machine; wiped")
     return state

@@ -20,7 +20,7 @@ from shutil import disk_usage
 
 import lmdb
 
-from tidemill.errors import StateBehindError, StateError
+from tidemill.errors import CorruptStateError, StateBehindError, StateError
 from tidemill.ids import TopicPartition
 from tidemill.state import keys as store_keys
 from tidemill.state import meta
@@ -75,13 +75,15 @@ class TaskState:
         stores: Sequence[str],
         *,
         changelogs: Mapping[str, TopicPartition] | None = None,
+        forms: Mapping[str, str] | None = None,
         map_size: int = FIRST_MAP_SIZE,
         boot_id: str | None = None,
     ) -> TaskState:
         """Open the state of the task `directory` for its owner, making what is missing.
 
-        ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. A state that a power cut may
-        have damaged is wiped first (``opened_after``). Raises CorruptStateError: wipe (``wipe_files``) and open again.
+        ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. ``forms``: what each store's bytes
+        are, kept beside them. A state that a power cut may have damaged is wiped first (``opened_after``). Raises
+        CorruptStateError, also where a store's bytes are something else: wipe (``wipe_files``) and open again.
         """
         boot_id = boot_id or current_boot_id()
         directory.mkdir(parents=True, exist_ok=True)
@@ -92,7 +94,7 @@ class TaskState:
         try:
             state = cls(environment, stores, opened_after, boot_id)
             state._require_sound()
-            state._create(changelogs)
+            state._create(changelogs, forms or {})
         except BaseException:
             close_environment(environment)
             raise
@@ -194,6 +196,11 @@ class TaskState:
             for store, partition in changelogs.items()
             if store in self._databases
         }
+
+    def forms(self) -> dict[str, str]:
+        """What each store's bytes are, as far as an owner has said it."""
+        with self._read(_META) as (transaction, (meta_db,)):
+            return meta.read_forms(transaction, meta_db)
 
     def entries(self, store: str) -> int:
         """How many keys the store has."""
@@ -308,16 +315,17 @@ class TaskState:
         if fault is not None:
             raise fault
 
-    def _create(self, changelogs: Mapping[str, TopicPartition] | None) -> None:
-        """Make databases that are missing, check or stamp the format, keep the names of the changelogs."""
+    def _create(self, changelogs: Mapping[str, TopicPartition] | None, forms: Mapping[str, str]) -> None:
+        """Make databases that are missing, check or stamp the format, keep the names of the changelogs and what stores are."""
         databases = (_META, *self._databases.values())
         try:
             with self._environment.read(*databases) as (transaction, (meta_db, *_)):
                 is_new = meta.is_empty(transaction, meta_db)
                 if not is_new:
                     meta.require_version(transaction, meta_db, self.directory / DATA_FILE)
-                if not is_new and changelogs in (None, meta.read_changelogs(transaction, meta_db)):
-                    return
+                    are_kept = forms.items() <= meta.read_forms(transaction, meta_db).items()
+                    if are_kept and changelogs in (None, meta.read_changelogs(transaction, meta_db)):
+                        return
         except KeyError:
             self._ensure_dirty()
             self._environment.create_databases(databases)
@@ -327,6 +335,13 @@ class TaskState:
             meta.require_version(transaction, meta_db, self.directory / DATA_FILE)
             if changelogs is not None:
                 meta.write_changelogs(transaction, meta_db, changelogs)
+            self._require_forms(meta.read_forms(transaction, meta_db), forms)
+            meta.write_forms(transaction, meta_db, forms)
+
+    def _require_forms(self, found: Mapping[str, str], expected: Mapping[str, str]) -> None:
+        for store, form in expected.items():
+            if found.get(store, form) != form:
+                raise CorruptStateError(str(self.directory), found=f"{store}: {found[store]}", expected=f"{store}: {form}")
 
     def _ensure_dirty(self) -> None:
         if not (self.directory / DIRTY_FILE).exists():

@@ -5,6 +5,7 @@
     position/<store>                   next changelog offset, 8 bytes
     changelog/<store>                  partition, 4 bytes | topic
     input/<partition, 4 bytes><topic>  next input offset, 8 bytes
+    form/<store>                       text: what the store's bytes are
 
 Numbers are big endian. Only what changed is written.
 """
@@ -22,7 +23,7 @@ from tidemill.state.store import Positions
 
 VERSION = b"1"
 _VERSION, _EPOCH = b"version", b"epoch"
-_POSITION, _CHANGELOG, _INPUT = b"position/", b"changelog/", b"input/"
+_POSITION, _CHANGELOG, _INPUT, _FORM = b"position/", b"changelog/", b"input/", b"form/"
 
 
 def require_version(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, path: Path) -> None:
@@ -86,6 +87,16 @@ def write_changelogs(
         transaction.delete(_CHANGELOG + store.encode(), db=meta_db)
     for store, (topic, partition) in changelogs.items():
         transaction.put(_CHANGELOG + store.encode(), partition.to_bytes(4, "big") + topic.encode(), db=meta_db)
+
+
+def read_forms(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in _entries(transaction, meta_db, _FORM)}
+
+
+def write_forms(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, forms: Mapping[str, str]) -> None:
+    """Beside those of stores that are not named."""
+    for store, form in forms.items():
+        transaction.put(_FORM + store.encode(), form.encode(), db=meta_db)
 
 
 def _encoded(positions: Positions) -> dict[bytes, bytes]:

@@ -1,0 +1,99 @@
+"""Whether a topology fits the internal topics that an earlier version of it has left on the brokers.
+
+Decides what no longer fits and says what changed and what to do; asking the brokers is left to others. A topology that is changed
+behind its application's back goes wrong silently: names with generated numbers move, so that a store starts empty beside the
+changelog that it had; a topic with another number of partitions has keys where their tasks don't look for them; a store that is
+something else now finds bytes in its changelog that it can't read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from tidemill.membership.topic_plan import TopicPlan
+
+_GENERATED = re.compile(r"-\d{10}")
+_INTERNAL_ENDS = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsFound:
+    """What is on the brokers: all topics' names; of the plan's internal ones that are there, partitions and cleanup policies."""
+
+    names: Set[str]
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    cleanup: Mapping[str, str] = field(default_factory=dict)
+
+
+def looks_internal(topic: str, application: str) -> bool:
+    """Whether the name is one that an internal topic of the application has; another application's may begin so, too."""
+    return topic.startswith(f"{application}-") and topic.endswith(_INTERNAL_ENDS)
+
+
+def left_over(plan: TopicPlan, found: TopicsFound, application: str, sources: Set[str]) -> tuple[str, ...]:
+    """Topics that look like internal ones of the application, but are none of this topology."""
+    wanted = {topic.name for topic in plan.internal_topics}
+    return tuple(sorted(t for t in found.names - wanted - sources if looks_internal(t, application)))
+
+
+def misfits(plan: TopicPlan, found: TopicsFound, application: str, sources: Set[str]) -> tuple[str, ...]:
+    """What keeps the topology from going on where an earlier one has stopped, a sentence each; empty if it fits."""
+    return (
+        *_other_partitions(plan, found),
+        *_other_policies(plan, found),
+        *_moved_names(plan, found, application, left_over(plan, found, application, sources)),
+    )
+
+
+def _other_partitions(plan: TopicPlan, found: TopicsFound) -> list[str]:
+    return [
+        f"{topic.name} has {there} partitions, expected {topic.partitions}: the topics that it follows have another number of "
+        "partitions now, and its keys are elsewhere"
+        for topic in plan.internal_topics
+        if (there := found.partitions.get(topic.name)) is not None and there != topic.partitions
+    ]
+
+
+def _other_policies(plan: TopicPlan, found: TopicsFound) -> list[str]:
+    sentences = []
+    for topic in plan.internal_topics:
+        wanted, there = topic.facts.settings.get("cleanup.policy", ""), found.cleanup.get(topic.name)
+        if topic.facts.is_repartition or there is None or _policies(there) == _policies(wanted):
+            continue
+        was, becomes = _kind_of(there), _kind_of(wanted)
+        changed = f"it was made for {was} and is to serve {becomes}" if was != becomes else "it was altered by hand"
+        sentences.append(
+            f"{topic.name} has cleanup.policy={there}, expected {wanted}: {changed}; if the store is the same, alter the topic"
+        )
+    return sentences
+
+
+def _policies(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def _kind_of(policy: str) -> str:
+    return "a store of windows or sessions" if "delete" in _policies(policy) else "a store of keys and values"
+
+
+def _moved_names(plan: TopicPlan, found: TopicsFound, application: str, others: tuple[str, ...]) -> list[str]:
+    """A topic that is missing, beside one that differs in its generated number only."""
+    by_stem: dict[str, list[str]] = {}
+    for name in others:
+        if _GENERATED.search(name):
+            by_stem.setdefault(_GENERATED.sub("-#", name), []).append(name)
+    sentences = []
+    for topic in plan.internal_topics:
+        if topic.name in found.names or not _GENERATED.search(topic.name):
+            continue
+        before = by_stem.get(_GENERATED.sub("-#", topic.name))
+        if before:
+            store = topic.name[len(application) + 1 :].removesuffix("-changelog").removesuffix("-repartition")
+            sentences.append(
+                f"{topic.name} does not exist, but {', '.join(before)} does, of which this topology has nothing: operators were "
+                f"added or removed above, and generated names have moved. Give what is called {store} the name that it had "
+                "(store=... or name=...), and names to all others before the next change"
+            )
+    return sentences

@@ -1,0 +1,123 @@
+"""What is compared at a start with what an earlier version has left: with brokers that answer at once, and real local files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.config import StreamsConfig
+from tidemill.errors import ConfigError, TopologyMismatchError
+from tidemill.ids import TaskId
+from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.runtime.start_checks import require_fitting_state, require_fitting_topics, require_topics
+from tidemill.spark.step_spec import StoreSpec
+from tidemill.state.directory import StateDirectory
+from tidemill.state.lmdb import TaskState
+from tidemill.topology.nodes import Topology
+
+STRING = Serdes.string()
+CONFIG = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1"})
+
+
+class Brokers:
+    """An admin client: topics with their partitions and cleanup policies."""
+
+    def __init__(self, **topics: tuple[int, str]) -> None:
+        self._topics = {name.replace("__", "-"): found for name, found in topics.items()}
+        self.asked_configs: list[str] = []
+
+    def require_rights(self, _doing: str, _needs: object) -> None: ...
+
+    def partitions(self, topics: Collection[str]) -> dict[str, int | None]:
+        return {name: self._topics[name][0] if name in self._topics else None for name in topics}
+
+    def topics(self) -> frozenset[str]:
+        return frozenset(self._topics)
+
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        self.asked_configs.append(topic)
+        return {"cleanup.policy": self._topics[topic][1]}
+
+
+def counting(store: str = "counts") -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).group_by(lambda k, v: v).count(store=store)
+    return builder.build()
+
+
+def check(brokers: Brokers, topology: Topology | None = None) -> None:
+    topology = topology or counting()
+    admin: Any = brokers
+    facts: TopologyFacts = topology_facts(topology, "app")
+    require_fitting_topics(CONFIG, facts, require_topics(CONFIG, topology, admin), admin)
+
+
+def test_a_source_topic_that_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"the topic in does not exist on nowhere:1: create it"):
+        check(Brokers())
+
+
+def test_an_application_passes_that_has_never_run_or_has_not_changed() -> None:
+    check(Brokers(**{"in": (2, "delete")}))
+    there = Brokers(
+        **{"in": (2, "delete")}, app__counts__changelog=(2, "compact"), app__counts__repartition=(2, "delete")
+    )  # fmt: skip
+    check(there)
+    assert there.asked_configs == ["app-counts-changelog"]
+
+
+def test_a_misfit_is_told_with_what_to_do_and_what_is_left_over_besides() -> None:
+    there = Brokers(
+        **{"in": (3, "delete")}, app__counts__changelog=(2, "compact"), app__old__changelog=(2, "compact"), other=(1, "delete")
+    )  # fmt: skip
+    with pytest.raises(TopologyMismatchError) as told:
+        check(there)
+    assert told.value.others == ("app-old-changelog",)
+    assert "app-counts-changelog has 2 partitions, expected 3" in str(told.value)
+    assert str(told.value).endswith("tidemill reset APP.py --execute --local-state --earlier-topics")
+
+
+def test_topics_that_nobody_uses_any_more_are_only_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        check(Brokers(**{"in": (2, "delete")}, app__old__changelog=(2, "compact")))
+    assert [line for line in caplog.messages if "topics-left-over" in line and "app-old-changelog" in line]
+
+
+def store(subtopology: int, value: Any) -> StoreSpec:
+    return StoreSpec(
+        name="counts", tag=1, subtopology=subtopology, changelog="app-counts-changelog", timestamped=True, persistent=True,
+        logged=True, key_serde=STRING, value_serde=value,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> StateDirectory:
+    """The state of a count by text, by task 1_0, and a directory that nobody can read."""
+    directory = StateDirectory(tmp_path, "app")
+    forms = {"counts": "timestamped_key_value key=string value=long"}
+    TaskState.open(directory.task_path(TaskId(1, 0)), ["counts"], forms=forms).close(clean=True)
+    directory.task_path(TaskId(1, 1)).mkdir()
+    return directory
+
+
+def test_a_store_that_is_what_it_was_passes_and_so_does_an_empty_machine(kept: StateDirectory, tmp_path: Path) -> None:
+    require_fitting_state("app", kept, [store(1, Serdes.long())])
+    require_fitting_state("app", StateDirectory(tmp_path, "none"), [store(1, Serdes.long())])
+
+
+def test_a_store_with_another_serde_is_told_with_both(kept: StateDirectory) -> None:
+    with pytest.raises(TopologyMismatchError, match=r"counts is kept as \(.*value=long\) and is to be \(.*value=string\)"):
+        require_fitting_state("app", kept, [store(1, STRING)])
+
+
+def test_a_store_that_has_moved_to_another_subtopology_is_only_said(
+    kept: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        require_fitting_state("app", kept, [store(2, Serdes.long())])
+    assert [line for line in caplog.messages if "event=state-moved task=1_0 store=counts" in line]

@@ -1,0 +1,86 @@
+"""A program that was changed: refused where it does not fit what is there, and right again after a reset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_application import Place, until
+from pyspark.sql import SparkSession
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import TopologyMismatchError
+from tidemill.kafka.admin import Admin
+from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.runtime.application import KafkaStreams
+from tidemill.runtime.reset import Target, carry_out, plan_reset
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+STRING, LONG = Serdes.string(), Serdes.long()
+
+
+@pytest.fixture
+def place(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, unique_name: Callable[[str], str]) -> Place:
+    return Place(broker.bootstrap_servers, spark, tmp_path, unique_name("changes"))
+
+
+def counting(place: Place, *, filters: int = 0, store: str | None = None) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    words = builder.stream(place.topic("in"), key=STRING, value=STRING)
+    for _ in range(filters):
+        words = words.filter(lambda k, v: v != "")
+    words.group_by(lambda k, v: v).count(store=store).to_stream().to(place.topic("out"), value=LONG)
+    return builder
+
+
+def latest(place: Place, count: int) -> dict[bytes, int]:
+    return {m.key(): int.from_bytes(m.value(), "big") for m in place.received("out", count)}
+
+
+def reset(place: Place, streams: KafkaStreams, *, with_earlier: bool = False) -> None:
+    admin = Admin({"bootstrap.servers": place.bootstrap_servers})
+    plan = plan_reset(
+        streams.topology, streams.config, admin, Target(), with_state=True, with_earlier=with_earlier
+    )
+    carry_out(plan, streams.config, admin)
+
+
+def test_a_changed_program_is_refused_until_it_is_reset_and_counts_from_the_beginning_then(place: Place) -> None:
+    place.create("in", "out", partitions=2)
+    place.send("in", [(None, b"a"), (None, b"b"), (None, b"a")])
+    with place.running(counting(place)):
+        assert until(lambda: latest(place, 2) == {b"a": 2, b"b": 1})
+    changed = place.application(counting(place, filters=1))
+    with pytest.raises(TopologyMismatchError, match=r"generated names have moved.*tidemill reset .* --earlier-topics"):
+        changed.start()
+    reset(place, changed, with_earlier=True)
+    with place.running(counting(place, filters=1)):
+        place.send("in", [(None, b"a")], partition=1)
+        counted: dict[bytes, int] = {}
+        reader = place.reader("out")
+
+        def is_counted_again() -> bool:
+            for message in reader.consume(100, 0.2):
+                counted[message.key()] = int.from_bytes(message.value(), "big")
+            return counted == {b"a": 3, b"b": 1}
+
+        assert until(is_counted_again), counted
+        reader.close()
+
+
+def test_a_store_of_another_kind_under_its_name_is_refused_with_both(place: Place) -> None:
+    place.create("in", "out")
+    place.send("in", [(None, b"a")])
+    with place.running(counting(place, store="kept")):
+        assert latest(place, 1) == {b"a": 1}
+    builder = StreamsBuilder()
+    words = builder.stream(place.topic("in"), key=STRING, value=STRING)
+    words.group_by(lambda k, v: v).reduce(lambda old, new: new, store="kept").to_stream().to(place.topic("out"), value=STRING)
+    refused = place.application(builder)
+    with pytest.raises(TopologyMismatchError, match=r"kept is kept as \(.*value=long\) and is to be \(.*value=string\)"):
+        refused.start()
+    reset(place, refused)
+    with place.running(builder):
+        assert until(lambda: b"a" in {m.value() for m in place.received("out", 2)})
