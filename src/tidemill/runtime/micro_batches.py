@@ -69,6 +69,11 @@ class MicroBatches:
         self._first_since: float | None = None
 
     @property
+    def are_without_inputs(self) -> bool:
+        """The instance is paused."""
+        return self._is_paused()
+
+    @property
     def are_pausing(self) -> bool:
         """There is nothing that goes on while the instance is paused: to restore, to follow, to keep for global stores."""
         if not self._is_paused() or self._held.standby or self._globals.are_any:

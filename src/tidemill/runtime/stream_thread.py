@@ -261,9 +261,9 @@ class StreamThread(threading.Thread):
                 if self._offsets.fetch_bounds():
                     self._on_change()
                 self._offsets.look_at_standbys()
-                if self._batches.are_pausing:
-                    self._commits.processed({})
-                else:
+                if self._batches.are_without_inputs:
+                    self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
+                if not self._batches.are_pausing:
                     self._run_batch()
         if self._fatal is not None:
             raise self._fatal
