@@ -15,12 +15,14 @@ from certificates import Authority
 from pyspark.sql import SparkSession
 from secured import LINES, PASSWORD, Right, Secured, within, words_of
 
+from tidemill.errors import StopError
 from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.clients import group_client_settings
+from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.kafka.group_client import GroupClient
 from tidemill.kafka.group_coordinator import GroupCoordinator, MemberIdRequiredError
 from tidemill.kafka.group_metadata import Membership
 from tidemill.kafka.group_protocol import decode_assignment
+from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer
 from tidemill.membership import wire
 from tidemill.membership.assignor_error import AssignorError
 from tidemill.runtime.application import State
@@ -215,6 +217,38 @@ def test_at_least_once_needs_no_right_on_the_cluster(place: Secured, shown: Show
     with place.application(**{"processing.guarantee": "at_least_once", "commit.interval.ms": 100}) as streams:
         assert place.counts(words_of(LINES)) == dict(words_of(LINES)), streams.error
     shown("at_least_once: neither IdempotentWrite on the cluster nor a transactional id is needed beside Write on its topics")
+
+
+def test_a_producer_names_the_right_that_it_lacks_among_several_topics(place: Secured, shown: Shown) -> None:
+    place.create("in", "out", "other")
+    config = place.application().config
+    settings = data_client_settings(config, ClientRole.PRODUCER)
+    idempotent = FlushingProducer(settings, timeout_ms=20_000)
+    with pytest.raises(StopError) as refused:  # not one topic that it may write to
+        _write(idempotent, place.topic("out"))
+    said = str(refused.value)
+    shown(said)
+    assert "IdempotentWrite on the cluster" in said or f"Write on topic '{place.topic('out')}'" in said
+    own = TransactionalProducer(settings, transactional_id=f"{place.name}-1", timeout_ms=20_000)
+    with pytest.raises(StopError, match="lacks Write on transactional id"):
+        own.init()
+    place.grant([("--transactional-id", f"{place.name}-", "prefixed", "Write")])
+    place.grant([("--topic", place.topic("out"), "literal", "Write")])
+    own.init()
+    with pytest.raises(StopError) as refused:
+        _write(own, place.topic("out"), place.topic("other"))
+    assert f"User:app lacks Write on topic '{place.topic('other')}'" in str(refused.value)
+    assert f"topic '{place.topic('out')}'" not in str(refused.value)
+    shown(str(refused.value))
+
+
+def _write(producer: FlushingProducer | TransactionalProducer, *topics: str) -> None:
+    """Until it is refused: at times only the second refusal has its reason."""
+    for _ in range(3):
+        for topic in topics:
+            producer.write(topic, [b"key"], [b"value"], [0])
+        if producer.commit() is not CommitOutcome.COMMITTED and isinstance(producer.failure, StopError):
+            raise producer.failure
 
 
 # --- every way to be kept out --------------------------------------------------------------------------------------------------
