@@ -47,6 +47,8 @@ class LedRebalances:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: deque[tuple[LedRebalance, LedRebalance | None]] = deque(maxlen=_KEPT)
+        self._told: dict[int, dict[str, Any]] = {}
+        """By ``at_ms``: what was once asked for is not worked out again, since pages ask every two seconds."""
         self.total = 0
 
     def add(self, prepared: PreparedRebalance, done: GroupAssignment, at_ms: int, took_ms: int) -> None:
@@ -74,7 +76,9 @@ class LedRebalances:
         """Oldest first."""
         with self._lock:
             kept = list(self._kept)
-        return [rebalance_to_json(led, before) for led, before in kept]
+        told = {led.at_ms: self._told.get(led.at_ms) or rebalance_to_json(led, before) for led, before in kept}
+        self._told = told
+        return list(told.values())
 
     def decisions(self, task: TaskId | None) -> dict[str, Any] | None:
         """Of the last one, about one task or all; None if none was led."""
