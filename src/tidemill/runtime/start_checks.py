@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from tidemill.config import StreamsConfig
-from tidemill.errors import AssignmentError, ConfigError, StateError, TopologyMismatchError
+from tidemill.errors import AssignmentError, ConfigError, MissingRightError, StateError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.kafka.admin import Admin
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
@@ -73,8 +73,19 @@ def _found(plan: TopicPlan, admin: Admin) -> TopicsFound:
     return TopicsFound(
         names=names,
         partitions={name: count for name, count in counts.items() if count is not None},
-        cleanup={name: admin.topic_configs(name).get("cleanup.policy", "") for name in logs},
+        cleanup=_policies(logs, admin),
     )
+
+
+def _policies(topics: Iterable[str], admin: Admin) -> dict[str, str]:
+    """As far as they may be seen: nothing else needs the right to describe configs, and none is refused for the lack of it."""
+    found = {}
+    for topic in topics:
+        try:
+            found[topic] = admin.topic_configs(topic).get("cleanup.policy", "")
+        except MissingRightError as unseen:
+            log.info("event=policy-not-seen topic=%s reason=%r", topic, str(unseen))
+    return found
 
 
 def require_fitting_state(application: str, directory: StateDirectory, stores: Iterable[StoreSpec]) -> None:
