@@ -19,6 +19,7 @@ from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.stream_thread import StreamThread
+from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.state.directory import StateDirectory
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, request_from_json, request_to_json
 from tidemill.task.lifecycle import ActiveTask, Phase
@@ -40,7 +41,7 @@ class Engine:
 
     def run(self) -> BatchReport:
         assert self.thread is not None
-        self.asked.append(self.thread.current_request())
+        self.asked.append(self.thread.desk.current_request())
         if self._outcome is None:
             raise BatchLostError("the Spark task failed")
         return BatchReport(batch_id=1, outcome=self._outcome)
@@ -71,11 +72,13 @@ def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
         fence=lambda: None,
         first_join=unused,
         on_change=lambda: None,
+        on_failure=lambda error: StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
+        is_paused=lambda: False,
         listeners=RestoreListeners(),
         global_topics=GlobalTopics((), unused),
     )
     engine.thread = thread
-    thread._engine = engine  # type: ignore[assignment]
+    thread._batches.engine = engine  # type: ignore[assignment]
     thread._held.take_up(AssignTasks(active=dict.fromkeys((KEPT, GIVEN), ())))
     thread._held.active = {task: running(task) for task in (KEPT, GIVEN)}
     return thread

@@ -21,7 +21,6 @@ from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.membership import member_state as machine
-from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
@@ -37,9 +36,9 @@ from tidemill.runtime.restore_watch import RestoreWatch
 from tidemill.runtime.task_offsets import TaskOffsets
 from tidemill.runtime.thread_metrics import ThreadMetrics, metrics_window
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse
+from tidemill.runtime.worker_desk import WorkerDesk
 from tidemill.spark.engine import BatchEngine
-from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
-from tidemill.task.batch_id import BatchId
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
@@ -93,6 +92,7 @@ class StreamThread(threading.Thread):
             name, config, facts, held=self._held, group=self._group, global_topics=global_topics, metrics=self.metrics,
             on_change=on_change, is_paused=is_paused,
         )  # fmt: skip
+        self.desk = WorkerDesk(self._batches, self._group, self._member)
         self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
         start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._fence_own)
         self._offsets = TaskOffsets(name, self._held, start_offsets)
@@ -102,8 +102,6 @@ class StreamThread(threading.Thread):
         self._is_assigned = False
         self._is_ended = False
         self._fatal: StopError | None = None
-        self.handover: BatchHandover | None = None
-        """Set before workers can ask."""
         self.error: TidemillError | None = None
         self.response: StreamThreadExceptionResponse | None = None
         """What is to be done about ``error``; set when the thread has nothing more to do itself."""
@@ -170,45 +168,10 @@ class StreamThread(threading.Thread):
         """For a thread that has ended: its workers would wait a minute for batches that never come."""
         self._batches.end_workers()
 
-    # --- ControlDesk: asked by the workers, on the control channel's threads ----------------------------------------
-
-    def current_request(self) -> BatchRequest:
-        request = self._batches.under_way
-        if request is None:
-            raise BatchLostError("no batch is under way")
-        return request
-
-    def membership(self) -> Membership:
-        self._group.begin_commit()
-        now, request = self._member.membership, self._batches.under_way
-        return Membership(
-            generation=now.generation,
-            member_id=now.member_id,
-            instance_id=now.group_instance_id,
-            incarnation=now.incarnation,
-            may_commit=request is not None
-            and self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation),
-        )
-
-    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
-        """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
-        request = self.current_request()
-        if not self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation):
-            raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
-        assert self.handover is not None
-        return self.handover.call(node, path, batch_id)
-
-    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
-        return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
-
     def _offset_sums(self) -> tuple[Mapping[TaskId, int], frozenset[TaskId]]:
         """What a join tells; it begins with this."""
         self._rebalance.joins()
         return self._held.offset_sums()
-
-    def worker_joined(self, step: str, pid: int) -> None:
-        if self._batches.engine is not None:
-            self._batches.engine.worker_joined(step, pid)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 

@@ -107,8 +107,8 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            thread.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
-            self.server.register(thread.name, thread)
+            thread.desk.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
+            self.server.register(thread.name, thread.desk)
             engine = self._engine(thread, own_id)
             self.starters.wait(thread.name)  # a batch that met a busy worker would get a second one beside it
             return engine

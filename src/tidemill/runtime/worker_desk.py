@@ -1,0 +1,61 @@
+"""What a stream thread's workers may ask its driver: the batch under way, the membership for a commit, committed offsets.
+
+Decides only whether a commit, or a call of the user's function on a batch, may still be made; everything else is handed on.
+Asked on the control channel's threads, while the stream thread waits for the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill.errors import BatchLostError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.group import GroupMember
+from tidemill.runtime.batch_handover import BatchHandover
+from tidemill.runtime.group_side import GroupSide
+from tidemill.runtime.micro_batches import MicroBatches
+from tidemill.task.batch import BatchRequest, Membership, Positions
+from tidemill.task.batch_id import BatchId
+
+
+class WorkerDesk:
+    """Implements ``ControlDesk``."""
+
+    def __init__(self, batches: MicroBatches, group: GroupSide, member: GroupMember) -> None:
+        self._batches, self._group, self._member = batches, group, member
+        self.handover: BatchHandover | None = None
+        """Set before workers can ask."""
+
+    def current_request(self) -> BatchRequest:
+        request = self._batches.under_way
+        if request is None:
+            raise BatchLostError("no batch is under way")
+        return request
+
+    def membership(self) -> Membership:
+        self._group.begin_commit()
+        now, request = self._member.membership, self._batches.under_way
+        return Membership(
+            generation=now.generation,
+            member_id=now.member_id,
+            instance_id=now.group_instance_id,
+            incarnation=now.incarnation,
+            may_commit=request is not None and self._may_commit(request),
+        )
+
+    def _may_commit(self, request: BatchRequest) -> bool:
+        return self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation)
+
+    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+        """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
+        if not self._may_commit(self.current_request()):
+            raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
+        assert self.handover is not None
+        return self.handover.call(node, path, batch_id)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
+
+    def worker_joined(self, step: str, pid: int) -> None:
+        if self._batches.engine is not None:
+            self._batches.engine.worker_joined(step, pid)
