@@ -16,14 +16,10 @@ from typing import Any
 
 from tidemill.config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
-from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings
-from tidemill.kafka.config_providers import resolved_spark
-from tidemill.kafka.jars import cache_folder
-from tidemill.kafka.java import find_java
 from tidemill.membership.topology_facts import topology_facts
 from tidemill.metrics.names import Metric, MetricName
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
@@ -47,6 +43,7 @@ from tidemill.runtime.lookup_refresher import LookupRefresher
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
+from tidemill.runtime.spark_side import compiled_for, starting_jvm
 from tidemill.runtime.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_facts import task_facts
@@ -54,25 +51,19 @@ from tidemill.runtime.thread_maker import ThreadMaker, WorkerStarters, thread_na
 from tidemill.runtime.thread_set import ThreadSet
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.worker import Fault
-from tidemill.spark import class_archive
 from tidemill.spark.control import ControlServer
-from tidemill.spark.handed_in import require_classic, require_room_for_own
-from tidemill.spark.plan import compile_topology
-from tidemill.spark.session import StartingJvm, adopt_session, start_jvm
+from tidemill.spark.session import adopt_session
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology
 
 __all__ = [
-    "JVM_HEAP", "KafkaStreams", "State", "StateListener", "StreamThreadExceptionResponse", "UncaughtExceptionHandler",
+    "KafkaStreams", "State", "StateListener", "StreamThreadExceptionResponse", "UncaughtExceptionHandler",
 ]  # fmt: skip
 
 log = logging.getLogger("tidemill.application")
 
 _LOCK_WAIT_S = 15.0
-JVM_HEAP = "512m"
-_SPARE_THREADS = 4
-"""Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
 
 
 class KafkaStreams:
@@ -327,7 +318,9 @@ class KafkaStreams:
         kept = directory.process_id()
         self._process_id = kept.process_id
         log.info("event=starting application=%s process=%s state=%s", config.application_id, kept.process_id, directory.path)
-        jvm = self._start_jvm()
+        jvm = starting_jvm(config, self._given_session, self._environ)
+        if jvm is not None:
+            self._closers.append(("the JVM", jvm.end))
         admin = Admin(data_client_settings(config, ClientRole.ADMIN))
         facts = topology_facts(
             self.topology, config.application_id, topic_defaults=config.topic,
@@ -341,22 +334,11 @@ class KafkaStreams:
         spark = adopt_session(self._given_session, config.num_stream_threads) if jvm is None else jvm.session()
         self._closers.append(("Spark", spark.close))
         self._engine_lives = spark.jvm_is_alive
-        one_by_one = takes_one_by_one(config)
-        starters = WorkerStarters(spark, self.topology, one_by_one=one_by_one)
+        starters = WorkerStarters(spark, self.topology, one_by_one=takes_one_by_one(config))
         names = [thread_name(config, self._process_id, number) for number in range(1, config.num_stream_threads + 1)]
         for name in names:
             starters.start(name)
-        compiled = compile_topology(
-            spark.session,
-            self.topology,
-            config.application_id,
-            default_key=serde_of_setting(config.default_key_serde),
-            default_value=serde_of_setting(config.default_value_serde),
-            presum=config.presum,
-            by_time=True,
-            one_by_one=one_by_one,
-            emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
-        )
+        compiled = compiled_for(config, self.topology, spark.session)
         require_fitting_state(config.application_id, directory, compiled.steps[-1].stores.values())
         known = task_facts(self.topology, config.application_id)
         self._status = InstanceStatus(
@@ -396,24 +378,6 @@ class KafkaStreams:
         refresher = LookupRefresher(compiled.lookups)
         refresher.start()
         self._closers.append(("refresher", refresher.close))
-
-    def _start_jvm(self) -> StartingJvm | None:
-        """None where a session was handed in."""
-        if self._given_session is not None:
-            require_classic(self._given_session)
-            return None
-        require_room_for_own(self._environ)
-        java = find_java(self._environ).path
-        jvm = start_jvm(
-            java=java,
-            application_id=self.config.application_id,
-            threads=self.config.num_stream_threads + _SPARE_THREADS,
-            settings=resolved_spark(self.config.spark),
-            heap=self.config.spark.get("driver.memory", JVM_HEAP),
-            jvm_options=class_archive.jvm_options(java, cache_folder(self._environ)),
-        )
-        self._closers.append(("the JVM", jvm.end))
-        return jvm
 
     # --- states ----------------------------------------------------------------------------------------------------
 
