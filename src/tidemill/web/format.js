@@ -19,10 +19,12 @@ export function svg(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Replaces what an element holds; what had the focus (by its data-key) keeps it.
+// Replaces what an element holds; what had the focus (by its data-key) keeps it, and what was scrolled stays where it was.
 export function fill(element, ...children) {
   const key = element.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const scrolled = [...element.querySelectorAll(".scroll[data-key]")].map((one) => [one.dataset.key, one.scrollTop, one.scrollLeft]);
   element.replaceChildren(...children.flat().filter(Boolean));
+  for (const [of, top, left] of scrolled) element.querySelector(`[data-key="${of}"]`)?.scrollTo({ top, left, behavior: "instant" });
   if (key !== undefined) element.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }
 

@@ -179,7 +179,7 @@ export function drawCopies(element, group) {
       h("span", { class: "left" }, left(row)));
   });
   for (const key of largest.keys()) if (!keys.has(key)) largest.delete(key);
-  fill(element, h("h3", {}, "Copies"), h("ul", { class: "copies" }, items));
+  fill(element, h("h3", {}, "Copies"), h("ul", { class: "copies scroll", "data-key": "copies", tabindex: "0", "aria-label": "Copies" }, items));
 }
 
 function left(row) {
