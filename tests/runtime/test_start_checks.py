@@ -11,7 +11,7 @@ import pytest
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.config import StreamsConfig
-from tidemill.errors import ConfigError, TopologyMismatchError
+from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.membership.topology_facts import TopologyFacts, topology_facts
 from tidemill.runtime.start_checks import require_fitting_state, require_fitting_topics, require_topics
@@ -30,6 +30,7 @@ class Brokers:
     def __init__(self, **topics: tuple[int, str]) -> None:
         self._topics = {name.replace("__", "-"): found for name, found in topics.items()}
         self.asked_configs: list[str] = []
+        self.is_secretive = False
 
     def require_rights(self, _doing: str, _needs: object) -> None: ...
 
@@ -41,6 +42,8 @@ class Brokers:
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         self.asked_configs.append(topic)
+        if self.is_secretive:
+            raise MissingRightError("no DESCRIBE_CONFIGS")
         return {"cleanup.policy": self._topics[topic][1]}
 
 
@@ -69,6 +72,15 @@ def test_an_application_passes_that_has_never_run_or_has_not_changed() -> None:
     )  # fmt: skip
     check(there)
     assert there.asked_configs == ["app-counts-changelog"]
+
+
+def test_without_the_right_to_read_configs_they_are_not_compared() -> None:
+    there = Brokers(**{"in": (2, "delete")}, app__counts__changelog=(2, "delete"))
+    there.is_secretive = True
+    check(there)
+    there.is_secretive = False
+    with pytest.raises(TopologyMismatchError, match=r"cleanup\.policy=delete, expected compact"):
+        check(there)
 
 
 def test_a_misfit_is_told_with_what_to_do_and_what_is_left_over_besides() -> None:

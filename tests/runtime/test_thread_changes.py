@@ -137,6 +137,18 @@ def test_a_failed_thread_is_replaced_in_its_place_when_it_has_ended(running: Thr
     assert (numbers(running), running.threads[0] is failed, problems) == ([1, 2], False, [])
 
 
+def test_a_replacement_that_cannot_be_made_is_the_instances_problem(running: ThreadSet) -> None:
+    problems: list[TidemillError] = []
+    failed = running.threads[1]
+    running._source = None  # what is asked of nothing fails
+    running.replace(failed, problems.append)
+    failed.stop()
+    for thread in threading.enumerate():
+        if thread.name == "t-2-replace":
+            thread.join(5)
+    assert "no thread could be started" in str(problems[0])
+
+
 def test_an_instance_that_ends_gets_no_more_threads() -> None:
     threads = ThreadSet(lambda: False)
     threads.begin(Source(), 1)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from tidemill.config import StreamsConfig
-from tidemill.errors import AssignmentError, ConfigError, MissingRightError, StateError, TopologyMismatchError
+from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.kafka.admin import Admin
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
@@ -83,7 +83,7 @@ def _policies(topics: Iterable[str], admin: Admin) -> dict[str, str]:
     for topic in topics:
         try:
             found[topic] = admin.topic_configs(topic).get("cleanup.policy", "")
-        except MissingRightError as unseen:
+        except (StopError, RetriableError) as unseen:  # also a topic that another instance is just making
             log.info("event=policy-not-seen topic=%s reason=%r", topic, str(unseen))
     return found
 

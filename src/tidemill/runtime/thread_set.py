@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from tidemill.errors import ConfigError, RetriableError, TidemillError
+from tidemill.errors import ConfigError, RetriableError, StopError, TidemillError
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.stream_thread import StreamThread
 
@@ -115,6 +115,9 @@ class ThreadSet:
                     self._put(failed.number)
                 except TidemillError as problem:
                     on_problem(problem)
+                    return
+                except Exception as problem:
+                    on_problem(StopError(f"no thread could be started: {problem!r}"))
                     return
             log.info("event=thread-replaced thread=%s error=%r", failed.name, str(failed.error))
 
