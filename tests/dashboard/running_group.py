@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from browser import Browser
@@ -26,17 +26,18 @@ def check_running(page: Browser, out: Path, verified: Callable[[str], None], req
 
     print("one instance of WordCount, running")
     text = english(_LINES)
-    with tempfile.TemporaryDirectory(prefix="tidemill-dashboard-", ignore_cleanup_errors=True) as folder:
-        with EmbeddedBroker(environ=os.environ, start_limit_s=120) as broker:
-            servers = broker.bootstrap_servers
-            create_topics(servers)
-            settings = (f"bootstrap.servers={servers}", "metrics.recording.level=DEBUG")
-            command = Command(app=APP, settings=settings, folder=Path(folder), log_level="warning", serve=True)
-            with Instances(1, command) as instances, closing(Counts(servers)) as counts:
-                instances.start_one()
-                feed = Feed(servers, text.lines)
-                _run(page, out, instances, feed, counts, text.counts, verified, require)
-                instances.stop()
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-page-", ignore_cleanup_errors=True))
+        broker = stack.enter_context(EmbeddedBroker(environ=os.environ, start_limit_s=120))
+        servers = broker.bootstrap_servers
+        create_topics(servers)
+        settings = (f"bootstrap.servers={servers}", "metrics.recording.level=DEBUG")
+        command = Command(app=APP, settings=settings, folder=Path(folder), log_level="warning", serve=True)
+        instances = stack.enter_context(Instances(1, command))
+        counts = stack.enter_context(closing(Counts(servers)))
+        instances.start_one()
+        _run(page, out, instances, Feed(servers, text.lines), counts, text.counts, verified, require)
+        instances.stop()
 
 
 def _run(page, out, instances, feed, counts, expected, verified, require) -> None:  # type: ignore[no-untyped-def]

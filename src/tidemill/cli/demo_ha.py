@@ -1,7 +1,7 @@
 """``tidemill demo-ha``: three instances with standbys; a third joins and warms up, one is killed, its standbys take over.
 
-Decides the order of what happens, and what failure is: a take-over that does not come in time, or a count that is not exact at the
-end. What is shown of the group is what its instances tell (``group_screen``), the same as on the page whose address is
+Decides the order of what happens, and what failure is: a take-over that does not come in time, or a count that is not exact at
+the end. What is shown of the group is what its instances tell (``group_screen``), the same as on the page whose address is
 printed. Invariant: when it ends, by whatever, nothing that it started is left.
 """
 
