@@ -38,7 +38,7 @@ _NO_ENTRY = {
 class PartitionConsumer:
     """One librdkafka consumer that holds partitions at positions, without a group."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], *, tells_ends: bool = False) -> None:
         self._settings = settings
         self._consumer = Consumer(
             {
@@ -51,10 +51,11 @@ class PartitionConsumer:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
-                "enable.partition.eof": False,
+                "enable.partition.eof": tells_ends,
             }
         )
         self._placed: dict[TopicPartition, int] = {}
+        self._ended_at: dict[TopicPartition, int] = {}
         self._topics: frozenset[str] = frozenset()
         self.out_of_range: set[TopicPartition] = set()
 
@@ -68,6 +69,7 @@ class PartitionConsumer:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
             for tp in stale:
                 del self._placed[tp]
+                self._ended_at.pop(tp, None)
         new = {tp: offset for tp, offset in positions.items() if tp not in self._placed}
         if new:
             self._ask_for_leaders(frozenset(tp.topic for tp in new))
@@ -85,6 +87,7 @@ class PartitionConsumer:
 
     def drop(self, tp: TopicPartition) -> None:
         """Holds this partition no more."""
+        self._ended_at.pop(tp, None)
         if self._placed.pop(tp, None) is not None:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition)])
 
@@ -101,7 +104,9 @@ class PartitionConsumer:
 
     def _error(self, message: Any) -> bool:
         error = message.error()
-        if error.code() in _OUT_OF_RANGE:
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._ended_at[TopicPartition(message.topic(), message.partition())] = message.offset()
+        elif error.code() in _OUT_OF_RANGE:
             tp = TopicPartition(message.topic(), message.partition())
             at = message.offset()
             if at is None or at < 0 or at == self.ends().get(tp):  # else of a position that was left since
@@ -126,6 +131,17 @@ class PartitionConsumer:
             tp = TopicPartition(found.topic, found.partition)
             ends[tp] = self._placed[tp] if found.offset == OFFSET_INVALID or found.offset < 0 else found.offset
         return ends
+
+    def at_end(self) -> frozenset[TopicPartition]:
+        """The partitions of which all that is committed has been read, as far as the last fetch has told.
+
+        It tells the high watermark; where open transactions or their markers stand before that, librdkafka says so once a
+        fetch has come back with nothing, up to ``fetch.wait.max.ms`` later.
+        """
+        high = self.high_watermarks()
+        return frozenset(
+            tp for tp, at in self.ends().items() if at >= high.get(tp, at + 1) or at <= self._ended_at.get(tp, -1)
+        )
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The partitions' ends as the last fetch told them; those not known yet are missing."""
@@ -169,7 +185,7 @@ class ThreadReader:
         for kind, positions in wanted.items():
             if positions and kind not in self._consumers:
                 prefetch = _SMALL_PREFETCH if kind == _STANDBY else {}
-                self._consumers[kind] = PartitionConsumer({**prefetch, **self._settings})
+                self._consumers[kind] = PartitionConsumer({**prefetch, **self._settings}, tells_ends=kind in _INPUTS)
             if kind in self._consumers:
                 self._consumers[kind].place(positions)
         self._limits, self._at_limit = request.limits, {}
@@ -241,6 +257,10 @@ class ThreadReader:
                 continue
             (inputs if kind in _INPUTS else changelogs).update(consumer.ends())
         return inputs, {tp: min(at, self._limits.get(tp, at)) for tp, at in changelogs.items()}
+
+    def inputs_at_end(self) -> frozenset[TopicPartition]:
+        """The inputs that have no more records than those read, as far as the broker has said."""
+        return frozenset().union(*(self._consumers[kind].at_end() for kind in _INPUTS if kind in self._consumers))
 
     def global_ends(self) -> dict[TopicPartition, int]:
         return self._consumers[_GLOBAL].ends() if _GLOBAL in self._consumers else {}

@@ -56,6 +56,7 @@ def compiled_for(config: StreamsConfig, topology: Topology, session: Any) -> Com
         default_value=serde_of_setting(config.default_value_serde),
         presum=config.presum,
         by_time=True,
+        idle_ms=config.max_task_idle_ms,
         one_by_one=takes_one_by_one(config),
         emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
     )

@@ -25,11 +25,12 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.reader import ThreadReader
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
+from tidemill.spark.alignment import AlignedReader
 from tidemill.spark.batch_sinks import write_batch
 from tidemill.spark.control import ControlClient
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
-from tidemill.spark.source_step import PartitionTimes, source_rows
+from tidemill.spark.source_step import PartitionTimes, SourceReader, source_rows
 from tidemill.spark.step_context import Output, TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import Unreadable
@@ -73,7 +74,9 @@ class Worker:
         self.spec = spec
         self.batches = 0
         self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step)
-        self.reader = ThreadReader(spec.consumer)
+        reader = ThreadReader(spec.consumer)
+        aligned = AlignedReader(reader, spec.source.together, spec.source.idle_ms) if spec.source.together else None
+        self.reader: SourceReader = aligned or reader
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = spec.unreadable
         self.graphs = KeptGraphs(spec.unreadable.handlers)

@@ -70,11 +70,13 @@ def compile_topology(
     presum: bool = True,
     emit_interval_ms: int = EMIT_INTERVAL_MS,
     by_time: bool = False,
+    idle_ms: int = 0,
     one_by_one: bool = False,
 ) -> CompiledTopology:
     """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
     ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and unmatched join records.
-    ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come.
+    ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come, and a
+    topic that has nothing is waited for as ``idle_ms`` says.
     ``one_by_one``: single records may have to be left out (exception handlers), so Python functions get one at a time.
 
     Raises:
@@ -94,7 +96,7 @@ def compile_topology(
     return CompiledTopology(
         topology=program,
         stages=plan,
-        source=_source_spec(topology, application_id, compiler, by_time),
+        source=_source_spec(topology, application_id, compiler, by_time, idle_ms),
         steps=steps,
         compiler=compiler,
         lookups=lookups,
@@ -102,7 +104,9 @@ def compile_topology(
     )
 
 
-def _source_spec(topology: Topology, application_id: str, compiler: Compiler, by_time: bool) -> SourceSpec:
+def _source_spec(
+    topology: Topology, application_id: str, compiler: Compiler, by_time: bool, idle_ms: int
+) -> SourceSpec:
     tags = compiler.tags
     topics: dict[str, SourceTopic] = {}
     summable = {topology.nodes[name].topic for name in compiler.stages.summed_sinks}  # type: ignore[union-attr]
@@ -131,10 +135,12 @@ def _source_spec(topology: Topology, application_id: str, compiler: Compiler, by
         for store in topology.stores
         if store not in shared and (changelog := changelog_of(topology, application_id, store)) is not None
     }
-    together = [*(part.nodes for part in compiler.stages.parts), *compiler.stages.vectorised]
-    meeting = {name for nodes in together for name in nodes}
-    meets = any(len(part.source_topics) > 1 and meeting & set(part.nodes) for part in subtopologies(topology, application_id))
-    return SourceSpec(topics=topics, changelogs=changelogs, by_time=by_time and meets)
+    in_groups = [*(part.nodes for part in compiler.stages.parts), *compiler.stages.vectorised]
+    meeting = {name for nodes in in_groups for name in nodes}
+    parts = [part for part in subtopologies(topology, application_id) if by_time and not part.is_global]
+    meets = [part for part in parts if len(part.source_topics) > 1 and meeting & set(part.nodes)]
+    together = {topic: part.id for part in meets for topic in part.source_topics}
+    return SourceSpec(topics=topics, changelogs=changelogs, together=together, idle_ms=idle_ms)
 
 
 def _step_spec(

@@ -7,12 +7,9 @@ has, so that the last step can tell a whole batch from one that was cut short.
 
 from __future__ import annotations
 
-import heapq
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from operator import itemgetter
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -79,8 +76,7 @@ def source_rows(
     times.begin(request)
     reader.place(request)
     chunks = rows = 0
-    read = reader.read(request)
-    for restoring, messages in by_head_timestamps(read) if spec.by_time else read:
+    for restoring, messages in reader.read(request):
         if restoring:
             yield restored_rows(messages, spec, chunks)
         else:
@@ -101,37 +97,6 @@ def source_rows(
         arrived=times.arrived,
     )
     yield marker_rows(marker)
-
-
-def by_head_timestamps(read: Iterator[tuple[bool, Sequence[Any]]]) -> Iterator[tuple[bool, Sequence[Any]]]:
-    """The same records, those of inputs in the order in which a task takes them: of all partitions that have records, the one
-    whose next record is the oldest goes first, and each keeps its own order (Kafka Streams' PartitionGroup)."""
-    queues: dict[tuple[str, int], list[Any]] = {}
-    count = 0
-    for restoring, messages in read:
-        if restoring:
-            yield restoring, messages
-            continue
-        count += len(messages)
-        for message in messages:
-            queues.setdefault((message.topic(), message.partition()), []).append(message)
-    if not count:
-        return
-    # What a partition sends before a record can't be older than the oldest that the record has waited for: a running maximum
-    # of timestamps puts all partitions' records into the order of their heads at once.
-    merged = heapq.merge(*(_with_highest(queue) for queue in queues.values()), key=itemgetter(0))
-    while chunk := [message for _, message in islice(merged, _CHUNK)]:
-        yield False, chunk
-
-
-_CHUNK = 10_000
-
-
-def _with_highest(queue: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    highest = -1
-    for message in queue:
-        highest = max(highest, message.timestamp()[1])
-        yield highest, message
 
 
 def chunk_rows(

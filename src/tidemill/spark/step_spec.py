@@ -42,8 +42,10 @@ class SourceSpec:
     topics: Mapping[str, SourceTopic]
     changelogs: Mapping[str, int]
     """Changelog topic -> tag of its rows."""
-    by_time: bool = False
-    """Records of several partitions are taken by the timestamps of those next in line."""
+    together: Mapping[str, int] = field(default_factory=dict)
+    """The sub-topology of each topic whose records are taken by the timestamps of those next in line (``alignment``)."""
+    idle_ms: int = 0
+    """How long such a task waits for an input that has nothing: ``max.task.idle.ms``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
