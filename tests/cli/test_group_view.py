@@ -44,6 +44,15 @@ def test_each_instance_is_a_row_with_its_tasks_and_copies() -> None:
     assert [row.name for row in rows if row.leads] == ["127.0.0.1:35433"]
 
 
+def test_threads_have_rows_of_their_own_where_an_instance_has_several() -> None:
+    document = group()
+    first = document["instances"][0]["threads"][0]
+    document["instances"][0]["threads"].append({**first, "number": 2, "active": first["active"][:1], "standby": []})
+    names = [row.name for row in instance_rows(document)]
+    assert names[:4] == ["127.0.0.1:34283", "  thread 1", "  thread 2", "127.0.0.1:35433"]
+    assert instance_rows(document)[2].active == "0_5"
+
+
 def test_one_that_is_away_keeps_its_row_with_what_it_had_and_why() -> None:
     row = next(row for row in instance_rows(group("one_away")) if row.state == "AWAY")
     assert row.active == "had 0_2 0_5 1_2 1_5"

@@ -47,8 +47,32 @@ class CopyRow:
 
 
 def instance_rows(group: Document) -> list[InstanceRow]:
-    """One per instance, by address; those that don't answer too."""
-    return [_instance(one, group) for one in group["instances"]]
+    """One per instance, by address, those that don't answer too; under one with several threads a row for each of them."""
+    rows: list[InstanceRow] = []
+    for one in group["instances"]:
+        rows.append(_instance(one, group))
+        threads = one.get("threads", ())
+        rows += [_thread(thread) for thread in threads if len(threads) > 1]
+    return rows
+
+
+def _thread(thread: Document) -> InstanceRow:
+    behind = [task["behind"] for task in thread["active"] if task["behind"] is not None]
+    since_s = thread["last_assignment_s"]
+    return InstanceRow(
+        name=f"  thread {thread['number']}",
+        state="",
+        threads="",
+        active=listed([task["task"] for task in thread["active"]]),
+        copies=listed([copy["task"] for copy in thread["standby"]]),
+        records_per_s=thread["records_per_s"],
+        latency_ms=thread["latency_ms"],
+        batch_ms=thread["batch_ms"],
+        behind=sum(behind) if behind else None,
+        rebalanced=_NONE if since_s is None else ago(since_s),
+        trouble=thread["error"] or thread["waiting"],
+        leads=False,
+    )
 
 
 def _instance(one: Document, group: Document) -> InstanceRow:

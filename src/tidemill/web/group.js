@@ -69,7 +69,14 @@ function instance(one, group) {
       figure("active tasks", String(active)),
       figure("copies", String(copies)),
       figure("assigned", since.length ? `${duration(Math.min(...since))} ago` : "not yet")),
+    one.threads.length > 1 ? h("ul", { class: "threads" }, one.threads.map(thread)) : null,
     trouble ? h("p", { class: "problem" }, trouble) : null);
+}
+
+function thread(one) {
+  const tasks = one.active.map((task) => task.task).sort(byTask);
+  const told = tasks.length > 8 ? `${tasks.slice(0, 8).join(" ")} and ${tasks.length - 8} more` : tasks.join(" ") || "no active task";
+  return h("li", {}, h("span", {}, `thread ${one.number}`), h("span", { class: "chip" }, told), h("span", { class: "right" }, `${perSecond(one.records_per_s)}/s`));
 }
 
 function absent(one, group) {
