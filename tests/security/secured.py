@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ Right = tuple[str, str, str, str]
 """Option of kafka-acls, name, "literal" or "prefixed", operation."""
 
 
+@lru_cache
+def _operator(servers: str) -> AdminClient:
+    """Kept: what an admin client was asked for is given up when it goes."""
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+
 @dataclass(frozen=True)
 class Secured:
     """An application's place on a secured broker. ``login``: its settings under Kafka's Java names."""
@@ -58,7 +65,7 @@ class Secured:
 
     @property
     def operator(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.broker.internal_servers, "log_level": 0})
+        return _operator(self.broker.internal_servers)
 
     def topic(self, end: str) -> str:
         return f"{end}-of-{self.name}"
