@@ -88,6 +88,16 @@ def test_a_leader_that_is_new_takes_the_members_word_for_what_was_before() -> No
     assert led.to_json()[0]["moves"] == []
 
 
+def test_the_last_thirty_are_told_whoever_has_asked_before() -> None:
+    led = LedRebalances()
+    for number in range(40):
+        joins(led, (ONE, "one:1", {}, []), *([(TWO, "two:2", {}, [])] if number % 2 else []), at_ms=1_000 + number)
+    told = led.to_json()
+    assert [one["at_ms"] for one in told] == [1_010 + number for number in range(30)]
+    assert all(bool(one["joined"]) == bool(one["at_ms"] % 2) and one["moves"] for one in told)
+    assert led.total == 40
+
+
 def test_decisions_are_those_of_the_newest_rebalance_and_name_instances_by_address() -> None:
     found = group_that_grows().decisions(TASKS[0])
     assert found is not None

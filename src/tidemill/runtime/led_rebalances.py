@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.assignment.decisions import Decisions
 from tidemill.assignment.model import LONG_MAX, ApplicationState, Assignment, ClientAssignment, Decision, Role
 from tidemill.ids import ProcessId, TaskId
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.leader import AT_ONCE_MS, PreparedRebalance
 
 _KEPT = 30
+_KEPT_WHOLE = 2
 _MOST_MOVES = 60
 _SHORT = 8
 """So many digits of a process id the decisions' sentences have."""
@@ -46,9 +47,9 @@ class LedRebalances:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: deque[tuple[LedRebalance, LedRebalance | None]] = deque(maxlen=_KEPT)
+        self._newest: list[tuple[LedRebalance, LedRebalance | None]] = []
         self._told: dict[int, dict[str, Any]] = {}
-        """By ``at_ms``: what was once asked for is not worked out again, since pages ask every two seconds."""
+        """By when: the others are kept as they are told, since an assignment of many tasks takes megabytes."""
         self.total = 0
 
     def add(self, prepared: PreparedRebalance, done: GroupAssignment, at_ms: int, took_ms: int) -> None:
@@ -69,26 +70,43 @@ class LedRebalances:
             remarks=tuple(line.text for line in done.log if line.level.name != "INFO"),
         )
         with self._lock:
-            self._kept.append((led, self._kept[-1][0] if self._kept else None))
+            self._newest.append((led, self._newest[-1][0] if self._newest else None))
+            if len(self._newest) > _KEPT_WHOLE:
+                self._tell(*self._newest.pop(0))
             self.total += 1
 
     def to_json(self) -> list[dict[str, Any]]:
         """Oldest first."""
         with self._lock:
-            kept = list(self._kept)
-        told = {led.at_ms: self._told.get(led.at_ms) or rebalance_to_json(led, before) for led, before in kept}
-        self._told = told
-        return list(told.values())
+            for led, before in self._newest:
+                self._tell(led, before)
+            return list(self._told.values())
+
+    def _tell(self, led: LedRebalance, before: LedRebalance | None) -> None:
+        """Once for each: pages ask every two seconds."""
+        if led.at_ms not in self._told:
+            self._told[led.at_ms] = rebalance_to_json(led, before)
+            while len(self._told) > _KEPT:
+                del self._told[min(self._told)]
 
     def decisions(self, task: TaskId | None) -> dict[str, Any] | None:
         """Of the last one, about one task or all; None if none was led."""
         with self._lock:
-            if not self._kept:
+            if not self._newest:
                 return None
-            led, before = self._kept[-1]
+            led, before = self._newest[-1]
         names = _Names(led, before)
-        found = [decision for decision in led.assignment.explain() if task in (None, decision.task)]
+        found = _decisions(led, {task}) if task is not None else led.assignment.explain()
         return {"at_ms": led.at_ms, "decisions": [_decision_to_json(decision, names) for decision in found]}
+
+
+def _decisions(led: LedRebalance, tasks: Collection[TaskId]) -> Iterator[Decision]:
+    """About these tasks only: the records are made when they are asked for."""
+    found = led.assignment.explain()
+    if isinstance(found, Decisions):
+        yield from (decision for task in sorted(tasks) for decision in found.of(task))
+    else:
+        yield from (decision for decision in found if decision.task in tasks)
 
 
 class _Names:
@@ -115,7 +133,7 @@ def rebalance_to_json(led: LedRebalance, before: LedRebalance | None) -> dict[st
     moves = list(_moves(led, before))
     by_task: dict[TaskId, list[Decision]] = {}
     if moves:
-        for decision in led.assignment.explain():
+        for decision in _decisions(led, {move.task for move in moves[:_MOST_MOVES]}):
             by_task.setdefault(decision.task, []).append(decision)
     return {
         "at_ms": led.at_ms,
