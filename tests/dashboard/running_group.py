@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -66,10 +69,38 @@ def _run(page, out, instances, feed, counts, expected, verified, require) -> Non
     page.run("document.getElementById('why').close()")
     verified("why task 1_0 is where it is, in the assignor's words")
     page.picture(out / "running.png")
+    _check_figures(address, verified, require)
     require(not (said := page.complaints()), f"the console has said: {said}")
     foreign = {url for url in page.asked_for() if not url.startswith((address, "data:", "about:"))}
     require(not foreign, f"the page has asked for {sorted(foreign)}")
     verified("no error in the console, no request to anywhere else")
+
+
+def _check_figures(address: str, verified, require) -> None:  # type: ignore[no-untyped-def]
+    """What the instance tells Prometheus, a probe and a terminal."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    from tidemill.query.http_metrics import all_exported_names
+
+    samples = [
+        sample for family in text_string_to_metric_families(_get(address, "/metrics")) for sample in family.samples
+    ]  # fmt: skip
+    unknown = {sample.name for sample in samples} - all_exported_names()
+    require(not unknown, f"metrics that are not described: {unknown}")
+    processed = {s.labels["task_id"]: s.value for s in samples if s.name == "kafka_streams_stream_task_metrics_process_total"}
+    lines = sum(count for task, count in processed.items() if task.startswith("0_"))
+    require(lines == _LINES, f"process-total of sub-topology 0 is {lines}, expected the {_LINES} lines that were fed")
+    verified(f"{len(samples)} metrics; process-total of the first sub-topology's tasks is the {_LINES} lines that were fed")
+    require(_get(address, "/health/ready") == '{"status":"up"}', "ready")
+    words = [sys.executable, "-m", "tidemill", "top", address.removeprefix("http://"), "--once"]
+    told = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    require("1 of 1 instances running" in told and "12 active tasks" in told and "1_5" in told, f"tidemill top --once: {told}")
+    verified("ready for a probe; tidemill top --once shows it")
+
+
+def _get(address: str, path: str) -> str:
+    with urllib.request.urlopen(address + path, timeout=10) as answer:
+        return str(answer.read().decode())
 
 
 def _until(is_so: Callable[[], object], what: str, require: Callable[[object, str], None]) -> None:
