@@ -7,6 +7,7 @@ would fetch from elsewhere. Code on the pages is checked by `tools/doc_blocks.py
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -94,7 +95,8 @@ def _check_site() -> list[str]:
     for path in sorted(SITE.rglob("*.html")):
         pages[path] = _Built()
         pages[path].feed(path.read_text(encoding="utf-8"))
-    links, outside, wrong = 0, set(), []
+    links, outside = 0, set()
+    wrong = [f"{path.relative_to(SITE)} has a list or a table that is none: {text!r}" for path in pages for text in _raw_markup(path)]
     for path, page in pages.items():
         wrong += [f"{path.relative_to(SITE)} loads {what}" for what in page.loaded if urlsplit(what).netloc]
         for link in page.links:
@@ -119,6 +121,12 @@ def _check_site() -> list[str]:
         f"{len(pages)} pages, {links} links and their anchors lead somewhere; {len(outside)} addresses outside are not followed",
         "nothing is loaded from another host: no fonts, no scripts, no pictures",
     ]
+
+
+def _raw_markup(path: Path) -> list[str]:
+    """Paragraphs in which Markdown was not understood, as for want of an empty line before a list."""
+    paragraphs = re.findall(r"<p>(.*?)</p>", path.read_text(encoding="utf-8"), re.DOTALL)
+    return [text[:80] for text in paragraphs if re.search(r"\n(- |\* |\d+\. |\|)|```|^\|", text)]
 
 
 if __name__ == "__main__":
