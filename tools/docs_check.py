@@ -96,7 +96,8 @@ def _check_site() -> list[str]:
         pages[path] = _Built()
         pages[path].feed(path.read_text(encoding="utf-8"))
     links, outside = 0, set()
-    wrong = [f"{path.relative_to(SITE)} has a list or a table that is none: {text!r}" for path in pages for text in _raw_markup(path)]
+    raw = [(path, text) for path in pages for text in _raw_markup(path)]
+    wrong = [f"{path.relative_to(SITE)} has a list or a table that is none: {text!r}" for path, text in raw]
     for path, page in pages.items():
         wrong += [f"{path.relative_to(SITE)} loads {what}" for what in page.loaded if urlsplit(what).netloc]
         for link in page.links:
