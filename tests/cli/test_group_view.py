@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tidemill.cli import top
 from tidemill.cli.group_screen import group_screen
-from tidemill.cli.group_view import copy_rows, duration, instance_rows, listed, rebalance_lines, summary
+from tidemill.cli.group_view import copy_rows, duration, instance_rows, listed, rebalances, summary
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward
@@ -69,10 +69,11 @@ def test_warm_ups_come_before_standbys_with_what_they_lack() -> None:
     assert (copy_rows(document)[0].role, copy_rows(document)[0].seconds_left) == ("restoring", 4.0)
 
 
-def test_rebalances_say_who_came_and_what_moved_newest_first() -> None:
-    lines = rebalance_lines(group(), 3)
-    assert len(lines) == 3
-    assert any("127.0.0.1:38887 joined" in line and "0_0 from 127.0.0.1:35433 to 127.0.0.1:38887" in line for line in lines)
+def test_rebalances_say_who_came_and_what_moved_newest_first_without_follow_ups() -> None:
+    told = rebalances(group(), 9)
+    assert len(told) == 3
+    assert "127.0.0.1:38887 joined; 0_0 from 127.0.0.1:35433 to 127.0.0.1:38887" in told[0][1]
+    assert told[-1][1].startswith("0_0 to 127.0.0.1:35433")
 
 
 def test_the_screen_shows_all_of_it() -> None:

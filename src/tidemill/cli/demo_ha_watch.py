@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemill.cli.group_screen import group_screen
-from tidemill.cli.group_view import Document, rebalance_line
+from tidemill.cli.group_view import Document, is_news, rebalance_words
 from tidemill.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -118,9 +118,8 @@ class Watch:
             which = (led["at_ms"], led["led_by"])
             if which not in self._told:
                 self._told.add(which)
-                if not (led["moves"] or led["joined"] or led["left"]):
-                    continue  # a follow-up, for what was decided already
-                self._say(f"rebalance, led by {led['led_by']}: {rebalance_line(led)}")
+                if is_news(led):
+                    self._say(f"rebalance, led by {led['led_by']}: {rebalance_words(led)}")
 
 
 _NEARLY = 1_000

@@ -14,7 +14,7 @@ from tidemill.cli.group_view import (
     copy_rows,
     duration,
     instance_rows,
-    rebalance_lines,
+    rebalances,
     summary,
 )
 
@@ -37,10 +37,20 @@ def group_screen(group: Document, *, most_copies: int | None = _COPIES) -> Rende
     copies = copy_rows(group)
     if copies:
         parts.append(_copies(copies, most_copies))
-    lines = rebalance_lines(group, _REBALANCES)
-    if lines:
-        parts += [Text("Rebalances", style="bold"), *(Text(f"  {line}") for line in lines)]
+    past = rebalances(group, _REBALANCES)
+    if past:
+        parts += [Text("Rebalances", style="bold"), _rebalances(past)]
     return Group(*parts)
+
+
+def _rebalances(past: list[tuple[str, str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for at, words in past:
+        table.add_row(Text(at, style="dim"), Text(words))
+    return table
 
 
 def _table(*columns: str, right: tuple[str, ...]) -> Table:

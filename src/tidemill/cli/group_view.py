@@ -132,25 +132,31 @@ def copy_rows(group: Document) -> list[CopyRow]:
     return sorted(rows, key=lambda row: (order[row.role], _number(row.task), row.where))
 
 
-def rebalance_lines(group: Document, most: int) -> list[str]:
-    """The newest first, a line each."""
-    return [rebalance_line(led) for led in list(group["rebalances"])[::-1][:most]]
+def rebalances(group: Document, most: int) -> list[tuple[str, str]]:
+    """When, and what; the newest first. Follow-ups, in which nothing new was decided, are left out."""
+    return [(_clock(led["at_ms"]), rebalance_words(led)) for led in list(group["rebalances"])[::-1] if is_news(led)][:most]
 
 
-def rebalance_line(led: Document) -> str:
-    at = datetime.fromtimestamp(led["at_ms"] / 1e3).strftime("%H:%M:%S")
+def is_news(led: Document) -> bool:
+    return bool(led["moves"] or led["joined"] or led["left"] or led["remarks"])
+
+
+def rebalance_words(led: Document) -> str:
     parts = [*(f"{name} joined" for name in led["joined"]), *(f"{name} left" for name in led["left"])]
     parts += [move_words(move) for move in led["moves"][:4]]
     more = max(0, len(led["moves"]) - 4) + led["more_moves"]
     if more:
         parts.append(f"{more} more moves")
-    if not parts:
-        parts.append("nothing moved")
+    parts += led["remarks"]
     if led["hands_over"]:
         parts.append("once the old owners have let go")
     elif led["next_ms"] is not None:
-        parts.append(f"looked at again at {datetime.fromtimestamp(led['next_ms'] / 1e3).strftime('%H:%M:%S')}")
-    return f"{at}  {'; '.join(parts)}"
+        parts.append(f"looked at again at {_clock(led['next_ms'])}")
+    return "; ".join(parts)
+
+
+def _clock(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1e3).strftime("%H:%M:%S")
 
 
 def move_words(move: Document) -> str:
