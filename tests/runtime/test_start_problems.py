@@ -80,6 +80,7 @@ def test_a_changelog_with_another_number_of_partitions_stops_with_both_numbers(p
     admin = AdminClient({"bootstrap.servers": place.bootstrap_servers})
     name = f"{place.name}-counts-changelog"
     admin.create_topics([NewTopic(name, 3, 1)])[name].result(60)
+    assert until(lambda: len(admin.list_topics(name, 30).topics[name].partitions) == 3)  # brokers learn it a little later
     with pytest.raises(TopologyMismatchError, match=rf"{name} has 3 partitions, expected 2.*tidemill reset"):
         place.application(counting(place)).start()
 

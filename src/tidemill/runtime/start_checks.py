@@ -67,12 +67,12 @@ def require_fitting_topics(config: StreamsConfig, facts: TopologyFacts, sources:
 
 def _found(plan: TopicPlan, admin: Admin) -> TopicsFound:
     names = admin.topics()
-    wanted = [topic.name for topic in plan.internal_topics if topic.name in names]
-    counts = admin.partitions(wanted) if wanted else {}
-    logs = [topic.name for topic in plan.internal_topics if topic.name in names and not topic.facts.is_repartition]
+    counts = admin.partitions([topic.name for topic in plan.internal_topics])
+    there = {name: count for name, count in counts.items() if count is not None}
+    logs = [topic.name for topic in plan.internal_topics if topic.name in there and not topic.facts.is_repartition]
     return TopicsFound(
-        names=names,
-        partitions={name: count for name, count in counts.items() if count is not None},
+        names=names | there.keys(),
+        partitions=there,
         cleanup=_policies(logs, admin),
     )
 
