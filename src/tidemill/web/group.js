@@ -15,7 +15,7 @@ export function summary(group) {
   parts.push(plural(activeOf(group).length, "active task"));
   const copies = copiesOf(group);
   if (copies.length) parts.push(plural(copies.length, "copy", "copies"));
-  parts.push(group.leader ? `led by ${group.leader}` : "nobody who answers has led yet");
+  parts.push(group.leader ? `led by ${group.leader}` : "no assignment yet");
   return parts.join(" · ");
 }
 
@@ -70,7 +70,7 @@ function instance(one, group) {
       figure("copies", String(copies)),
       figure("assigned", since.length ? `${duration(Math.min(...since))} ago` : "not yet")),
     one.threads.length > 1 ? h("ul", { class: "threads" }, one.threads.map(thread)) : null,
-    trouble ? h("p", { class: "problem" }, trouble) : null);
+    trouble ? h("p", { class: one.error ? "problem" : "pending" }, trouble) : null);
 }
 
 function thread(one) {
@@ -166,7 +166,7 @@ export function drawCopies(element, group) {
   const rows = [...restoring, ...copiesOf(group)].sort((a, b) => order[a.role] - order[b.role] || byTask(a.task, b.task));
   if (!rows.length) {
     largest.clear();
-    fill(element, h("p", { class: "note" }, "No copies: with num.standby.replicas each store is kept elsewhere too, and taken over at once."));
+    fill(element, activeOf(group).length === 0 ? null : h("p", { class: "note" }, "No copies: with num.standby.replicas each store is kept elsewhere too, and taken over at once."));
     return;
   }
   const short = shortNames(group.instances.map(nameOf));
