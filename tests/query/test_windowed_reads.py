@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
-from stand_ins import PARTITIONS, store_facts
+from stand_ins import PARTITIONS, Reply, ask, host_map, store_facts
+from test_local_reads import HERE as THIS
+from test_local_reads import THERE as OTHER
 from test_local_reads import Instance
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError
+from tidemill.membership.wire import HostInfo
 from tidemill.operators.stores import store_of
+from tidemill.query.http_app import ReadsApp
+from tidemill.query.http_request import to_parameters
 from tidemill.query.partitioning import partition_of_key
-from tidemill.query.store_facts import ValueAndTimestamp
+from tidemill.query.routing import Router
+from tidemill.query.rows import Rows, RowsQuestion
+from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, window_view
 from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import TaskRows, opened
@@ -147,3 +157,74 @@ def test_a_key_that_is_elsewhere_is_refused_with_who_has_it(instance: Instance) 
 def test_a_store_of_another_kind_is_refused(instance: Instance, name: str, view: Callable[[Any], Any]) -> None:
     with pytest.raises(QueryError, match=f"{name} is a .* store, not a"):
         view(instance.queries.view(name, stale=False, partition=None))
+
+
+@dataclass
+class Over:
+    """Asks another instance's application, as over the network."""
+
+    app: ReadsApp | None = None
+
+    def read(
+        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+    ) -> Rows:
+        assert self.app is not None
+        reply = ask(self.app, f"/rows/{store.name}?{urlencode(to_parameters(question, max_lag))}")
+        assert reply.status == 200, reply.body
+        return Rows.from_bytes(reply.body)
+
+
+def _app(instance: Instance, remote: Over | None = None) -> ReadsApp:
+    instance.hosts = host_map({THIS: (0, 1), OTHER: (2,)})
+    here, there = ThreadPoolExecutor(2), ThreadPoolExecutor(2)
+    return ReadsApp(
+        router=Router(directory=instance.queries, remote=remote or Over(), here=here, there=there, timeout_s=2.0),
+        application_id="app",
+    )
+
+
+def _windows_of(reply: Reply) -> list[dict[str, Any]]:
+    assert reply.status == 200, reply.body
+    found: list[dict[str, Any]] = reply.json["windows"]
+    return found
+
+
+def test_windows_and_sessions_of_a_key_are_told_over_http(instance: Instance) -> None:
+    _put_windows(instance, WINDOWS, HERE, (1000, 1100, 90_000), 0)
+    _write(instance, SESSIONS, 0, lambda kept: kept.put(Windowed(HERE, 1000, 1500), 3, 1500))
+    app = _app(instance)
+    told = ask(app, f"/stores/windows/{HERE}?from=1100")
+    assert _windows_of(told) == [
+        {"start": 1100, "end": 1200, "value": 11, "timestamp": 1107},
+        {"start": 90_000, "end": 90_100, "value": 900, "timestamp": 90_007},
+    ]
+    assert (told.json["key"], told.json["partition"], told.json["more"]) == (HERE, 0, False)
+    first = ask(app, f"/stores/windows/{HERE}?to=1100&limit=1")
+    assert [window["start"] for window in _windows_of(first)] == [1000]
+    assert first.json["more"]
+    assert _windows_of(ask(app, f"/stores/sessions/{HERE}")) == [{"start": 1000, "end": 1500, "value": 3}]
+    assert ask(app, f"/stores/sessions/{HERE}?from=1501").status == 404
+    assert ask(app, f"/stores/windows/{ALSO_HERE}").status == 404
+
+
+def test_windows_that_are_elsewhere_are_asked_for_there(instance: Instance, tmp_path: Path) -> None:
+    other = Instance(tmp_path / "other", stores=tuple(FACTS.values()))
+    other.take(2)
+    _put_windows(other, WINDOWS, ELSEWHERE, (1000, 1100), 2)
+    app = _app(instance, Over(_app(other)))
+    told = ask(app, f"/stores/windows/{ELSEWHERE}?from=1000&to=1000")
+    assert [(window["start"], window["value"]) for window in _windows_of(told)] == [(1000, 10)]
+    assert told.json["partition"] == 2
+    other.copies.close()
+    other.writers[2].close(clean=False)
+
+
+@pytest.mark.parametrize("target", ["/stores/windows", "/stores/windows/word?from=x", "/rows/windows?partitions=0&last=5"])
+def test_a_question_that_makes_no_sense_is_refused(instance: Instance, target: str) -> None:
+    assert ask(_app(instance), target).status == 400
+
+
+def test_a_key_value_store_knows_no_times(instance: Instance) -> None:
+    reply = ask(_app(instance), f"/stores/counts/{HERE}?from=5")
+    assert reply.status == 400
+    assert "no parameter 'from'" in reply.json["error"]

@@ -3,6 +3,7 @@
     GET /stores                                 what there is and who has it
     GET /stores/{store}/{key}                   one key, from wherever it is
     GET /stores/{store}?from=&to=&limit=        a range over all partitions
+    GET /stores/{store}/{key}?from=&to=&limit=  of a store of windows or sessions: those of the key between two times
     GET /tasks                                  what is being restored or follows a changelog here, and how fast
     GET /rows/{store}?partitions=...            what another instance asks; answered from the copies here, never handed on
     GET /                                       the web page (http_pages), which asks for the rest
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -40,8 +41,9 @@ from tidemill.query.http_request import Request
 from tidemill.query.http_status import HEALTH, StatusPages
 from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
-from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
+from tidemill.query.rows import MEDIA_TYPE, Row, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, known_store
+from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
 
 log = logging.getLogger("tidemill.http")
@@ -191,11 +193,13 @@ class ReadsApp:
         return Answer(200, http_answer.to_json(answer))
 
     async def _key(self, request: Request, store: StoreFacts, key: str) -> Answer:
-        http_request.allow_only(request, ("keys", "partition", "max_staleness"))
+        windowed = is_windowed(store)
+        http_request.allow_only(request, ("keys", "partition", "max_staleness", *(("from", "to", "limit") if windowed else ())))
         data = http_request.key_bytes(request, store, key)
         count = await self._count(store)
         partition = partition_of_key(data, count)
-        question = http_request.key_question(request, store, key, partition, count)
+        ask = http_request.windows_question if windowed else http_request.key_question
+        question = ask(request, store, key, partition, count)
         found = await self._read(request, store, question)
         others = frozenset(range(count)) - question.partitions
         if not found.rows and others and not store.is_repartitioned and "partition" not in request.parameters:
@@ -206,11 +210,15 @@ class ReadsApp:
             raise _NotFoundError(f"{store.name} has no such key")
         held_by = found.rows[0].partition
         facts = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by]}
+        if windowed:
+            return _windows(request, store, found.rows, question, facts)
         if request.wants_arrow:
             return Answer(200, http_answer.to_arrow(store, found.rows, facts, hex_keys=hex_keys), http_answer.ARROW)
         return Answer(200, http_answer.to_json({**facts, **http_answer.entry(store, found.rows[0], hex_keys=hex_keys)}))
 
     async def _range(self, request: Request, store: StoreFacts) -> Answer:
+        if is_windowed(store):
+            raise QueryError(f"{store.name} has windows or sessions, which are asked for by key: /stores/{store.name}/{{key}}")
         http_request.allow_only(request, ("from", "to", "limit", "keys", "partition", "max_staleness"))
         count = await self._count(store)
         question = http_request.range_question(request, store, count)
@@ -242,6 +250,18 @@ class ReadsApp:
         max_lag = http_request.whole_number(request, "max_lag", 0) if "max_lag" in request.parameters else None
         found = await self.router.read_here(store, question, max_lag=max_lag)
         return Answer(200, found.to_bytes(), MEDIA_TYPE)
+
+
+def _windows(
+    request: Request, store: StoreFacts, rows: Sequence[Row], question: RowsQuestion, facts: dict[str, Any]
+) -> Answer:
+    if request.wants_arrow:
+        raise QueryError(f"{store.name} has windows or sessions, which are told as JSON only")
+    shown, more = rows[: question.limit - 1], rows[question.limit - 1 :]
+    assert question.key is not None
+    key = http_answer.shown_key(store, question.key, hex_keys=request.parameters.get("keys") == "hex")
+    entries = [window_entry(store, row) for row in shown]
+    return Answer(200, http_answer.to_json({**facts, "key": key, "windows": entries, "more": bool(more)}))
 
 
 def _shown(copy: CopyProgress) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -19,6 +19,7 @@ from tidemill.query.store_facts import StoreFacts
 MOST_ROWS = 10_000
 DEFAULT_ROWS = 1_000
 _MOST_PARAMETERS = 16
+_LAST_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,15 @@ def key_question(request: Request, store: StoreFacts, key: str, partition: int, 
     return RowsQuestion(partitions=frozenset({asked}), key=key_bytes(request, store, key))
 
 
+def windows_question(request: Request, store: StoreFacts, key: str, partition: int, count: int) -> RowsQuestion:
+    """The windows of a key that begin from ``from`` to ``to``, or the sessions that touch this time: ms, both included. One more
+    than wanted is asked for."""
+    asked = key_question(request, store, key, partition, count)
+    times = whole_number(request, "from", 0), whole_number(request, "to", _LAST_MS)
+    limit = whole_number(request, "limit", DEFAULT_ROWS, least=1, most=MOST_ROWS)
+    return replace(asked, times=times, limit=limit + 1)
+
+
 def range_question(request: Request, store: StoreFacts, count: int) -> RowsQuestion:
     """One row more than wanted is asked for: it says whether, and where, there is more."""
     low, high = (
@@ -76,7 +86,7 @@ def range_question(request: Request, store: StoreFacts, count: int) -> RowsQuest
 
 def rows_question(request: Request) -> RowsQuestion:
     """What another instance asks: ``to_parameters``, read back."""
-    allow_only(request, ("partitions", "key", "low", "high", "limit", "max_lag"))
+    allow_only(request, ("partitions", "key", "low", "high", "limit", "max_lag", "first", "last"))
     try:
         partitions = frozenset(map(int, request.parameters["partitions"].split(",")))
     except (KeyError, ValueError):
@@ -84,7 +94,10 @@ def rows_question(request: Request) -> RowsQuestion:
     hexed = (request.parameters.get(name) for name in ("key", "low", "high"))
     key, low, high = (None if text is None else _from_hex(text) for text in hexed)
     limit = whole_number(request, "limit", 1, least=1, most=MOST_ROWS + 1)
-    return RowsQuestion(partitions=partitions, key=key, low=low, high=high, limit=limit)
+    times = (whole_number(request, "first", 0), whole_number(request, "last", 0)) if "last" in request.parameters else None
+    if times is not None and key is None:
+        raise QueryError("windows between two times, first and last, are those of a key: give it as key")
+    return RowsQuestion(partitions=partitions, key=key, low=low, high=high, limit=limit, times=times)
 
 
 def to_parameters(question: RowsQuestion, max_lag: int | None) -> dict[str, str]:
@@ -92,6 +105,8 @@ def to_parameters(question: RowsQuestion, max_lag: int | None) -> dict[str, str]
     parameters = {"partitions": ",".join(map(str, sorted(question.partitions))), "limit": str(question.limit)}
     bounds = {"key": question.key, "low": question.low, "high": question.high}
     parameters |= {name: data.hex() for name, data in bounds.items() if data is not None}
+    if question.times is not None:
+        parameters |= {"first": str(question.times[0]), "last": str(question.times[1])}
     return parameters if max_lag is None else {**parameters, "max_lag": str(max_lag)}
 
 

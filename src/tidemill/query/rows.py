@@ -32,13 +32,17 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsQuestion:
-    """One ``key``, or the keys from ``low`` to ``high`` (both included; None: no bound), of some partitions."""
+    """One ``key``, or the keys from ``low`` to ``high`` (both included; None: no bound), of some partitions.
+
+    ``times``: of a store of windows or sessions, those of ``key`` between two times (``windowed_rows``).
+    """
 
     partitions: frozenset[int]
     key: bytes | None = None
     low: bytes | None = None
     high: bytes | None = None
     limit: int = 1
+    times: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from tidemill.query.rows import Rows, RowsQuestion, first_rows
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.store_frame import StoreDataFrame, StoreFrames
 from tidemill.query.view import ReadOnlyStore, Surroundings
+from tidemill.query.windowed_rows import first_windows
 from tidemill.task.progress import CopyProgress
 
 _ENDS_HOLD_S = 0.5
@@ -156,7 +157,9 @@ class StoreQueries:
                 is_active = max_lag is None or (reader.is_running and reader.role is Role.ACTIVE)
                 lag = 0 if is_active else self._lag(store, reader)
                 if max_lag is None or lag <= max_lag:
-                    parts.append(first_rows(reader, replace(question, partitions=frozenset({partition})), lag))
+                    asked = replace(question, partitions=frozenset({partition}))
+                    windowed = question.times is not None
+                    parts.append(first_windows(reader, store, asked, lag) if windowed else first_rows(reader, asked, lag))
             except RetriableError:
                 continue
         return Rows.merged(parts, question.limit)

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from tidemill.errors import QueryError
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.session_store import SessionStore
-from tidemill.operators.stores import store_of
 from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.view import ReadOnlyStore
+from tidemill.query.windowed_rows import WINDOWS, is_windowed, kind_of, opened_store
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.windows import Windowed
-
-_WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
-_Kind = TypeVar("_Kind", WindowStore, SessionStore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class ReadOnlyWindowStore:
     @property
     def timestamped(self) -> ReadOnlyWindowStore:
         """The same store, with ``ValueAndTimestamp`` as values. QueryError if it keeps no timestamps."""
-        if _kind(self.copies.store) is not StoreKind.TIMESTAMPED_WINDOW:
+        if kind_of(self.copies.store) is not StoreKind.TIMESTAMPED_WINDOW:
             raise QueryError(f"{self.copies.store.name} keeps no timestamps: read its values without")
         return replace(self, with_timestamps=True)
 
@@ -48,14 +45,14 @@ class ReadOnlyWindowStore:
     def fetch_range(self, key: Any, first: int, last: int) -> list[tuple[int, Any]]:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``, in their order."""
         found = self.copies.first_found(
-            key, lambda reader: list(_opened(reader, self.copies.store, WindowStore).fetch_range(key, first, last))
+            key, lambda reader: list(opened_store(reader, self.copies.store, WindowStore).fetch_range(key, first, last))
         )
         return [(start, self._value(value)) for start, value in found or ()]
 
     def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:
         """(window with its key, value) of the windows that begin at ``first .. last``, of all keys of the partitions here."""
         for reader in self.copies.readers():
-            for window, value in _opened(reader, self.copies.store, WindowStore).fetch_all(first, last):
+            for window, value in opened_store(reader, self.copies.store, WindowStore).fetch_all(first, last):
                 yield window, self._value(value)
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
@@ -63,7 +60,7 @@ class ReadOnlyWindowStore:
         return self.fetch_all(0, LONG_MAX)
 
     def _value(self, found: Any) -> Any:
-        if _kind(self.copies.store) is not StoreKind.TIMESTAMPED_WINDOW:
+        if kind_of(self.copies.store) is not StoreKind.TIMESTAMPED_WINDOW:
             return found
         return ValueAndTimestamp(*found) if self.with_timestamps else found[0]
 
@@ -87,73 +84,38 @@ class ReadOnlySessionStore:
         """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier."""
 
         def read(reader: CopyReader) -> list[tuple[Windowed, Any]]:
-            return list(_opened(reader, self.copies.store, SessionStore).find_sessions(key, earliest_end, latest_start))
+            return list(opened_store(reader, self.copies.store, SessionStore).find_sessions(key, earliest_end, latest_start))
 
         return self.copies.first_found(key, read) or []
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
         """Every session of the partitions that are here."""
         for reader in self.copies.readers():
-            yield from _opened(reader, self.copies.store, SessionStore).all()
+            yield from opened_store(reader, self.copies.store, SessionStore).all()
 
 
 def window_view(copies: ReadOnlyStore) -> ReadOnlyWindowStore:
     """QueryError: the store is of another kind."""
-    if _kind(copies.store) not in _WINDOWS:
+    if kind_of(copies.store) not in WINDOWS:
         raise _other_kind(copies.store, "window")
     return ReadOnlyWindowStore(copies)
 
 
 def session_view(copies: ReadOnlyStore) -> ReadOnlySessionStore:
     """QueryError: the store is of another kind."""
-    if _kind(copies.store) is not StoreKind.SESSION:
+    if kind_of(copies.store) is not StoreKind.SESSION:
         raise _other_kind(copies.store, "session")
     return ReadOnlySessionStore(copies)
 
 
 def require_no_windows(store: StoreFacts) -> None:
     """QueryError: the store is one of windows or sessions, which key-value reads can't read."""
-    if _kind(store) in _WINDOWS or _kind(store) is StoreKind.SESSION:
-        call = "session_store" if _kind(store) is StoreKind.SESSION else "window_store"
+    if is_windowed(store):
+        call = "session_store" if kind_of(store) is StoreKind.SESSION else "window_store"
         raise QueryError(f"{store.name} is a {call.replace('_', ' ')}: read it with {call}({store.name!r})")
 
 
-def _kind(store: StoreFacts) -> StoreKind | None:
-    return None if store.store is None else store.store.kind
-
-
 def _other_kind(store: StoreFacts, wanted: str) -> QueryError:
-    kind = _kind(store)
+    kind = kind_of(store)
     found = "key value" if kind is None else kind.value.replace("_", " ")
     return QueryError(f"{store.name} is a {found} store, not a {wanted} store: read it with the call for its kind")
-
-
-def _opened(reader: CopyReader, store: StoreFacts, kind: type[_Kind]) -> _Kind:
-    """The operators' store over the rows of a copy, as they are now."""
-    assert store.store is not None
-    described = replace(store.store, key_serde=store.key_serde, value_serde=store.value_serde)
-    opened = store_of(described, _CopyRows(reader), store.key_serde, store.value_serde)
-    assert isinstance(opened, kind)
-    return opened
-
-
-class _CopyRows:
-    """A copy's rows, to be read only."""
-
-    def __init__(self, reader: CopyReader) -> None:
-        self._reader = reader
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._reader.get(key)
-
-    def scan(
-        self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        found = ((key, row) for key, row in self._reader.scan(low, high) if key != high)
-        return reversed(list(found)) if reverse else found
-
-    def put(self, *_row: Any) -> NoReturn:
-        raise TypeError("a store that is read from outside can't be written")
-
-    def log(self, *_record: Any) -> NoReturn:
-        raise TypeError("a store that is read from outside can't be written")

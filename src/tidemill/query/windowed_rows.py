@@ -1,0 +1,107 @@
+"""Windows and sessions of one copy: the operators' stores over its rows, and what instances ask each other about a key.
+
+Decides what stands for a window between instances: the key's bytes, then start (a window) or end and start (a session), eight
+bytes each, and the value as the store has it. What a store still shows is the operators' stores' to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from struct import Struct
+from typing import Any, NoReturn, TypeVar
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.operators.segments import LONG_MAX
+from tidemill.operators.session_store import SessionStore
+from tidemill.operators.stores import store_of
+from tidemill.operators.window_store import WindowStore
+from tidemill.query.local_copies import CopyReader
+from tidemill.query.rows import Row, Rows, RowsQuestion
+from tidemill.query.store_facts import StoreFacts
+from tidemill.state.formats import TIMESTAMP_SIZE
+from tidemill.topology.nodes import StoreKind
+
+WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
+Kind = TypeVar("Kind", WindowStore, SessionStore)
+_LONG, _TWO_LONGS = Struct(">q"), Struct(">qq")
+
+
+def kind_of(store: StoreFacts) -> StoreKind | None:
+    return None if store.store is None else store.store.kind
+
+
+def is_windowed(store: StoreFacts) -> bool:
+    return kind_of(store) in WINDOWS or kind_of(store) is StoreKind.SESSION
+
+
+def first_windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion, lag: int) -> Rows:
+    """What one copy answers about a key's windows, or sessions, between two times. InvalidStateStoreError if it can't be read."""
+    assert question.key is not None
+    assert question.times is not None
+    in_bytes = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
+    found = _sessions(reader, in_bytes, question) if kind_of(store) is StoreKind.SESSION else _windows(reader, in_bytes, question)
+    rows = tuple(Row(question.key + bounds, stored, reader.partition) for bounds, stored in islice(found, question.limit))
+    reader.position()  # what was read is only as good as what the files stood for
+    return Rows(rows=rows, covered={reader.partition: lag})
+
+
+def _windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
+    times = question.times or (0, LONG_MAX)
+    timestamped = kind_of(store) is StoreKind.TIMESTAMPED_WINDOW
+    for start, found in opened_store(reader, store, WindowStore).fetch_range(question.key, *times):
+        yield _LONG.pack(start), _LONG.pack(found[1]) + found[0] if timestamped else found
+
+
+def _sessions(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
+    first, last = question.times or (0, LONG_MAX)
+    for session, value in opened_store(reader, store, SessionStore).find_sessions(question.key, first, last):
+        yield _TWO_LONGS.pack(session.end, session.start), value
+
+
+def window_entry(store: StoreFacts, row: Row) -> dict[str, Any]:
+    """A window as a client sees it. SerdeError if the store's serde can't read its value."""
+    assert store.store is not None
+    stored = row.stored
+    if kind_of(store) is StoreKind.SESSION:
+        end, start = _TWO_LONGS.unpack(row.key[-_TWO_LONGS.size :])
+        return {"start": start, "end": end, "value": store.value_serde.deserialize(stored)}
+    [start] = _LONG.unpack(row.key[-_LONG.size :])
+    size = store.store.window_size_ms
+    bounds = {"start": start, "end": None if size is None else start + size}
+    if kind_of(store) is not StoreKind.TIMESTAMPED_WINDOW:
+        return {**bounds, "value": store.value_serde.deserialize(stored)}
+    value = store.value_serde.deserialize(stored[TIMESTAMP_SIZE:])
+    return {**bounds, "value": value, "timestamp": _LONG.unpack_from(stored)[0]}
+
+
+def opened_store(reader: CopyReader, store: StoreFacts, kind: type[Kind]) -> Kind:
+    """The operators' store over the rows of a copy, as they are now."""
+    assert store.store is not None
+    described = replace(store.store, key_serde=store.key_serde, value_serde=store.value_serde)
+    opened = store_of(described, _CopyRows(reader), store.key_serde, store.value_serde)
+    assert isinstance(opened, kind)
+    return opened
+
+
+class _CopyRows:
+    """A copy's rows, to be read only."""
+
+    def __init__(self, reader: CopyReader) -> None:
+        self._reader = reader
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._reader.get(key)
+
+    def scan(
+        self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        found = ((key, row) for key, row in self._reader.scan(low, high) if key != high)
+        return reversed(list(found)) if reverse else found
+
+    def put(self, *_row: Any) -> NoReturn:
+        raise TypeError("a store that is read from outside can't be written")
+
+    def log(self, *_record: Any) -> NoReturn:
+        raise TypeError("a store that is read from outside can't be written")
