@@ -7,6 +7,7 @@ const HEIGHT = 30;
 const GAP = 18;
 const CHARACTER = 7.3;
 const MARGIN = 10;
+const COLUMN = 520;
 
 export function drawTopology(element, topology) {
   const users = topicUsers(topology);
@@ -34,7 +35,7 @@ function figure(part, users) {
   picture.append(svg("title", {}, title));
   for (const edge of drawn.edges) picture.append(line(edge));
   for (const box of drawn.boxes) picture.append(shape(box));
-  return h("figure", {}, h("figcaption", {}, `Sub-topology ${part.id}`), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, picture));
+  return h("figure", { class: drawn.width > COLUMN ? "wide" : null }, h("figcaption", {}, `Sub-topology ${part.id}`), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, picture));
 }
 
 // A node's layer is one below the lowest of those before it; layers are put in the order of their predecessors' middles.
@@ -49,12 +50,12 @@ function layout(part, users) {
   for (const node of part.nodes) box(`n:${node.name}`, node.type, label(node.name), node.name);
   for (const node of part.nodes) {
     const here = boxes.get(`n:${node.name}`);
-    if (node.type === "source") for (const topic of topicsOf(node)) edge(box(`i:${topic}`, "topic", topic, topic), here);
+    if (node.type === "source") for (const topic of topicsOf(node)) edge(box(`i:${topic}`, "topic", label(topic), topic), here);
     for (const next of node.successors ?? []) if (boxes.has(`n:${next}`)) edge(here, boxes.get(`n:${next}`));
     if (node.type === "sink") {
       for (const topic of topicsOf(node)) {
         const to = users.get(topic)?.filter((id) => id !== part.id) ?? [];
-        edge(here, box(`o:${topic}`, "topic", to.length ? `${topic} → ${to.join(", ")}` : topic, topic));
+        edge(here, box(`o:${topic}`, "topic", to.length ? `${label(topic)} → ${to.join(", ")}` : label(topic), topic));
       }
     }
   }
@@ -95,7 +96,7 @@ function storesOf(part, boxes, full) {
   for (const node of part.nodes)
     for (const store of node.stores ?? []) {
       const here = boxes.get(`n:${node.name}`);
-      const known = found.get(store) ?? { kind: "store", label: store, full: store, of: [], width: store.length * CHARACTER + 26 };
+      const known = found.get(store) ?? { kind: "store", label: label(store), full: store, of: [], width: label(store).length * CHARACTER + 26 };
       known.of.push(here);
       found.set(store, known);
     }
@@ -138,5 +139,5 @@ function shape(box) {
 // KSTREAM-FLATMAPVALUES-0000000001 is flatmapvalues 1; names that were given stay.
 function label(name) {
   const made = name.match(/^K(?:STREAM|TABLE)-(.+?)-(\d{10})(.*)$/);
-  return made ? `${made[1].toLowerCase()} ${Number(made[2])}${made[3]}` : name;
+  return made ? `${made[1].toLowerCase()} ${Number(made[2])}${made[3].replace("-", " ")}` : name;
 }
