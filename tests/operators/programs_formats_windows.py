@@ -6,11 +6,14 @@ from typing import Any
 
 from programs_windows import LONG, SECOND, STRING
 
-from tidemill import StreamsBuilder
+from tidemill import Materialized, StreamsBuilder
 from tidemill.dsl.serdes_windowed import WindowedSerdes
+from tidemill.dsl.stores import Stores
 from tidemill.dsl.suppressed import Suppressed
 from tidemill.dsl.table import KTable
 from tidemill.dsl.windowed import EmitStrategy
+from tidemill.operators.processors import ProcessorContext
+from tidemill.operators.record import Record
 from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
 
@@ -49,3 +52,30 @@ def suppress_window_close(b: StreamsBuilder) -> None:
 
 def suppress_time_limit(b: StreamsBuilder) -> None:
     b.table("in", store="t").suppress(Suppressed.until_time_limit(5 * SECOND, name="sup")).to_stream().to("out")
+
+
+class KeepsValues:
+    """Puts each value into the window that begins with its record."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.windows = context.store("w")
+
+    def process(self, record: Record) -> None:
+        self.windows.put(record.key, record.value, record.timestamp)
+
+
+def window_plain(b: StreamsBuilder) -> None:
+    b.add_state_store(Stores.window_store("w", 60 * SECOND, 10 * SECOND, key=STRING, value=STRING))
+    b.stream("in").process(KeepsValues, "w").to("out")
+
+
+def headers_format_window(b: StreamsBuilder) -> None:
+    kept = Materialized(name="w", headers=True)
+    windowed = b.stream("in").group_by_key().windowed_by(TimeWindows.of_size(10 * SECOND))
+    _out(windowed.count(store=kept), _time_windowed(10 * SECOND))
+
+
+def headers_format_session(b: StreamsBuilder) -> None:
+    kept = Materialized(name="s", headers=True)
+    windowed = b.stream("in").group_by_key().windowed_by(SessionWindows.of_inactivity_gap(3 * SECOND, grace=30 * SECOND))
+    _out(windowed.count(store=kept), WindowedSerdes.session_windowed_serde_from(STRING))
