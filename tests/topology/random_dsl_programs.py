@@ -117,7 +117,7 @@ class Program:
 
     def run_simple(self, operator: str, result: str, above: str, name: str | None) -> None:
         at = self.made[above]
-        if operator in ("to_stream", "group_by_key"):
+        if operator in ("to_stream", "group_by_key", "print"):
             self.made[result] = getattr(at, operator)(name=name)
         else:
             function = one if operator in ("map_values", "flat_map_values") else record
