@@ -63,6 +63,7 @@ def measured_thread(clock: Clock, now_ms: int) -> Any:
     metrics.held(held, {FOLLOWS})
     metrics.assigned()
     metrics.lost_membership()
+    metrics.heartbeat(3.0)
     for _ in range(2):
         clock.s += 1
         told = report(now_ms)

@@ -17,7 +17,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tidemill.errors import (
@@ -96,6 +96,8 @@ class GroupMember:
         self._metadata_max_age_ms = int(config.client_settings.get("metadata_max_age_ms", _METADATA_MAX_AGE_MS))
         self._polled_at = time.monotonic()
         self._threads: tuple[threading.Thread, ...] = ()
+        self.on_heartbeat: Callable[[float], None] = lambda _ms: None
+        """Told, on the heartbeat thread, how many ms each answer has taken. It must not block."""
 
     # For the application
 
@@ -335,8 +337,10 @@ class GroupMember:
         if (time.monotonic() - self._polled_at) * 1000 > self._config.max_poll_interval_ms:
             self._leave_behind(membership)
             return self._config.heartbeat_interval_ms
+        sent_s = time.monotonic()
         try:
             self._coordinator.heartbeat(membership)
+            self.on_heartbeat((time.monotonic() - sent_s) * 1e3)
         except RebalancingError as error:
             self._state.rebalancing(membership, str(error))
         except MembershipLostError as error:

@@ -131,6 +131,10 @@ CATALOGUE: Mapping[str, Mapping[str, tuple[RecordingLevel, str]]] = {
         "rebalance-latency-total": (_I, "Sum of the ms from joins to assignments"),
         "failed-rebalance-total": (_I, "How often the membership was lost"),
         "failed-rebalance-rate-per-hour": (_I, "The same per hour"),
+        "heartbeat-rate": (_I, "Heartbeats that were answered, per second"),
+        "heartbeat-total": (_I, "Heartbeats that were answered"),
+        "heartbeat-response-time-max": (_I, "Longest ms until a heartbeat's answer"),
+        "last-heartbeat-seconds-ago": (_I, "Since the last heartbeat that was answered; -1 if there was none"),
         "last-rebalance-seconds-ago": (_I, "Since the last assignment; -1 if there was none"),
     },
     FETCHER: {

@@ -154,6 +154,10 @@ def _consumer(thread: StreamThread, now_s: float) -> Found:
     yield group, "rebalance-latency-total", tags, at("rebalance-latency").total
     since_s = -1.0 if metrics.assigned_at_s is None else now_s - metrics.assigned_at_s
     yield group, "last-rebalance-seconds-ago", tags, since_s
+    yield from _count(group, "heartbeat", tags, at("heartbeat"), now_s)
+    yield group, "heartbeat-response-time-max", tags, at("heartbeat").largest(now_s)
+    beat_s = -1.0 if metrics.heartbeat_at_s is None else now_s - metrics.heartbeat_at_s
+    yield group, "last-heartbeat-seconds-ago", tags, beat_s
     behind = lags(metrics)
     for partition, lag in sorted(behind.items()):
         named: Tags = (*tags, ("topic", partition.topic), ("partition", str(partition.partition)))

@@ -88,6 +88,7 @@ class StreamThread(threading.Thread):
         self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
+        self._member.on_heartbeat = self.metrics.heartbeat
         self._batches = MicroBatches(
             name, config, facts, held=self._held, group=self._group, global_topics=global_topics, metrics=self.metrics,
             on_change=on_change, is_paused=is_paused,

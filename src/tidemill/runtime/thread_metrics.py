@@ -60,7 +60,7 @@ class Sensors:
 
 @dataclass(slots=True)
 class ThreadMetrics:
-    """Written by the stream thread only. ``live``: records in, out and restored over the last ten seconds."""
+    """Written by the stream thread only, heartbeats apart. ``live``: records in, out and restored over the last ten seconds."""
 
     window: Window = field(default_factory=Window)
     now_s: Callable[[], float] = time.monotonic
@@ -80,6 +80,7 @@ class ThreadMetrics:
     past: deque[PastRebalance] = field(default_factory=lambda: deque(maxlen=_REBALANCES_KEPT))
     assigned_at_s: float | None = None
     """When the last assignment came."""
+    heartbeat_at_s: float | None = None
     memberships_lost: int = 0
     recent: deque[tuple[float, BatchReport]] = field(default_factory=lambda: deque(maxlen=200))
     sensors: Sensors = field(init=False)
@@ -177,6 +178,11 @@ class ThreadMetrics:
     def lost_membership(self) -> None:
         self.memberships_lost += 1
         self.sensors.at("failed-rebalance").record(1, self.now_s())
+
+    def heartbeat(self, took_ms: float) -> None:
+        """On the member's heartbeat thread."""
+        self.heartbeat_at_s = self.now_s()
+        self.sensors.at("heartbeat").record(took_ms, self.heartbeat_at_s)
 
     def rebalance(self, cost: RebalanceCost) -> None:
         self.rebalances += len(cost.generations)
