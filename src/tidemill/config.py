@@ -183,7 +183,10 @@ class StreamsConfig:
         "errors.dead.letter.queue.topic.name", text, None, "Where records go that are put aside."
     )
     max_task_idle_ms: int = _setting(
-        "max.task.idle.ms", whole_number(-1), 0, "How long a task waits for an input that may have more; -1: never."
+        "max.task.idle.ms",
+        whole_number(-1),
+        0,
+        "How long a task waits for an input that has nothing: 0: only while its broker has more; -1: never.",
     )
     buffered_records_per_partition: int = _setting(
         "buffered.records.per.partition", whole_number(1), 1_000, "A partition with more waiting is paused."
