@@ -154,7 +154,7 @@ class Secured:
         builder = StreamsBuilder()
         lines = builder.stream(self.topic("in"), key=Serdes.string(), value=Serdes.string())
         words = lines.flat_map_values(lambda line: F.split(line, " "))
-        counts = words.group_by(lambda _, word: word, key=Serdes.string()).count("counts")
+        counts = words.group_by(lambda _, word: word, key=Serdes.string()).count(store="counts")
         counts.to_stream().to(self.topic("out"))
         config: dict[str, object] = {
             "application.id": self.name,

@@ -32,7 +32,7 @@ from tidemill import Serdes, StreamsBuilder
 builder = StreamsBuilder()
 lines = builder.stream("{source}", key=Serdes.string(), value=Serdes.string())
 words = lines.flat_map_values(lambda line: F.split(line, " "))
-words.group_by(lambda _, word: word, key=Serdes.string()).count("counts").to_stream().to("{sink}")
+words.group_by(lambda _, word: word, key=Serdes.string()).count(store="counts").to_stream().to("{sink}")
 config = {config!r}
 '''
 PAGES = (
