@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.dsl.aggregators import Aggregators
 from tidemill.dsl.builder import StreamsBuilder
-from tidemill.dsl.functions import per_record
+from tidemill.dsl.functions import of_columns, per_record
 from tidemill.dsl.joined import Joined, StreamJoined, TableJoined
 from tidemill.dsl.materialized import Materialized
 from tidemill.dsl.processor_topology import TopologyBuilder
@@ -59,6 +59,7 @@ __all__ = [
     "UnlimitedWindows",
     "Windowed",
     "WindowedSerdes",
+    "of_columns",
     "per_record",
 ]
 

@@ -19,7 +19,7 @@ from plan_harness import Program, Record
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, of_columns
 
 pytestmark = pytest.mark.spark
 
@@ -180,6 +180,31 @@ def test_a_program_gives_what_kafka_streams_gives(
         for start in range(0, len(inputs), size):
             run.pipe(inputs[start : start + size])
         compare(case, run, size)
+
+
+def reduce_concat_of_columns(b: StreamsBuilder) -> None:
+    """Not associative, so true to Kafka's for single records only."""
+    joined = of_columns(lambda a, v: F.when(F.length(a) > 12, v).otherwise(F.concat_ws(",", a, v)))
+    b.stream("in").group_by_key().reduce(joined, store="r").to_stream().to("out")
+
+
+def reduce_to_null_of_columns(b: StreamsBuilder) -> None:
+    grouped = b.stream("in", value=LONG).group_by_key(key=STRING, value=LONG)
+    grouped.reduce(of_columns(lambda a, v: F.when((a + v) % 5 != 0, a + v))).to_stream().to("out", value=LONG)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("program", [reduce_concat_of_columns, reduce_to_null_of_columns], ids=lambda p: p.__name__)
+def test_a_reduce_of_columns_gives_what_kafka_streams_gives_for_each_record(
+    program: Callable[[StreamsBuilder], None], session: SparkSession, tmp_path: Path
+) -> None:
+    builder = StreamsBuilder()
+    program(builder)
+    case = cases(program.__name__.removesuffix("_of_columns"))[0]
+    run = Program(session, builder.build(), tmp_path, default=STRING)
+    for entry in case["inputs"]:
+        run.pipe([(entry["topic"], record(entry, case["serdes"]["inputs"]))])
+    compare(case, run, 1)
 
 
 def record(entry: dict[str, Any], serdes: dict[str, Any]) -> Record:

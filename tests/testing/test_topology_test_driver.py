@@ -21,6 +21,7 @@ from tidemill import (
     TimeWindows,
     Windowed,
     WindowedSerdes,
+    of_columns,
     per_record,
 )
 from tidemill.errors import StopError, TopologyError
@@ -188,6 +189,42 @@ def test_a_data_frame_that_does_not_fit_is_refused(topology_test_driver: Any) ->
 
     assert "no column 'key'; it has id, name" in refused("key", "string")
     assert "records are looked up by a string, but the DataFrame's column id is a bigint" in refused("id", "bigint")
+
+
+def test_a_reduce_of_columns_makes_what_one_of_python_values_makes(topology_test_driver: Any) -> None:
+    scores = Serdes.json("best bigint, words string")
+
+    def program(reduces: Any) -> StreamsBuilder:
+        builder = StreamsBuilder()
+        texts = builder.stream("in", key=TEXT, value=TEXT)
+        texts.filter(lambda _, text: text.isNotNull()).to("copy", key=TEXT, value=TEXT)
+        texts.group_by_key().reduce(reduces(F.concat, lambda a, b: a + b), store="text").to_stream().to("text")
+        numbers = texts.map_values(lambda text: F.length(text).cast("bigint")).group_by_key(key=TEXT, value=LONG)
+        numbers.reduce(reduces(lambda a, b: a + b, lambda a, b: a + b), store="sum").to_stream().to("sum")
+        rows = texts.map_values(lambda text: F.struct(F.length(text).cast("bigint").alias("best"), text.alias("words")))
+        best = rows.filter(lambda _, row: row["words"].isNotNull()).group_by(lambda _, row: row["best"], key=LONG, value=scores)
+        best.reduce(
+            reduces(
+                lambda a, b: F.struct(F.greatest(a.best, b.best).alias("best"), F.concat(a.words, b.words).alias("words")),
+                lambda a, b: {"best": max(a["best"], b["best"]), "words": a["words"] + b["words"]},
+            ),
+            store="best",
+        )
+        return builder
+
+    def run(reduces: Any, size: int | None) -> tuple[Any, ...]:
+        driver = topology_test_driver(program(reduces), {"default.key.serde": "string", "default.value.serde": "string"})
+        texts = [None if n % 11 == 5 else "x" * (n % 4 + 1) + str(n) for n in range(40)]
+        records = [TestRecord(None if n % 13 == 7 else f"k{n * n % 5}", text, 1_000 - n * 7 % 50) for n, text in enumerate(texts)]
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(records, batch=size)
+        copies = driver.create_output_topic("copy", TEXT, TEXT).read_key_values()
+        last = driver.create_output_topic("text", TEXT, TEXT).read_key_values_to_dict()
+        sums = driver.create_output_topic("sum", TEXT, LONG).read_key_values_to_dict()
+        return copies, last, sums, *(dict(driver.store(name).all()) for name in ("text", "sum", "best")), driver.dropped
+
+    expected = run(lambda _, python: python, None)
+    assert run(lambda columns, _: of_columns(columns), None) == expected
+    assert run(lambda columns, _: of_columns(columns), 7)[:6] == expected[:6]
 
 
 def test_what_is_filtered_out_before_a_flat_map_stays_out(topology_test_driver: Any) -> None:

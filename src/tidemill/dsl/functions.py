@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.errors import TopologyError
 from tidemill.topology.nodes import Serde
-from tidemill.topology.operations import PerRecord
+from tidemill.topology.operations import OfColumns, PerRecord
 
 
 def per_record(
@@ -27,6 +27,17 @@ def per_record(
     if not callable(function):
         raise TopologyError(f"per_record: expected a function, got {function!r} of type {type(function).__name__}")
     return PerRecord(function, serde)
+
+
+def of_columns(function: Callable[..., Any]) -> OfColumns:
+    """``function``, to be called with PySpark Columns where an operator's functions get Python values otherwise.
+
+    ``reduce`` takes such a function: ``reduce(of_columns(lambda total, amount: total + amount))``. It then runs in the JVM, on
+    merges of several values too: it must be associative, give the type of the values, and nothing that is null.
+    """
+    if not callable(function):
+        raise TopologyError(f"of_columns: expected a function, got {function!r} of type {type(function).__name__}")
+    return OfColumns(function)
 
 
 def value_serde_of(function: object) -> Serde | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import overload
 
-from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.arguments import function_of, python_function, serde_or_none
 from tidemill.dsl.cogroup import CogroupedKStream
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
@@ -21,7 +21,7 @@ from tidemill.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from tidemill.errors import TopologyError
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.nodes import Serde, Store
-from tidemill.topology.operations import Aggregate, Count, Operation, Reduce, UserFunction
+from tidemill.topology.operations import Aggregate, Count, OfColumns, Operation, Reduce, UserFunction
 from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
 
@@ -60,7 +60,7 @@ class KGroupedStream:
         return self._aggregated("KSTREAM-AGGREGATE-", Count(kept.name), kept, asked, name)
 
     def reduce(
-        self, reducer: UserFunction, *, store: str | Materialized | None = None, name: str | None = None
+        self, reducer: UserFunction | OfColumns, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
         """``reducer(aggregate, value)`` over the values of each key; the first value is the first aggregate
         (``reduce(Reducer)``).
@@ -69,8 +69,13 @@ class KGroupedStream:
         taken. Null keys and values are dropped; a null result deletes the key. An exception stops the stream thread, with topic
         and offset.
         """
-        reducer = python_function(reducer, ("aggregate", "value"), "reduce")
+        if isinstance(reducer, OfColumns):
+            function_of(reducer.function, ("aggregate", "value"), "reduce")
+        else:
+            reducer = python_function(reducer, ("aggregate", "value"), "reduce")
         asked = materialized(store, "reduce")
+        if isinstance(reducer, OfColumns) and asked is not None and asked.history_retention is not None:
+            raise TopologyError("reduce: a versioned store needs each value, not their merge: give a plain Python function")
         kept = store_of(self.recorder, asked, "KSTREAM-REDUCE-", key=self.key_serde, value=self.value_serde)
         return self._aggregated("KSTREAM-REDUCE-", Reduce(kept.name, reducer), kept, asked, name)
 

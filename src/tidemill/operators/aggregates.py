@@ -55,6 +55,7 @@ def count(operation: op.Count, context: Context) -> AggregateByKey:
 
 def reduce(operation: op.Reduce, context: Context) -> AggregateByKey:
     """KStreamReduce."""
+    assert callable(operation.reducer)
     reducer = plain(operation.reducer)
     return AggregateByKey(
         operation.store, context, lambda: None,

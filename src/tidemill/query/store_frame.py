@@ -25,6 +25,7 @@ from tidemill.errors import InvalidStateStoreError, QueryError, SerdeError, Stat
 from tidemill.operators.stores import store_of
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.store_facts import StoreFacts
+from tidemill.spark.beside import beside_the_batches
 from tidemill.spark.codecs import decoded
 from tidemill.spark.engine import pinning
 from tidemill.spark.records import Records, to_rows
@@ -100,7 +101,8 @@ class StoreFrames:
         with pinning(self._session, "dataframes") as pin:
             pin("store")
             read = self._session.range(0, 1, 1, 1).mapInArrow(reading(facts, store, copies, number, self._told), _ROWS_DDL)
-        kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+        with beside_the_batches(self._session):
+            kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         told = {copy.partition: self._told.value.pop((number, copy.partition), None) for copy in copies}
         for partition, position in told.items():
             if not isinstance(position, int):

@@ -17,6 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemill.spark.batch_sinks import BatchFunction, batch_frame
+from tidemill.spark.beside import beside_the_batches
 from tidemill.task.batch_id import BatchId
 
 log = logging.getLogger("tidemill.foreach-batch")
@@ -47,7 +48,8 @@ class BatchHandover:
         with self._one_at_a_time:
             started = time.monotonic()
             try:
-                made.function(batch_frame(self._session, path, made), batch_id)
+                with beside_the_batches(self._session):
+                    made.function(batch_frame(self._session, path, made), batch_id)
             except Exception as problem:
                 log.exception("event=foreach-batch-failed node=%s batch=%s", node, batch_id)
                 return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {problem}"

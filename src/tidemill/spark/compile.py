@@ -9,48 +9,38 @@ exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
 
 from tidemill.errors import TopologyError
 from tidemill.spark import rows
-from tidemill.spark.batch_sinks import is_batch_sink
-from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered
-from tidemill.spark.codecs import Encoded, decoded, encoded, readable, serde_for_type
+from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered, type_of
+from tidemill.spark.clock import wall_clock_functions
+from tidemill.spark.codecs import Encoded, decoded, readable
 from tidemill.spark.column_nodes import applied, branch, exploded, joined, table_value
-from tidemill.spark.edges import Edge, leaving_edge
-from tidemill.spark.graph_parts import GraphPart
-from tidemill.spark.graph_plan import entered_by_columns, exit_sides, left_to_columns, sides_of_part, sink_sides
-from tidemill.spark.graph_serdes import Sides, filled
+from tidemill.spark.column_reduce import Merging, merged
+from tidemill.spark.edges import Edge
+from tidemill.spark.graph_plan import left_to_columns
 from tidemill.spark.lookups import Lookups
 from tidemill.spark.presum import can_be_grouped_by, presummed
-from tidemill.spark.rows import DROPPED, UNREADABLE, Tags
-from tidemill.spark.stages import Stages, outer_targets, parents_first, runs_as_columns, targets
+from tidemill.spark.rows import DROPPED, DROPPED_COUNT, UNREADABLE, Tags
+from tidemill.spark.settled_edges import SettledEdges
+from tidemill.spark.stages import Stages, outer_targets, runs_as_columns
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import (
-    Aggregate,
     Branch,
     Count,
     DataFrameJoin,
     FlatMap,
     FlatMapValues,
-    Foreach,
     PassThrough,
-    Peek,
-    Print,
-    Reduce,
-    SessionAggregate,
-    StreamTableJoin,
     TableFilter,
     TableMapValues,
-    TableSource,
     TableToStream,
-    WindowAggregate,
 )
 
 ArrowStep = Callable[[Any], Any]
@@ -59,7 +49,7 @@ REPORT_DDL = "report string"
 
 
 class Compiler:
-    """Builds plans of one topology. ``edges`` collects the serdes in use; the Python steps need them too."""
+    """Builds plans of one topology. ``settled`` has the serdes in use, which the Python steps need too."""
 
     def __init__(
         self,
@@ -70,17 +60,20 @@ class Compiler:
         default_value: Any,
         presum: bool,
         lookups: Lookups,
+        merges: Mapping[str, Callable[..., Any]],
     ) -> None:
         self.topology, self.stages, self.tags, self.lookups = topology, plan, Tags(topology), lookups
-        self._default_key, self._default_value = default_key, default_value
-        self.default = Sides(default_key, default_value)
+        self._merges = merges
+        self._default_key = default_key
+        self.settled = SettledEdges(topology, plan, default_key, default_value)
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
-        self.edges: dict[str, Edge] = {}
+        self.edges = self.settled.edges
         self.mixing_layers: set[int] = set()
         self.shifts: dict[int, int] = {}
         """By how many bits a row's ``seq`` has grown when it arrives at a step."""
         self._shift = 0
+        self._mergings: dict[str, Merging] = {}
 
     @property
     def has_columns(self) -> bool:
@@ -92,7 +85,7 @@ class Compiler:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
         reads what its sinks write. No session is needed where nothing runs in the JVM."""
         while True:
-            unknown = [name for name in self._sources() if name not in self.edges and not self._settle_source(name)]
+            unknown = [name for name in self._sources() if name not in self.edges and not self.settled.settle_source(name)]
             if session is not None:
                 nulls = [F.lit(None).cast(kind).alias(name) for name, kind in rows.DDL.items()]
                 frame = session.range(0, 1, 1, 1).select(*nulls)
@@ -100,10 +93,10 @@ class Compiler:
             for number in range(1, self.stages.last + 1):
                 if session is not None:
                     self._layer(frame, entries, number)
-                entries = self._finish_step(number)
+                entries = self.settled.finish_step(number)
             if not unknown:
                 return
-            if not any(self._settle_source(name) for name in unknown):
+            if not any(self.settled.settle_source(name) for name in unknown):
                 raise TopologyError(
                     f"no serde for {' and '.join(unknown)}: give key= and value= there, or set default.key.serde and "
                     "default.value.serde"
@@ -116,19 +109,6 @@ class Compiler:
         """Those whose records enter the JVM."""
         return [name for name in self._sources() if name not in self.stages.part_of]
 
-    def _settle_source(self, name: str) -> bool:
-        node = self.topology.nodes[name]
-        assert isinstance(node, SourceNode)
-        key, value = node.key_serde or self._default_key, node.value_serde or self._default_value
-        for sink, above in self.topology.nodes.items():
-            if isinstance(above, SinkNode) and above.topic in node.topics and sink + "|in" in self.edges:
-                key, value = key or self.edges[sink + "|in"].key, value or self.edges[sink + "|in"].value
-        if key is None or value is None:
-            return False
-        known = Sides(key, value)
-        self.edges[name] = Edge(key=filled(key, known), value=filled(value, self.default))
-        return True
-
     def build(self, session: SparkSession, source: ArrowStep, steps: list[ArrowStep], pin: Callable[[str], None]) -> DataFrame:
         """The plan: ``source``, then for each of ``steps`` the JVM layer before it and the step; ``pin`` names each worker."""
         pin("source")
@@ -139,7 +119,7 @@ class Compiler:
             pin(f"step-{number}")
             last = number == self.stages.last
             frame = frame.mapInArrow(step, REPORT_DDL if last else rows.ddl())
-            entries = self._finish_step(number)
+            entries = self.settled.finish_step(number)
         return frame
 
     # --- one JVM layer ---------------------------------------------------------------------------------------------
@@ -168,9 +148,14 @@ class Compiler:
             frame = changes.apply()
             self._shift += changes.shift
         self.shifts[number] = self._shift
+        merging = [found for name in combinable if (found := self._mergings.get(name)) is not None]
+        summed = [name for name in combinable if name not in self._mergings]
         if combinable:
             self.mixing_layers.add(number)
-            frame = presummed(frame, self._sink_tags(combinable))
+        if summed:
+            frame = presummed(frame, self._sink_tags(summed))
+        if merging:
+            frame = merged(frame, merging)
         return frame.filter(F.col("node") != DROPPED).select(*rows.DDL)
 
     def _sink_tags(self, names: list[str]) -> list[int]:
@@ -289,54 +274,6 @@ class Compiler:
         node = self.topology.nodes[name]
         return isinstance(node, SinkNode) or name in self.stages.step_of
 
-    def _finish_step(self, number: int) -> list[str]:
-        """Settles the serdes of the step's Python nodes; gives those whose records travel on."""
-        onward = []
-        for name in parents_first(self.topology):
-            if not (runs_as_columns(self.topology, self.stages, name) and self.stages.step_of[name] == number):
-                continue
-            entry = self.edges.get(name + "|in") or self._edge_of_inline_parent(name)
-            if entry is None:
-                continue  # behind a source whose serdes are not known yet
-            self.edges[name + "|in"] = entry
-            self.edges[name] = leaving_edge(self.topology, name, entry, self._default_value)
-            if outer_targets(self.topology, self.stages, name):
-                onward.append(name)
-        for part in self.stages.parts:
-            if self.stages.step_of_part(part) == number:
-                self._leave_part(part)
-        return onward
-
-    def entering_part(self, part: GraphPart) -> dict[str, Sides] | None:
-        """The serdes of what enters the part; None while they are not all known."""
-        wanted = [*part.sources, *(name + "|in" for name in entered_by_columns(self.topology, part))]
-        if not self.edges.keys() >= set(wanted):
-            return None
-        return {name: Sides(self.edges[name].key, self.edges[name].value) for name in wanted}
-
-    def _leave_part(self, part: GraphPart) -> None:
-        entering = self.entering_part(part)
-        if entering is None:
-            return
-        leaving, _ = sides_of_part(self.topology, part, entering, self.default)
-        for name in (*part.sources, *part.nodes):
-            if name in part.nodes:
-                self.edges[name] = Edge(key=leaving[name].key, value=leaving[name].value)
-            for child in self.topology.children(name):
-                if isinstance(self.topology.nodes[child], SinkNode):
-                    sides = sink_sides(self.topology, child, leaving, self.default)
-                    self.edges[child + "|in"] = Edge(key=sides.key, value=sides.value)
-        for name in left_to_columns(self.topology, part):
-            sides = exit_sides(self.topology, name, leaving)
-            self.edges[name + "|out"] = Edge(key=sides.key, value=sides.value)
-
-    def _edge_of_inline_parent(self, name: str) -> Edge | None:
-        for parent in parents_first(self.topology):
-            in_step = runs_as_columns(self.topology, self.stages, parent)
-            if parent in self.edges and in_step and name in targets(self.topology, parent):
-                return self.edges[parent]
-        return None
-
     # --- entering Python -------------------------------------------------------------------------------------------
 
     def _terminal(self, changes: Changes, tag: int, name: str, at: Pair, combinable: list[str]) -> None:
@@ -345,7 +282,7 @@ class Compiler:
         in_part = name in self.stages.part_of
         if isinstance(node, ProcessorNode) and isinstance(node.operation, Count) and not in_part:
             store = self.topology.stores[node.operation.store]
-            key = self._side(store.key_serde, at.key, at.key_type, self._default_key, f"{where}, key")
+            key = self.settled.side(store.key_serde, at.key, at.key_type, self._default_key, f"{where}, key")
             self.edges[name + "|in"] = Edge(key=key[0], value=None)
             counted = at.value.isNotNull() | F.col("n").isNotNull()
             # A record without a value counts nothing: it travels as a null key, which the count step drops and reports.
@@ -357,42 +294,32 @@ class Compiler:
             return
         if isinstance(node, ProcessorNode) and isinstance(node.operation, (TableFilter, TableMapValues)) and not in_part:
             at = at.with_value(changes.frame, table_value(node.operation, at))
-        serdes = self._in_serdes(name, at, where)
+        if name in self._merges:
+            at = at.passing(at.key.isNotNull() & at.value.isNotNull(), lost=DROPPED_COUNT)
+        serdes = self.settled.entering(name, at, where)
         changes.write(tag, "key", serdes[0][1])
         changes.write(tag, "value", serdes[1][1])
         self.edges[name + "|in"] = Edge(key=serdes[0][0], value=serdes[1][0])
         if name in self.summed_sinks and can_be_grouped_by(serdes[0][1]):
             changes.sum_where(tag, at.value.isNotNull())
             combinable.append(name)
+        if name in self._merges:
+            self._mergings[name] = self._merging(changes, name, at, *serdes[0], serdes[1][0])
+            combinable.append(name)
         changes.arrive(tag, self.tags.arrived(name), at)
 
-    def _in_serdes(self, name: str, at: Pair, where: str) -> tuple[tuple[Any, Encoded], tuple[Any, Encoded]]:
-        node = self.topology.nodes[name]
-        key: Any = None
-        value: Any = None
-        default_key, default_value = self._default_key, self._default_value
-        if isinstance(node, SinkNode):
-            key, value = node.key_serde, node.value_serde
-            if is_batch_sink(node):
-                default_key = default_value = None  # what the column is, says its type
-        elif name in self.stages.part_of:
-            default_key = default_value = None  # what the column is, says its type
-        else:
-            assert isinstance(node, ProcessorNode)
-            operation = node.operation
-            if isinstance(operation, (Reduce, Aggregate, TableSource, TableFilter, TableMapValues)) and operation.store:
-                store = self.topology.stores[operation.store]
-                key = store.key_serde
-                value = None if isinstance(operation, Aggregate) else store.value_serde
-            if isinstance(operation, (WindowAggregate, SessionAggregate)):
-                key = self.topology.stores[operation.store].key_serde
-            if isinstance(operation, (Peek, Foreach, Print, Aggregate, StreamTableJoin, WindowAggregate, SessionAggregate)):
-                default_key = default_value = None  # what the column is, says its type
-        return (
-            self._side(key, at.key, at.key_type, default_key, f"{where}, key"),
-            self._side(value, at.value, at.value_type, default_value, f"{where}, value"),
-        )
-
-    def _side(self, serde: Any, column: Column, data_type: DataType, default: Any, where: str) -> tuple[Any, Encoded]:
-        chosen = serde or default or serde_for_type(data_type, where)
-        return chosen, encoded(chosen, column, data_type, where)
+    def _merging(self, changes: Changes, name: str, at: Pair, key_serde: Any, key: Encoded, value_serde: Any) -> Merging:
+        if not can_be_grouped_by(key):
+            raise TopologyError(
+                f"{name}: keys of {key_serde.name} can't be grouped in the JVM, to which 0.0 and -0.0 are one: "
+                "reduce with a plain Python function"
+            )
+        function = self._merges[name]
+        with wall_clock_functions():
+            made = type_of(changes.frame, function(at.value, at.value))
+        if made != at.value_type:
+            raise TopologyError(
+                f"{name}: the function of reduce makes a {made.simpleString()} of two values of type "
+                f"{at.value_type.simpleString()}: it must give their type, since it also merges what it has made"
+            )
+        return Merging(self.tags.arrived(name), function, value_serde, at.value_type)

@@ -24,8 +24,10 @@ from tidemill.topology.operations import (
     FlatMapValues,
     Foreach,
     GlobalUpdate,
+    HeldAggregates,
     Map,
     MapValues,
+    MergedAggregates,
     NullKeyFilter,
     Operation,
     PassThrough,
@@ -46,6 +48,8 @@ _ELSEWHERE = (
     *_ON_COLUMNS, NullKeyFilter, PassThrough, TableToStream, Peek, Foreach, Print, Count, Reduce, Aggregate, TableSource,
 )  # fmt: skip
 """What also runs outside of a part: in the JVM, or as a vectorised step."""
+_OF_STREAMS = (TableToStream, PassThrough, Peek, Foreach, Print)
+"""What has enough of a table's new rows."""
 _TABLES_ON_COLUMNS = (TableFilter, TableMapValues)
 
 
@@ -78,7 +82,7 @@ def functions(operation: Operation) -> tuple[Callable[..., object], ...]:
 
 
 def works_on_columns(operation: Operation) -> bool:
-    if isinstance(operation, DataFrameJoin):
+    if isinstance(operation, (DataFrameJoin, HeldAggregates, MergedAggregates)):
         return True
     return isinstance(operation, _ON_COLUMNS) and not all(isinstance(f, PerRecord) for f in functions(operation))
 
@@ -108,6 +112,7 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: b
         wanting = needy & members
         if not wanting:
             continue
+        _check_merged(topology, members)
         if not all_that_can and not one_by_one and all(has_shortcut(topology, name) for name in wanting):
             vectorised.append(frozenset(members))
             continue
@@ -204,6 +209,23 @@ def _enters_only(topology: Topology, name: str, members: set[str]) -> bool:
     if not isinstance(topology.nodes[name], SourceNode) or members.isdisjoint(children):
         return False
     return all(child in members or isinstance(topology.nodes[child], SinkNode) for child in children)
+
+
+def _check_merged(topology: Topology, members: set[str]) -> None:
+    """A table that is reduced by a function of Columns shows its rows to none of them: they are merged elsewhere."""
+    for name in sorted(members):
+        node = topology.nodes[name]
+        assert isinstance(node, ProcessorNode)
+        tables = [*looked_up(node.operation)]
+        if not isinstance(node.operation, _OF_STREAMS):
+            tables += topology.parents[name]
+        for table in tables:
+            above = topology.nodes[table]
+            if isinstance(above, ProcessorNode) and isinstance(above.operation, MergedAggregates):
+                raise TopologyError(
+                    f"the function of {table} works on columns, but {name} needs that table's changes and rows as Python values: "
+                    "reduce with a plain Python function"
+                )
 
 
 def _check_tables(topology: Topology, members: set[str]) -> None:

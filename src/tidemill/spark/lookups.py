@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemill.errors import ConfigError, TopologyError
+from tidemill.spark.beside import beside_the_batches
 from tidemill.topology.nodes import ProcessorNode, Topology
 from tidemill.topology.operations import DataFrameJoin
 
@@ -62,7 +63,7 @@ class Lookups:
             return
         if self.session is None:
             raise TopologyError("join_dataframe needs a Spark session")
-        with self._lock:
+        with self._lock, beside_the_batches(self.session):
             found = {name: _read(name, self.joins[name], self.session) for name in names or self.joins}
             self._sides = {**self._sides, **found}
 

@@ -13,14 +13,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
-from tidemill.spark.batch_sinks import BatchFunction, batch_functions, is_batch_sink, with_batch_sinks
+from tidemill.spark.batch_sinks import BatchFunction, batch_functions, is_batch_sink
 from tidemill.spark.codecs_wire import transit_of
+from tidemill.spark.column_reduce import merge_functions
 from tidemill.spark.compile import ArrowStep, Compiler
 from tidemill.spark.edges import Edge
 from tidemill.spark.graph_parts import global_stores, stores_of
 from tidemill.spark.graph_plan import graph_spec, sides_of_part
 from tidemill.spark.lookups import Lookups, dataframe_joins
 from tidemill.spark.plan_check import check_expressions, check_physical
+from tidemill.spark.planned import planned
 from tidemill.spark.rows import Tags
 from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_as_columns, stages
 from tidemill.spark.step_spec import BatchSinkSpec, NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
@@ -82,11 +84,19 @@ def compile_topology(
     Raises:
         TopologyError: a serde is missing or does not fit a column, or an expression can't be part of a static plan.
     """
-    program, topology = topology, with_batch_sinks(topology)
+    program, topology = topology, planned(topology)
     plan = stages(topology, without_jvm=session is None, one_by_one=one_by_one)
     lookups = Lookups(dataframe_joins(topology), session)
     lookups.read()
-    compiler = Compiler(topology, plan, default_key=default_key, default_value=default_value, presum=presum, lookups=lookups)
+    compiler = Compiler(
+        topology,
+        plan,
+        default_key=default_key,
+        default_value=default_value,
+        presum=presum,
+        lookups=lookups,
+        merges=merge_functions(program),
+    )
     if session is None and compiler.has_columns:
         raise TopologyError("the topology has functions of columns, which need a Spark session")
     compiler.infer(session if compiler.has_columns else None)
@@ -181,8 +191,8 @@ def _step_spec(
                 application_id,
                 part,
                 number_of[(*part.sources, *part.nodes)[0]],
-                compiler.entering_part(part) or {},
-                compiler.default,
+                compiler.settled.entering_part(part) or {},
+                compiler.settled.default,
                 compiler.shifts.get(number, 0),
                 emit_interval_ms,
                 shared,
@@ -247,12 +257,12 @@ def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name
 def _batch_sink_spec(
     topology: Topology, application_id: str, compiler: Compiler, name: str, part: Subtopology
 ) -> BatchSinkSpec:
-    sink = _sink_spec(topology, application_id, compiler, name)
+    edge = compiler.settled.at_batch_sink(name)
     return BatchSinkSpec(
         name=name,
-        topic=sink.topic,
-        key_serde=sink.key_serde,
-        value_serde=sink.value_serde,
+        topic=_sink_spec(topology, application_id, compiler, name).topic,
+        key_serde=edge.key,
+        value_serde=edge.value,
         inputs=tuple(sorted(part.source_topics)),
     )
 
@@ -262,7 +272,7 @@ def _global_stores(topology: Topology, compiler: Compiler) -> dict[str, Store]:
     found: dict[str, Store] = {}
     for part in compiler.stages.parts:
         if part.is_global:
-            found |= sides_of_part(topology, part, compiler.entering_part(part) or {}, compiler.default)[1]
+            found |= sides_of_part(topology, part, compiler.settled.entering_part(part) or {}, compiler.settled.default)[1]
     return found
 
 
@@ -275,10 +285,11 @@ def _store_specs(
         if isinstance(node, ProcessorNode)
         for store in stores_of(node)
     }
+    settled = compiler.settled
     kept_by_operators = {
         name: store
         for part in compiler.stages.parts
-        for name, store in sides_of_part(topology, part, compiler.entering_part(part) or {}, compiler.default)[1].items()
+        for name, store in sides_of_part(topology, part, settled.entering_part(part) or {}, settled.default)[1].items()
     }
     specs = {}
     shared = global_stores(topology)

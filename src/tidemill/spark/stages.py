@@ -12,14 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.errors import TopologyError
-from tidemill.spark.batch_sinks import with_batch_sinks
 from tidemill.spark.graph_parts import GraphPart, graph_parts
+from tidemill.spark.planned import planned
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import (
     STATEFUL_OPERATIONS,
     Count,
     Foreach,
     GlobalTableJoin,
+    HeldAggregates,
+    MergedAggregates,
     PassThrough,
     Peek,
     Print,
@@ -28,6 +30,8 @@ from tidemill.topology.operations import (
     TableToStream,
     WindowAggregate,
 )
+
+_IN_PYTHON = (Peek, Foreach, Print, WindowAggregate, SessionAggregate, StreamTableJoin, HeldAggregates, MergedAggregates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ def runs_in_python(topology: Topology, name: str) -> bool:
     node = topology.nodes[name]
     if not isinstance(node, ProcessorNode):
         return False
-    if isinstance(node.operation, (Peek, Foreach, Print, WindowAggregate, SessionAggregate, StreamTableJoin)):
+    if isinstance(node.operation, _IN_PYTHON):
         return True
     return isinstance(node.operation, STATEFUL_OPERATIONS) and node.operation.store is not None
 
@@ -91,7 +95,7 @@ def only_forwards(topology: Topology, name: str) -> bool:
 
 def stages(topology: Topology, *, without_jvm: bool = False, one_by_one: bool = False) -> Stages:
     """``without_jvm``: whatever can run in a part does. ``one_by_one``: nothing that calls functions is vectorised."""
-    topology = with_batch_sinks(topology)
+    topology = planned(topology)
     found = graph_parts(topology, all_that_can=without_jvm, one_by_one=one_by_one)
     parts = found.parts
     placed = _Placing(topology, parts, found.vectorised)
@@ -151,9 +155,16 @@ class _Placing:
         self._on_the_way.difference_update(members)
         if name in self._members or runs_in_python(self._topology, name):
             step = max((_earliest_step(self._topology, parent, self.in_python, self.layer) for parent in parents), default=1)
+            if self._merges_again(name):
+                step += 1
             self.in_python.update(dict.fromkeys(members, step))
         else:
             self.layer[name] = max((self.in_python[p] if p in self.in_python else self.layer[p] for p in parents), default=0)
+
+    def _merges_again(self, name: str) -> bool:
+        """Does it wait for a layer that merges what its parent's step has found?"""
+        node = self._topology.nodes[name]
+        return isinstance(node, ProcessorNode) and isinstance(node.operation, MergedAggregates)
 
     def _cut_in_two(self) -> str:
         together = next(self._members[name] for name in self._on_the_way if name in self._members)

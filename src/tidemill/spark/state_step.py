@@ -19,11 +19,25 @@ from tidemill.operators.exception_handlers import FAILING, ErrorContext, Excepti
 from tidemill.operators.record import Record
 from tidemill.spark.dead_letters import PassedOver
 from tidemill.spark.headers import Headers
-from tidemill.spark.records import Records
+from tidemill.spark.records import Records, in_order
 from tidemill.spark.step_spec import NodeSpec, StoreSpec
-from tidemill.topology.operations import Aggregate, Count, Foreach, Peek, Print, Reduce, TableFilter, TableMapValues, TableSource
+from tidemill.topology.operations import (
+    Aggregate,
+    Count,
+    Foreach,
+    HeldAggregates,
+    MergedAggregates,
+    Peek,
+    Print,
+    Reduce,
+    TableFilter,
+    TableMapValues,
+    TableSource,
+)
 
 _LONG = struct.Struct(">q")
+_HELD = Records([0], [None], [None], [0], [None], [-1])
+"""Where a record comes from that a store holds: from before the batch."""
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
 
 
@@ -103,6 +117,10 @@ def run_node(node: NodeSpec, records: Records, state: StepState) -> Records:
         return _fold(node, operation.store, records, state, _reducer(node, operation, state.stores[operation.store]))
     if isinstance(operation, Aggregate):
         return _fold(node, operation.store, records, state, _aggregator(node, operation, state.stores[operation.store]))
+    if isinstance(operation, HeldAggregates):
+        return _with_held(node, operation.store, records, state)
+    if isinstance(operation, MergedAggregates):
+        return _keep_latest(node, operation.store, records, state)
     if isinstance(operation, (TableSource, TableFilter, TableMapValues)):
         assert operation.store is not None
         return _keep_latest(node, operation.store, records, state)
@@ -171,12 +189,13 @@ _Fold = Callable[[bytes, bytes, "bytes | None"], "bytes | None"]
 
 
 def _reducer(node: NodeSpec, operation: Reduce, store: StoreSpec) -> _Fold:
-    value_serde, stored = node.value_serde, store.value_serde
+    value_serde, stored, reducer = node.value_serde, store.value_serde, operation.reducer
+    assert callable(reducer)
 
     def fold(_key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None:
         new = value_serde.deserialize(value)
         if aggregate is not None:
-            new = operation.reducer(stored.deserialize(aggregate), new)
+            new = reducer(stored.deserialize(aggregate), new)
         result: bytes | None = stored.serialize(new)
         return result
 
@@ -228,6 +247,23 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
             stored = held[key]
             _forward(out, task, key, None if stored is None else stored[8:], times[key], records, last[key])
     return out
+
+
+def _with_held(node: NodeSpec, store: str, records: Records, state: StepState) -> Records:
+    """The records, and for each of their keys what the store holds, as a record before all others; null keys and values are
+    dropped."""
+    found = Records([], [], [], [], [], [], [])
+    usable: list[int] = []
+    for task, indexes in _by_task(node, records.parts).items():
+        mine = [at for at in indexes if records.keys[at] is not None and records.values[at] is not None]
+        state.dropped += len(indexes) - len(mine)
+        usable += mine
+        distinct = sorted({key for at in mine if (key := records.keys[at]) is not None})
+        for key, row in zip(distinct, state.get_many(task, store, distinct), strict=True):
+            if row is not None:
+                _forward(found, task, key, row[8:], _unpack(row)[0], _HELD, 0)
+    dropped = set(range(len(records))).difference(usable)
+    return in_order([found, records.without(dropped) if dropped else records]) if len(found) else records.without(dropped)
 
 
 def _keep_latest(node: NodeSpec, store: str, records: Records, state: StepState) -> Records:

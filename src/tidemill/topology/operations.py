@@ -30,6 +30,13 @@ class PerRecord:
         return self.function(*arguments)
 
 
+@dataclass(frozen=True, slots=True)
+class OfColumns:
+    """A function of PySpark Columns, where an operator's functions get Python values otherwise."""
+
+    function: UserFunction
+
+
 # --- streams, record by record ------------------------------------------------------------------------------------
 
 
@@ -134,10 +141,13 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """``reducer(aggregate, value) -> aggregate`` on decoded values; the first value is the aggregate."""
+    """``reducer(aggregate, value) -> aggregate`` on decoded values; the first value is the aggregate.
+
+    ``OfColumns``: an associative function of Columns, for merges of several values too.
+    """
 
     store: str
-    reducer: UserFunction
+    reducer: UserFunction | OfColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +463,23 @@ class TableTransformValues:
     stores: tuple[str, ...] = ()
 
 
+# --- made by the plan, of reduce with a function of Columns ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAggregates:
+    """Passes on each key's merged value, and before it what ``store`` holds of the key."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergedAggregates:
+    """Keeps each key's merged value in ``store`` and passes it on."""
+
+    store: str
+
+
 # --- the Processor API --------------------------------------------------------------------------------------------
 
 
@@ -483,7 +510,7 @@ Operation = (
     | StreamTableJoin | GlobalTableJoin | DataFrameJoin | TableTableJoin | TableJoinMerge
     | ForeignKeySubscribe | ForeignKeyReceive | ForeignKeyLookup | ForeignKeyChange | ForeignKeyResolve
     | TableSelect | TableAggregate | TableReduce | TableTransformValues
-    | ProcessRecords | GlobalUpdate
+    | ProcessRecords | GlobalUpdate | HeldAggregates | MergedAggregates
 )
 STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)
 """What runs in Python because of its store; the last three do only where their ``store`` is not None."""

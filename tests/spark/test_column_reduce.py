@@ -1,0 +1,68 @@
+"""reduce(of_columns(f)): two steps of the plan with a layer before each, and what it can't be used with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill import Materialized, Serdes, StreamsBuilder, of_columns
+from tidemill.errors import TopologyError
+from tidemill.spark.column_reduce import merge_functions
+from tidemill.spark.planned import planned
+from tidemill.spark.stages import stages
+from tidemill.topology.nodes import Topology
+from tidemill.topology.operations import HeldAggregates, MergedAggregates
+
+TEXT = Serdes.string()
+NODE = "KSTREAM-REDUCE-0000000001"
+
+
+def program(python: bool = False) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key()
+    table = grouped.reduce(max if python else of_columns(lambda a, b: a), store="r")
+    table.to_stream().to("out")
+    return builder
+
+
+def test_it_is_described_as_any_reduce() -> None:
+    assert program().build().describe() == program(python=True).build().describe()
+
+
+def test_the_plan_looks_up_in_one_step_and_writes_in_the_next() -> None:
+    topology: Topology = program().build()
+    plan = stages(topology)
+    assert NODE in planned(topology).nodes
+    assert plan.step_of[NODE + "|held"] == 1
+    assert plan.step_of[NODE] == plan.last == 2
+    assert set(merge_functions(topology)) == {NODE, NODE + "|held"}
+    assert stages(program(python=True).build()).last == 1
+    assert planned(planned(topology)) == planned(topology)
+
+
+def test_the_function_stays_in_the_driver() -> None:
+    operations = [getattr(node, "operation", None) for node in planned(program().build()).nodes.values()]
+    assert HeldAggregates("r") in operations
+    assert MergedAggregates("r") in operations
+
+
+def test_who_needs_each_change_refuses_it() -> None:
+    builder = program()
+    table = builder.stream("more", key=TEXT, value=TEXT).group_by_key().reduce(of_columns(lambda a, b: a))
+    table.group_by(lambda key, value: (value, key), key=TEXT, value=TEXT).count()
+    with pytest.raises(TopologyError, match="needs that table's changes and rows as Python values: reduce with a plain"):
+        stages(builder.build())
+    builder = program()
+    table = builder.stream("more", key=TEXT, value=TEXT).group_by_key().reduce(of_columns(lambda a, b: a))
+    builder.stream("third", key=TEXT, value=TEXT).join(table, lambda a, b: a).to("joined", value=TEXT)
+    with pytest.raises(TopologyError, match="reduce with a plain Python function"):
+        stages(builder.build())
+
+
+def test_what_it_takes_is_checked_when_it_is_written() -> None:
+    grouped = StreamsBuilder().stream("in", key=TEXT, value=TEXT).group_by_key()
+    with pytest.raises(TopologyError, match="of_columns: expected a function"):
+        of_columns("a + b")  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="reduce"):
+        grouped.reduce(of_columns(lambda a: a))
+    with pytest.raises(TopologyError, match="versioned store"):
+        grouped.reduce(of_columns(lambda a, b: a), store=Materialized(name="v", history_retention=1_000))
