@@ -24,7 +24,7 @@ def test_the_group_is_put_together_from_what_each_instance_tells() -> None:
     assert group["rebalances"] == expected["rebalances"]
     assert group["leader"] == expected["leader"]
     roles = {(c["task"], c["role"]) for one in group["instances"] for t in one["threads"] for c in t["standby"]}
-    assert {task for task, role in roles if role == "warm-up"} == {"1_0", "1_1"}
+    assert {task for task, role in roles if role == "warm-up"} == {"1_2", "1_3"}
 
 
 def test_an_instance_that_is_away_is_named_with_the_reason() -> None:
@@ -32,7 +32,7 @@ def test_an_instance_that_is_away_is_named_with_the_reason() -> None:
     away = [one for one in group["instances"] if one["away"] is not None]
     assert len(away) == 1
     assert "ConnectionRefusedError" in away[0]["away"]
-    assert away[0]["assigned"] == ["0_2", "0_5", "1_2", "1_5"]
+    assert away[0]["assigned"] == ["0_1", "0_4", "1_1", "1_4"]
 
 
 def test_health_is_200_or_503_with_the_reason() -> None:
