@@ -19,6 +19,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, Resource
 from tidemill.errors import RetriableError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin_calls import AdminCalls
+from tidemill.kafka.group_offsets import GroupOffsets
 from tidemill.kafka.rights import Operation, Resource, Right
 
 _PAUSE_S = 0.05
@@ -240,18 +241,16 @@ class Admin:
         """
         if partitions is not None and not partitions:
             return {}
-        asked = None if partitions is None else [ClientPartition(tp.topic, tp.partition) for tp in partitions]
-        request = ConsumerGroupTopicPartitions(group, asked)
-
-        def submit(left_s: float) -> Future[Any]:
-            client = self._calls.client
-            return client.list_consumer_group_offsets([request], require_stable=True, request_timeout=left_s)[group]
-
-        what = f"fetching the committed offsets of group {group}"
-        answer = self._calls.one(
-            what, submit, self._limit(timeout_s), Operation.DESCRIBE, _error_of_any_partition, about=group
-        )
-        return {_ours(found): found.offset for found in answer.topic_partitions if found.offset >= 0}
+        with GroupOffsets(self._calls.settings, group) as offsets:
+            found = self._calls.one(
+                f"fetching the committed offsets of group {group}",
+                lambda left_s: offsets.fetch(partitions, left_s),
+                self._limit(timeout_s),
+                Operation.DESCRIBE,
+                _first_error_or_all,
+                about=group,
+            )
+        return {_ours(at): at.offset for at in found if at.offset >= 0}
 
     def set_committed_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], *, timeout_s: float | None = None
@@ -374,3 +373,7 @@ def _error_of_any_partition(done: Future[Any]) -> Any:
     """The answer, or the error of the first partition that has one."""
     found = done.result()
     return next((partition.error for partition in found.topic_partitions if partition.error is not None), found)
+
+
+def _first_error_or_all(done: Future[Any]) -> Any:
+    return next((at.error for at in done.result() if at.error is not None), done.result())

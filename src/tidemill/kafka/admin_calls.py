@@ -47,7 +47,7 @@ class AdminCalls:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.servers = str(settings.get("bootstrap.servers", ""))
-        self._settings = settings
+        self.settings = settings
         self._trouble: KafkaError | None = None
         # Its own complaints on standard error would repeat what the errors raised here say.
         quiet: dict[str, Any] = {"log_level": 2, "error_cb": self._remember}
@@ -121,7 +121,7 @@ class AdminCalls:
         return found[alone]
 
     def missing(self, doing: str, rights: Iterable[Right]) -> MissingRightError:
-        return missing_right(doing, rights, self._settings)
+        return missing_right(doing, rights, self.settings)
 
     def _await(self, futures: Mapping[Any, Future[Any]], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -132,7 +132,7 @@ class AdminCalls:
             self.client.poll(0)  # serves the error callback
             trouble = self._trouble
             if trouble is not None and trouble.code() in NO_ENTRY:
-                raise no_entry(self.servers, trouble, self._settings)
+                raise no_entry(self.servers, trouble, self.settings)
 
     def _rest(self, deadline: float, *, fetch_metadata: bool) -> None:
         """A pause before the next try, at most until the deadline."""
