@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +27,8 @@ def test_chunks_add_up_to_what_counting_one_by_one_gives(chunks: list[list[tuple
     found: dict[TopicPartition, Arrived] = {}
     for chunk in chunks:
         topics, partitions, stamps = zip(*chunk, strict=True)
-        add_arrivals(found, topics, partitions, stamps)
+        columns = {"part": pa.array([*partitions, -1], pa.int32()), "ts": pa.array([*stamps, len(chunk)], pa.int64())}
+        add_arrivals(found, topics, set(topics), pa.RecordBatch.from_pydict(columns))
     expected: dict[TopicPartition, list[int]] = {}
     for topic, partition, stamp in (record for chunk in chunks for record in chunk):
         expected.setdefault(TopicPartition(topic, partition), []).append(stamp)

@@ -6,25 +6,25 @@ Decides that this is counted on whole chunks, in columns: a record costs nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from tidemill.ids import TopicPartition
 from tidemill.task.batch import Arrived
 
 
 def add_arrivals(
-    known: dict[TopicPartition, Arrived], topics: Sequence[str], partitions: Sequence[int], stamps: Sequence[int]
+    known: dict[TopicPartition, Arrived], topics: Sequence[str], distinct: Collection[str], rows: pa.RecordBatch
 ) -> None:
-    """Adds a chunk's records: topic, partition and timestamp of each."""
-    names = sorted(set(topics))
-    parts, times = np.asarray(partitions), np.asarray(stamps)
-    if len(names) == 1:
-        _add(known, names[0], parts, times)
+    """Adds a chunk: the topic of each of its records, the different ones, and its rows with the control row at their end."""
+    parts, times = (rows.column(name).to_numpy()[:-1] for name in ("part", "ts"))
+    if len(distinct) == 1:
+        _add(known, next(iter(distinct)), parts, times)
         return
     which = np.asarray(topics)
-    for name in names:
+    for name in sorted(distinct):
         mine = which == name
         _add(known, name, parts[mine], times[mine])
 

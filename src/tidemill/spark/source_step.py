@@ -122,12 +122,13 @@ def chunk_rows(
     stamps = [m.timestamp()[1] for m in messages]
     if any(sources[topic].extractor is not None for topic in distinct):
         _extract(messages, sources, times, stamps, node)
-    add_arrivals(times.arrived, topics, [m.partition() for m in messages], stamps)
     for topic in distinct:
         _convert(columns, node, keys, values, topics, topic, sources[topic])
     columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}
     columns["headers"] = [packed(row) for row in headers] if any(headers) else None
-    return _batch(messages, node, seq, stamps, columns, index)
+    made = _batch(messages, node, seq, stamps, columns, index)
+    add_arrivals(times.arrived, topics, distinct, made)
+    return made
 
 
 def _extract(
