@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.demo import APP, as_ctrl_c, start_broker
+from tidemill.cli.demo_ha_reads import Reads
 from tidemill.cli.demo_ha_watch import Watch
 from tidemill.cli.demo_instances import Command, Instance, Instances
 from tidemill.cli.demo_text import Text, differences, english
@@ -40,6 +41,8 @@ _SETTINGS = (
     "tidemill.test.short.intervals=true",
 )
 _TASKS = 12
+_STORE = "counts-store"
+_READ_WORDS = 40
 _FIRST_SHARE = 0.85
 """So much of the text at most before the last act, which feeds the rest."""
 _LINES_PER_S = 40
@@ -107,6 +110,7 @@ class Play:
         self._victim: Instance | None = None
         self._killed_at = 0.0
         self._lost: frozenset[str] = frozenset()
+        self._reads: Reads | None = None
         self.result = ""
 
     def run(self, stay: bool) -> str:
@@ -180,8 +184,11 @@ class Play:
         """The one with the most to lose, but not the first: its page is being looked at."""
         victim = max(self._instances.started[1:], key=lambda one: len(self._watch.stateful_at(one.address)))
         self._victim, self._lost = victim, self._watch.active_at(victim.address)
+        commonest = sorted(self._text.counts, key=lambda word: -self._text.counts[word])[:_READ_WORDS]
+        self._reads = Reads(self._instances.started[0].address, _STORE, commonest)
         self._killed_at = time.monotonic()
         self._instances.kill(victim)
+        self._reads.start()
         self._say(f"kill -9: instance {victim.number} ({victim.address}) is gone, with {' '.join(sorted(self._lost))}")
         self._say(f"nobody is told; the broker notices within session.timeout.ms, {_SESSION_TIMEOUT_S:.0f} s")
 
@@ -190,6 +197,8 @@ class Play:
 
     def _tell_take_over(self) -> None:
         assert self._victim is not None
+        assert self._reads is not None
+        reads = self._reads.end()
         took_s = self._watch.looked_at - self._killed_at
         promoted, others = self._watch.promoted(self._lost)
         kept = f"{promoted} of its tasks with state were taken over by their standbys" + (
@@ -197,6 +206,7 @@ class Play:
         )
         self.result = f"{took_s:.1f} s after the kill all its tasks ran again; {kept}"
         self._say(self.result)
+        self._say(reads)
 
     def _is_counted(self) -> bool:
         return self._feed.is_done and self._counts.total == self._text.words and self._counts.by_word() == self._text.counts
