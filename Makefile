@@ -36,7 +36,7 @@ dashboard-check: install
 # Everything that has to hold before a change goes in: the pure tests on two cores, then those that need the machine to
 # themselves, the broker's and Spark's and the faults.
 test: install lint check
-	$(BIN)/pytest -m "(broker or spark) and not (security or cluster or dashboard)"
+	$(BIN)/pytest -m "(broker or spark) and not (security or cluster)"
 
 # TLS, logins, ACLs and secrets on brokers of their own, and every kind of bad input; prints what it has verified.
 test-security: install
