@@ -29,10 +29,12 @@ def _joined(one: str, other: str) -> str:
     return one + other
 
 
-def _texts(windows: JoinWindows, joined: StreamJoined | None = None, result: Any = _joined) -> Topology:
+def _texts(
+    windows: JoinWindows, joined: StreamJoined | None = None, result: Any = _joined, kind: str = "join"
+) -> Topology:
     builder = StreamsBuilder()
     left, right = (builder.stream(topic, key=STRING, value=STRING) for topic in ("left", "right"))
-    left.join(right, result, windows, joined=joined).to("out", key=STRING, value=STRING)
+    getattr(left, kind)(right, result, windows, joined=joined).to("out", key=STRING, value=STRING)
     return builder.build()
 
 
@@ -40,16 +42,18 @@ def _with_key(key: str, one: str, other: str) -> str:
     return f"{key}:{one}{other}"
 
 
-def _objects(windows: JoinWindows) -> Topology:
+def _objects(windows: JoinWindows, kind: str = "join") -> Topology:
     """Values that a joiner may change, and keys and values whose bytes are not written as they were read."""
     builder = StreamsBuilder()
     left, right = (builder.stream(topic, key=Serdes.uuid(), value=JSON) for topic in ("left", "right"))
 
-    def join(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    def join(one: Any, other: Any) -> Any:
+        if one is None or other is None:
+            return one or other
         one["t"] = f"{one['t']}{other['n']}"[-20:]
         return one
 
-    left.join(right, join, windows).to("out", key=Serdes.uuid(), value=JSON)
+    getattr(left, kind)(right, join, windows).to("out", key=Serdes.uuid(), value=JSON)
     return builder.build()
 
 
@@ -63,15 +67,19 @@ def _inputs(chance: random.Random, count: int, values: Sequence[bytes | None], k
     return found
 
 
-def _compare(topology: Topology, given: list[Record], chance: random.Random, restarts: bool) -> int:
-    fast, slow = StepRun(topology), StepRun(topology)
+def _compare(
+    topology: Topology, given: list[Record], chance: random.Random, restarts: bool, emit_interval_ms: int = 0
+) -> int:
+    fast, slow = (StepRun(topology, emit_interval_ms=emit_interval_ms) for _ in range(2))
     [step] = slow.compiled.steps
     [graph] = step.graphs
     assert graph.window_join is not None
     slow.compiled.steps = (replace(step, graphs=(replace(graph, window_join=None),)),)
     while given:
         size = chance.choice((1, 3, 20, 150))
+        passed = chance.choice((0, 0, 400))
         for run in (fast, slow):
+            run.wall_clock += passed
             run.pipe(given[:size])
         given = given[size:]
         assert fast.written == slow.written
@@ -144,9 +152,22 @@ def test_more_than_one_join_is_left_to_the_operators() -> None:
     assert [graph.window_join for graph in StepRun(builder.build()).compiled.steps[0].graphs] == [None]
 
 
+@pytest.mark.parametrize("emit_interval_ms", [0, 1000])
 @pytest.mark.parametrize("kind", ["left_join", "outer_join"])
-def test_joins_that_wait_for_a_match_are_left_to_the_operators(kind: str) -> None:
-    builder = StreamsBuilder()
-    left, right = (builder.stream(topic, key=STRING, value=STRING) for topic in ("a", "b"))
-    getattr(left, kind)(right, _joined, WINDOWS["grace"]).to("out", key=STRING, value=STRING)
-    assert [graph.window_join for graph in StepRun(builder.build()).compiled.steps[0].graphs] == [None]
+@pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS.keys())
+def test_what_waits_for_a_match_waits_and_goes_on_as_with_the_operators(
+    windows: JoinWindows, kind: str, emit_interval_ms: int
+) -> None:
+    for seed in range(5):
+        chance = random.Random(seed)
+        topology = _texts(windows, kind=kind, result=_with_key)
+        given = _inputs(chance, 250, TEXTS, KEYS)
+        assert _compare(topology, given, chance, restarts=seed % 2 == 0, emit_interval_ms=emit_interval_ms)
+
+
+def test_values_that_wait_and_may_be_changed_are_kept_as_they_came() -> None:
+    values = [b'{"n": 1}', b'{"t": "x",  "n": 2}', None]
+    for seed in range(3):
+        chance = random.Random(seed)
+        given = _inputs(chance, 200, values, [b"00000000-0000-0000-0000-00000000000a", None])
+        assert _compare(_objects(WINDOWS["grace"], kind="outer_join"), given, chance, restarts=True)

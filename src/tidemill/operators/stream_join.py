@@ -81,7 +81,7 @@ class StreamStreamJoin:
                 self._context.drop()
             return
         if waits is not None and timestamp == waits.clock.stream_time:
-            self._emit_closed(waits, record)
+            self.emit_closed(waits, record)
         other, join, forward = self._other, self._join, self._forward
         raw = other.encode_key(key) or b""
         last = timestamp + self._later
@@ -91,9 +91,10 @@ class StreamStreamJoin:
                 waits.discard(other_time, not self._is_left, raw, timestamp)
             forward(Record(key, join(key, value, other_value), timestamp if timestamp > other_time else other_time, headers))
         if self._outer and not matches:
-            self._wait_or_go_on(record, max(last, 0))
+            self.wait_or_go_on(record, max(last, 0))
 
-    def _wait_or_go_on(self, record: Record, last: int) -> None:
+    def wait_or_go_on(self, record: Record, last: int) -> None:
+        """For a record that has found nothing, of a side whose records go on without a match; ``last``: the window's end."""
         key, value, timestamp, headers = record
         waits = self._waits
         assert waits is not None
@@ -104,7 +105,7 @@ class StreamStreamJoin:
         clock.min_time = min(clock.min_time, timestamp)
         waits.add(timestamp, self._is_left, key, value)
 
-    def _emit_closed(self, waits: OuterJoinStore, record: Record) -> None:
+    def emit_closed(self, waits: OuterJoinStore, record: Record) -> None:
         """Lets go on alone what waits and whose window is closed.
 
         ``min_time`` is what Kafka Streams has: where the look ended, which may be later than the least that waits. It decides

@@ -15,9 +15,9 @@ from tidemill.errors import TopologyError
 from tidemill.spark.batch_sinks import is_batch_sink
 from tidemill.spark.graph_parts import GraphPart
 from tidemill.spark.graph_serdes import Sides, filled, leaving_serdes, store_serdes
+from tidemill.spark.join_shape import window_join_of
 from tidemill.spark.rows import Tags
 from tidemill.spark.step_spec import GraphEntry, GraphExit, GraphSpec
-from tidemill.spark.window_join import window_join_of
 from tidemill.topology.graph import broker_topic
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import PassThrough

@@ -25,12 +25,13 @@ from tidemill.operators.task_graph import HandedOver, Produced, TaskGraph
 from tidemill.spark.arrived import Arrived, decoded_rows, source_bytes
 from tidemill.spark.global_state import GlobalState
 from tidemill.spark.join_records import BothSides, empty_records
+from tidemill.spark.join_shape import WindowJoin
 from tidemill.spark.records import Records
 from tidemill.spark.rows import topic_index
 from tidemill.spark.state_step import StepState, StoreView, Written
 from tidemill.spark.step_spec import GraphExit, GraphSpec, StepSpec
 from tidemill.spark.task_rows import NO_STATE, TaskRows, opened
-from tidemill.spark.window_join import JoinTask, WindowJoin
+from tidemill.spark.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
 from tidemill.topology.nodes import SinkNode
 
@@ -101,7 +102,7 @@ class KeptGraphs:
 
         def make(rows: Mapping[str, TaskRows]) -> JoinTask:
             assert spec.window_join is not None
-            return JoinTask(spec.window_join, rows)
+            return JoinTask(spec.window_join, rows, spec.emit_interval_ms)
 
         join = self._bound(spec, task, epoch, state, view, make)
         assert isinstance(join, JoinTask)
@@ -173,7 +174,7 @@ def run_graph(
             if unreadable is not None:
                 output.unreadable.append(unreadable)
     if spec.window_join is not None and kept.handlers.are_failing:  # which can't leave a single record out
-        _run_joins(spec, spec.window_join, arrived, state, kept, running, output)
+        _run_joins(spec, spec.window_join, arrived, state, kept, running, request.now_ms, output)
         return output
     merged = _Merged(arrived, spec.shift)
     if spec.is_global:
@@ -200,7 +201,7 @@ def run_graph(
 
 def _run_joins(
     spec: GraphSpec, join: WindowJoin, arrived: Sequence[Arrived], state: StepState, kept: KeptGraphs,
-    running: Mapping[TaskId, str], output: GraphOutput,
+    running: Mapping[TaskId, str], now_ms: int, output: GraphOutput,
 ) -> None:  # fmt: skip
     """Runs a part that is one join of two streams, which needs no graph."""
     both = BothSides(join, arrived, spec.shift)
@@ -211,7 +212,7 @@ def _run_joins(
             given = both.of(task.partition)
             if given is None:
                 continue
-            made = given.joined_by(kept.join_of(spec, task, epoch, state, view), task)
+            made = given.joined_by(kept.join_of(spec, task, epoch, state, view), task, now_ms)
             state.dropped += made.dropped
             for name in join.targets:
                 node = spec.topology.nodes[name]

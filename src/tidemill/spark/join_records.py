@@ -17,10 +17,12 @@ from tidemill.dsl.serdes import StringSerde
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.spark.arrived import Arrived
+from tidemill.spark.join_shape import WindowJoin, writes_as_read
+from tidemill.spark.join_waiting import Joined, JoinerError
 from tidemill.spark.records import Records, side_bytes
 from tidemill.spark.rows import topic_index
 from tidemill.spark.step_spec import GraphEntry
-from tidemill.spark.window_join import Arrivals, Joined, JoinerError, JoinTask, WindowJoin, writes_as_read
+from tidemill.spark.window_join import Arrivals, JoinTask
 
 
 def empty_records() -> Records:
@@ -79,10 +81,10 @@ class TaskRecords:
     sequences: list[int]
     offsets: list[int | None]
 
-    def joined_by(self, task: JoinTask, of: TaskId) -> Joined:
+    def joined_by(self, task: JoinTask, of: TaskId, now_ms: int) -> Joined:
         """Raises RecordError: the joiner failed, and for which record."""
         try:
-            return task.run(self.arrivals)
+            return task.run(self.arrivals, now_ms)
         except JoinerError as failed:
             raise self._problem(failed.node, failed.__cause__, of, failed.at) from failed.__cause__
 
@@ -93,7 +95,7 @@ class TaskRecords:
             RecordError: a key can't be written.
         """
         causes = made.causes
-        out.keys += self._keys_of(causes, target, key_serde, of)
+        out.keys += self._keys_of(made, target, key_serde, of)
         out.values += made.values
         out.parts += [of.partition] * len(causes)
         out.timestamps += made.timestamps
@@ -103,15 +105,15 @@ class TaskRecords:
         assert out.headers is not None
         out.headers += [None] * len(causes) if headers is None else [headers[at] or None for at in causes]
 
-    def _keys_of(self, causes: list[int], target: str, serde: Any, of: TaskId) -> list[bytes | None]:
-        given = self.arrivals
-        if all(writes_as_read(entry.key_serde, serde) for entry in self.entries.values()):
+    def _keys_of(self, made: Joined, target: str, serde: Any, of: TaskId) -> list[bytes | None]:
+        given, causes = self.arrivals, made.causes
+        if made.keys is None and all(writes_as_read(entry.key_serde, serde) for entry in self.entries.values()):
             keys = given.keys
             return [keys[at] for at in causes]
         found: list[bytes | None] = []
-        for at in causes:
+        for number, at in enumerate(causes):
             try:
-                found.append(serde.serialize(given.decoded_keys[at]))
+                found.append(serde.serialize(given.decoded_keys[at] if made.keys is None else made.keys[number]))
             except Exception as problem:
                 raise self._problem(target, problem, of, at) from problem
         return found

@@ -13,7 +13,7 @@ from tidemill.topology.nodes import Store, Topology
 from tidemill.topology.operations import Operation
 
 if TYPE_CHECKING:
-    from tidemill.spark.window_join import WindowJoin
+    from tidemill.spark.join_shape import WindowJoin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,32 +1,32 @@
-"""Inner joins of two streams, a task's batch at once: the shortcut of KStreamKStreamJoin and the stores before it.
+"""Joins of two streams, a task's batch at once: the shortcut of KStreamKStreamJoin and the stores before it.
 
 Decides what a batch of both sides joins and keeps, with the rules of ``operators.stream_join`` and ``operators.window_store`` and
 in their order: each record meets what the other side's store shows when the record comes. What does not depend on matches
 (stream times, sequences, what expires, keys of rows) is computed for all records at once; the search for matches is one loop
 over records. Rows, clocks and changelog are the operators' to the byte, so that either may follow the other.
 
-Leaves to the operators all parts of a topology that are more than sources, one such join, and sinks or columns below it.
+Which parts of a topology these are is ``join_shape``'s, what waits for a match ``join_waiting``'s.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumberSerde
+from tidemill.operators.record import Record
 from tidemill.operators.segments import DAY_MS, Segments, pack_time
 from tidemill.operators.stream_join import Joiner, with_key
+from tidemill.spark.join_shape import WindowJoin
+from tidemill.spark.join_waiting import Joined, JoinerError, Waiting
 from tidemill.spark.shown_rows import IMMUTABLE, Shown, ShownRows
-from tidemill.spark.step_spec import GraphEntry, GraphSpec
 from tidemill.spark.task_rows import Headers, TaskRows
-from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, StoreKind
-from tidemill.topology.operations import JoinWindowed, PassThrough, StreamStreamJoin
+from tidemill.topology.nodes import Store
 
 _SUFFIX = Struct(">qi")
 _SUFFIX_TYPE = np.dtype([("time", ">i8"), ("number", ">i4")])
@@ -34,101 +34,6 @@ _MANY = 8
 """From so many rows of a key on, those of the window are looked for by bisection."""
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-_ONE_FORM = (StringSerde, BytesSerde, WholeNumberSerde, BooleanSerde)
-
-
-def writes_as_read(read: Any, written: Any) -> bool:
-    """Whether ``written`` gives back the very bytes that ``read`` could read (of text: where they are UTF-8)."""
-    return isinstance(read, _ONE_FORM) and read == written
-
-
-@dataclass(frozen=True, slots=True)
-class JoinSide:
-    """The source whose records enter this side, the nodes that keep and join them, their store."""
-
-    source: str
-    windowed: str
-    node: str
-    operation: StreamStreamJoin
-    store: Store
-
-
-@dataclass(frozen=True, slots=True)
-class WindowJoin:
-    """A part of the topology that ``JoinTask`` can run: left, then right. ``targets``: where its results go, sinks or columns,
-    which all read ``value_serde``."""
-
-    sides: tuple[JoinSide, JoinSide]
-    targets: tuple[str, ...]
-    value_serde: Serde
-
-
-def window_join_of(spec: GraphSpec) -> WindowJoin | None:
-    """The join that is all of ``spec``; None if it is something else, or has more to it."""
-    topology = spec.topology
-    nodes = topology.nodes
-    sides: dict[bool, JoinSide] = {}
-    below: set[tuple[str, ...]] = set()
-    for entry in spec.entries.values():
-        path, name = [nodes[entry.node]], entry.node
-        while len(path) < 3:
-            children = topology.children(name)
-            if len(children) != 1:
-                return None
-            name = children[0]
-            path.append(nodes[name])
-        source, windowed, join = path
-        if not isinstance(source, SourceNode) or not isinstance(windowed, ProcessorNode) or not isinstance(join, ProcessorNode):
-            return None
-        kept, operation = windowed.operation, join.operation
-        if not isinstance(kept, JoinWindowed) or not isinstance(operation, StreamStreamJoin):
-            return None
-        store = topology.stores[kept.store]
-        if operation.outer or operation.outer_store is not None or not _keeps_what_comes(store, entry):
-            return None
-        sides[operation.is_left] = JoinSide(entry.node, windowed.name, name, operation, store)
-        below.add(topology.children(name))
-    if len(spec.entries) != 2 or len(sides) != 2 or len(below) != 1:
-        return None
-    targets = _targets(spec, below.pop())
-    if not targets or len(nodes) != 2 * 3 + 1 + len(targets):
-        return None
-    serdes = [_value_serde(spec, target) for target in targets]
-    if any(serde != serdes[0] for serde in serdes):
-        return None
-    return WindowJoin((sides[True], sides[False]), targets, serdes[0])
-
-
-def _keeps_what_comes(store: Store, entry: GraphEntry) -> bool:
-    is_plain = store.kind is StoreKind.WINDOW and store.retain_duplicates and not store.time_ordered and not store.with_headers
-    same = store.key_serde == entry.key_serde and store.value_serde == entry.value_serde
-    return is_plain and same and isinstance(store.key_serde, IMMUTABLE)
-
-
-def _value_serde(spec: GraphSpec, target: str) -> Serde:
-    node = spec.topology.nodes[target]
-    serde = node.value_serde if isinstance(node, SinkNode) else spec.exits[target].value_serde
-    assert serde is not None
-    return serde
-
-
-def _targets(spec: GraphSpec, below: tuple[str, ...]) -> tuple[str, ...] | None:
-    """What the node that merges both sides forwards to, if these are sinks of one topic or nodes of columns."""
-    topology = spec.topology
-    if len(below) != 1:
-        return None
-    merge = topology.nodes[below[0]]
-    if not isinstance(merge, ProcessorNode) or not isinstance(merge.operation, PassThrough) or below[0] not in spec.inside:
-        return None
-    targets = topology.children(below[0])
-    for name in targets:
-        node = topology.nodes[name]
-        if name in spec.placed_sinks or (isinstance(node, SinkNode) and node.topic_extractor is not None):
-            return None
-        if not isinstance(node, SinkNode) and name not in spec.exits:
-            return None
-    return targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,25 +52,7 @@ class Arrivals:
     headers: Sequence[Headers] | None
 
 
-@dataclass(slots=True)
-class Joined:
-    """What was joined: which record of the arrivals caused it, the result as it is sent, its timestamp."""
-
-    causes: list[int] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    timestamps: list[int] = field(default_factory=list)
-    dropped: int = 0
-
-
-class JoinerError(Exception):
-    """The joiner failed, or its result or a value that it has changed can't be written; the cause says how, ``node`` where."""
-
-    def __init__(self, node: str, at: int) -> None:
-        super().__init__(node, at)
-        self.node, self.at = node, at
-
-
-class _Kept:
+class KeptSide:
     """One side's store in a task."""
 
     def __init__(self, store: Store, rows: TaskRows) -> None:
@@ -185,8 +72,11 @@ class _Kept:
 class JoinTask:
     """The join of one task, kept from batch to batch."""
 
-    def __init__(self, join: WindowJoin, rows: Mapping[str, TaskRows]) -> None:
-        self._sides = tuple(_Kept(side.store, rows[side.store.name]) for side in join.sides)
+    def __init__(self, join: WindowJoin, rows: Mapping[str, TaskRows], emit_interval_ms: int = 0) -> None:
+        self._sides = (left_side, right_side) = tuple(KeptSide(side.store, rows[side.store.name]) for side in join.sides)
+        self._waiting: Waiting | None = None
+        if join.waiting is not None:
+            self._waiting = Waiting(join, rows[join.waiting.name], (left_side.segments, right_side.segments), emit_interval_ms)
         left = join.sides[0].operation
         windows = left.windows
         self._nodes = tuple(side.node for side in join.sides)
@@ -198,8 +88,8 @@ class JoinTask:
     def close(self) -> None:
         """Nothing is held that has to be let go."""
 
-    def run(self, given: Arrivals) -> Joined:
-        """Joins a batch, and writes it to the stores.
+    def run(self, given: Arrivals, now_ms: int = 0) -> Joined:
+        """Joins a batch, and writes it to the stores. ``now_ms``: the wall clock.
 
         Raises:
             JoinerError: the joiner failed.
@@ -213,23 +103,35 @@ class JoinTask:
             _put(kept, given.timestamps, has_key & (given.is_right == which), has_value)
             for which, kept in enumerate(self._sides)
         ]
-        made.dropped = int(np.count_nonzero(~joins)) + sum(put.refused for put in puts)
-        self._match(given, joins, puts, made)
+        made.dropped = sum(put.refused for put in puts)
+        if self._waiting is None:
+            made.dropped += int(np.count_nonzero(~joins))
+            self._match(given, joins, self._seen(given, puts), made)
+        else:
+            self._match_or_wait(self._waiting.begin(made, now_ms), given, self._seen(given, puts))
+            self._waiting.flush()
         for kept, put in zip(self._sides, puts, strict=True):
             _write(kept, put, given)
         return made
 
-    def _match(self, given: Arrivals, joins: Flags, puts: Sequence[_Put], made: Joined) -> None:
-        """Finds for each record what the other side shows, and shows the record to those that come after it."""
-        left, right = self._sides
+    def _seen(self, given: Arrivals, puts: Sequence[_Put]) -> _Seen:
         times = given.timestamps
         earlier = np.where(given.is_right, self._reach[1][0], self._reach[0][0])
         later = np.where(given.is_right, self._reach[1][1], self._reach[0][1])
         shown_from = np.where(given.is_right, puts[0].shown_from, puts[1].shown_from)
-        lows = np.maximum(np.maximum(times - earlier, shown_from), 0).tolist()
-        highs = np.maximum(times + later, 0).tolist()
-        live = (puts[0].live | puts[1].live).tolist()
-        numbers = (puts[0].numbers + puts[1].numbers).tolist()
+        return _Seen(
+            which=given.is_right.tolist(),
+            times=times.tolist(),
+            lows=np.maximum(np.maximum(times - earlier, shown_from), 0).tolist(),
+            highs=np.maximum(times + later, 0).tolist(),
+            live=(puts[0].live | puts[1].live).tolist(),
+            numbers=(puts[0].numbers + puts[1].numbers).tolist(),
+        )
+
+    def _match(self, given: Arrivals, joins: Flags, seen: _Seen, made: Joined) -> None:
+        """Finds for each record what the other side shows, and shows the record to those that come after it."""
+        left, right = self._sides
+        lows, highs, live, numbers, which, stamp_of = seen.lows, seen.highs, seen.live, seen.numbers, seen.which, seen.times
         of = left.shown.by_key, right.shown.by_key
         complete = left.shown.is_complete, right.shown.is_complete
         keys: Sequence[Any] = given.keys
@@ -237,7 +139,6 @@ class JoinTask:
         joiner, causes, results, stamps = self._joiner, made.causes, made.values, made.timestamps
         keeps, reads = (left.keeps_values, right.keeps_values), (left.decode, right.decode)
         sides, nodes, write, target = self._sides, self._nodes, self._write, self._target
-        which, stamp_of = given.is_right.tolist(), times.tolist()
         for at in np.flatnonzero(joins).tolist():
             is_right, key, time = which[at], keys[at], stamp_of[at]
             other = not is_right
@@ -275,6 +176,35 @@ class JoinTask:
                 else:
                     insort(own, row, key=_order)
 
+    def _match_or_wait(self, waiting: Waiting, given: Arrivals, seen: _Seen) -> None:
+        """``_match`` where records of a side go on without a match, once their windows are closed."""
+        sides = self._sides
+        for at, (is_right, time) in enumerate(zip(seen.which, seen.times, strict=True)):
+            own, other = sides[is_right], sides[not is_right]
+            key, value = given.keys[at], given.values[at]
+            headers = () if given.headers is None else given.headers[at]
+            record = Record(given.decoded_keys[at], value, time, headers)
+            try:
+                if not waiting.takes(record, at, is_right, has_key=key is not None):
+                    continue
+                assert key is not None
+                low, high = seen.lows[at], seen.highs[at]
+                found = [row for row in other.shown.of(key, other.segments) if low <= row[0] <= high]
+                for other_time, _, held in found:
+                    theirs = held if other.keeps_values else other.decode(held)
+                    waiting.matched(record, is_right, key, other_time, theirs)
+                if not found:
+                    waiting.found_nothing(record, is_right, high)
+            except JoinerError:
+                raise
+            except Exception as problem:
+                raise JoinerError(self._nodes[is_right], at) from problem
+            if not own.keeps_values:
+                self._write_value(given, at, is_right)
+            if seen.live[at]:
+                row = time, seen.numbers[at], value if own.keeps_values else given.rows[at]
+                insort(own.shown.of(key, own.segments), row, key=_order)
+
     def _write_value(self, given: Arrivals, at: int, is_right: bool) -> None:
         try:
             given.rows[at] = self._sides[is_right].encode(given.values[at])
@@ -290,6 +220,18 @@ def _are_there(data: Sequence[Any]) -> Flags:
 
 def _order(shown: Shown) -> tuple[int, int]:
     return shown[0], shown[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Of each arrival: its side and time, from which to which time it looks, whether its store takes it, and its number there."""
+
+    which: list[bool]
+    times: list[int]
+    lows: list[int]
+    highs: list[int]
+    live: list[bool]
+    numbers: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +251,7 @@ class _Put:
     refused: int
 
 
-def _put(kept: _Kept, times: Longs, puts: Flags, has_value: Flags) -> _Put:
+def _put(kept: KeptSide, times: Longs, puts: Flags, has_value: Flags) -> _Put:
     segments = kept.segments
     moves = puts if segments.is_exact else puts & has_value
     observed = np.maximum(np.maximum.accumulate(np.where(moves, times, -1)), segments.observed)
@@ -327,7 +269,7 @@ def _put(kept: _Kept, times: Longs, puts: Flags, has_value: Flags) -> _Put:
     )  # fmt: skip
 
 
-def _write(kept: _Kept, put: _Put, given: Arrivals) -> None:
+def _write(kept: KeptSide, put: _Put, given: Arrivals) -> None:
     """The store's rows and changelog records; what has expired by the end of the batch leaves no row."""
     segments, keys, rows = kept.segments, given.keys, given.rows
     segments.sequence = put.sequence
