@@ -33,68 +33,13 @@ from tidemill.spark.task_rows import TaskRows
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, report_from_json
 from tidemill.task.commit import CommitStep
+from tidemill.testing.wire import RawRecord
+from tidemill.testing.worker import GivenReader, KeptOutput
 from tidemill.topology.graph import subtopologies
 from tidemill.topology.nodes import Topology
 
 APPLICATION = "app"
 Written6 = tuple[str, "bytes | None", "bytes | None", int, Any, int]
-
-
-class Message:
-    """A record as confluent-kafka shows it."""
-
-    def __init__(self, topic: str, offset: int, key: Any, value: Any, timestamp: int, headers: Any) -> None:
-        self._fields = topic, offset, key, value, timestamp, headers
-
-    def topic(self) -> str:
-        return self._fields[0]
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self._fields[1]
-
-    def key(self) -> bytes | None:
-        return self._fields[2]
-
-    def value(self) -> bytes | None:
-        return self._fields[3]
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._fields[4]
-
-    def headers(self) -> list[tuple[str, bytes]] | None:
-        return list(self._fields[5]) or None
-
-
-class ListReader:
-    """Hands out one batch's messages in one chunk."""
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
-
-    def place(self, request: BatchRequest) -> None:
-        self._ends = {**request.inputs, **request.globals}
-        self._globals = request.globals
-
-    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
-        if self._messages:
-            for message in self._messages:
-                self._ends[TopicPartition(message.topic(), 0)] = message.offset() + 1
-            yield False, self._messages
-
-    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        return {tp: at for tp, at in self._ends.items() if tp not in self._globals}, {}
-
-    def global_ends(self) -> dict[TopicPartition, int]:
-        return {tp: at for tp, at in self._ends.items() if tp in self._globals}
-
-    def out_of_range(self) -> tuple[TopicPartition, ...]:
-        return ()
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {}
 
 
 class SortedStores:
@@ -153,37 +98,11 @@ class SortedRows:
 
 
 @dataclass
-class ListOutput:
-    """What was sent, in order: (topic, key, value, timestamp, headers)."""
-
-    sent: list[tuple[Any, ...]] = field(default_factory=list)
-
-    def prepare(self) -> None: ...
-
-    def begin(self) -> None: ...
-
-    def produce(
-        self, topic: str, keys: Any, values: Any, timestamps: Any, partitions: Any = None, headers: Any = None
-    ) -> None:
-        for at, key in enumerate(keys):
-            found = tuple(headers[at]) if headers and headers[at] else ()
-            self.sent.append((topic, key, values[at], timestamps[at], found))
-
-    def commit(self, offsets: Any, membership: Any) -> Mapping[TopicPartition, int]:
-        return {}
-
-    def partitions_of(self, topic: str) -> int:
-        return 1
-
-    def abort(self) -> None: ...
-
-
-@dataclass
 class Worker:
     """What a step needs from outside."""
 
     stores: dict[TaskId, SortedStores]
-    output: ListOutput = field(default_factory=ListOutput)
+    output: KeptOutput = field(default_factory=KeptOutput)
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
     graphs: KeptGraphs = field(default_factory=KeptGraphs)
     unreadable: Unreadable = field(default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={}))
@@ -316,12 +235,9 @@ class StepRun:
             follows=self._batch - 1 if self.follows is None else self.follows,
         )
         self.follows = None
-        messages = []
-        for topic, key, value, timestamp, headers in records:
-            partition = TopicPartition(topic, 0)
-            messages.append(Message(topic, self._positions[partition], key, value, timestamp, headers))
-            self._positions[partition] += 1
-        rows: Any = list(source_rows(ListReader(messages), request, self.compiled.source, self._times))
+        reader = GivenReader([RawRecord(*record) for record in records])
+        rows: Any = list(source_rows(reader, request, self.compiled.source, self._times))
+        self._positions = {**reader.ends()[0], **reader.global_ends()}
         for worker, spec in zip(self._workers, self.compiled.steps, strict=True):
             worker.now = request
             rows = list((run_last_step if spec.last else run_middle_step)(rows, spec, worker))
@@ -331,7 +247,8 @@ class StepRun:
         output = self._workers[-1].output
         changelogs = {spec.changelog for spec in self.compiled.steps[-1].stores.values()}
         for sent in output.sent:
-            (self.logged if sent[0] in changelogs else self.written).append((*sent, self._batch))  # type: ignore[arg-type]
+            made = (sent.topic, sent.key, sent.value, sent.timestamp, sent.headers, self._batch)
+            (self.logged if sent.topic in changelogs else self.written).append(made)
         output.sent = []
         return report
 

@@ -12,6 +12,7 @@ from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.testing.wire import RawRecord
 
 STRING, LONG = Serdes.string(), Serdes.long()
 ASIDE = ExceptionHandlers(
@@ -85,7 +86,7 @@ class SmallProducer:
     """Takes no value of more than 4 bytes, as a producer with a small max.request.size."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Any, ...]] = []
+        self.sent: list[RawRecord] = []
 
     def begin(self) -> None: ...
 
@@ -100,7 +101,7 @@ class SmallProducer:
         for at, value in enumerate(values):
             if len(value or b"") > 4:
                 raise RecordTooLargeError(f"{len(value)} bytes", at=at)
-            self.sent.append((topic, keys[at], value, timestamps[at], tuple((headers[at] if headers else None) or ())))
+            self.sent.append(RawRecord(topic, keys[at], value, timestamps[at], tuple((headers[at] if headers else None) or ())))
 
 
 def writing_twice() -> StreamsBuilder:

@@ -6,11 +6,10 @@ out the given records, and the report row carries what was committed.
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +38,8 @@ from tidemill.task.batch import (
     request_to_json,
 )
 from tidemill.task.commit import CommitStep
+from tidemill.testing.wire import RawRecord, data, from_json, text, to_json
+from tidemill.testing.worker import GivenReader, KeptOutput
 from tidemill.topology.graph import subtopologies
 from tidemill.topology.nodes import Topology
 
@@ -55,101 +56,13 @@ class Record:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-class Message:
-    """A record as confluent-kafka shows it."""
-
-    def __init__(self, topic: str, offset: int, record: Record) -> None:
-        self._topic, self._offset, self._record = topic, offset, record
-
-    def topic(self) -> str:
-        return self._topic
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self._offset
-
-    def key(self) -> bytes | None:
-        return self._record.key
-
-    def value(self) -> bytes | None:
-        return self._record.value
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._record.timestamp
-
-    def headers(self) -> list[tuple[str, bytes]] | None:
-        return list(self._record.headers) or None
-
-
-class ListReader:
-    """Hands out one batch's messages in the order given, a chunk for each topic's run."""
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
-
-    def place(self, request: BatchRequest) -> None:
-        self._ends = {**request.inputs, **request.globals}
-        self._globals = request.globals
-
-    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
-        if self._messages:
-            for message in self._messages:
-                self._ends[TopicPartition(message.topic(), 0)] = message.offset() + 1
-            yield False, self._messages
-
-    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        return {tp: at for tp, at in self._ends.items() if tp not in self._globals}, {}
-
-    def global_ends(self) -> dict[TopicPartition, int]:
-        return {tp: at for tp, at in self._ends.items() if tp in self._globals}
-
-    def out_of_range(self) -> tuple[TopicPartition, ...]:
-        return ()
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {}
-
-
-@dataclass
-class CollectingOutput:
-    sent: list[list[Any]] = field(default_factory=list)
-
-    def prepare(self) -> None: ...
-
-    def begin(self) -> None:
-        self.sent = []
-
-    def produce(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        partitions: Sequence[int] | None = None,
-        headers: Sequence[Any] | None = None,
-    ) -> None:
-        for at, key in enumerate(keys):
-            rows = [[n, _text(v)] for n, v in headers[at]] if headers and headers[at] else []
-            self.sent.append([topic, _text(key), _text(values[at]), timestamps[at], rows])
-
-    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
-        return {}
-
-    def partitions_of(self, topic: str) -> int:
-        return 1
-
-    def abort(self) -> None: ...
-
-
 class WorkerContext:
     """Kept in the worker's process; ``address`` is a file that holds the batch."""
 
     def __init__(self, address: str, spec: StepSpec | None, handler: str, sources: Mapping[int, str]) -> None:
         self._address = address
         self.tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
-        self.output = CollectingOutput()
+        self.output = KeptOutput()
         self.continuity: dict[TopicPartition, int] = {}
         self.graphs = KeptGraphs()
         self.times = PartitionTimes()
@@ -159,13 +72,9 @@ class WorkerContext:
         with open(self._address) as file:
             return request_from_json(json.load(file)["request"])
 
-    def messages(self) -> list[Message]:
+    def records(self) -> list[RawRecord]:
         with open(self._address) as file:
-            rows = json.load(file)["messages"]
-        return [
-            Message(t, o, Record(_bytes(k), _bytes(v), ts, tuple((n, _bytes(h) or b"") for n, h in hs)))
-            for t, o, k, v, ts, hs in rows
-        ]
+            return [from_json(row) for row in json.load(file)["records"]]
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
         assert self.tasks is not None
@@ -197,7 +106,7 @@ def source(address: str, spec: SourceSpec) -> Callable[[Iterable[pa.RecordBatch]
         for _ in batches:
             pass
         context = _context(address, "source")
-        yield from source_rows(ListReader(context.messages()), context.request(), spec, context.times)
+        yield from source_rows(GivenReader(context.records()), context.request(), spec, context.times)
 
     return read
 
@@ -211,13 +120,14 @@ def step(address: str, spec: StepSpec, handler: str, sources: Mapping[int, str])
         for report in run_last_step(batches, spec, context):
             carried = json.loads(report.column("report")[0].as_py())
             stores = [
-                [str(task), name, _text(key), _text(value)]
+                [str(task), name, text(key), text(value)]
                 for task, held in context.open_stores(context.request().tasks).items()
                 for name in spec.stores
                 if spec.stores[name].subtopology == task.subtopology
                 for key, value in held.scan(name)
             ]
-            carried["message"] = json.dumps({"said": carried["message"], "sent": context.output.sent, "stores": stores})
+            sent = [to_json(record) for record in context.output.sent]
+            carried["message"] = json.dumps({"said": carried["message"], "sent": sent, "stores": stores})
             context.output.sent = []
             yield pa.RecordBatch.from_arrays([pa.array([json.dumps(carried)])], schema=report.schema)
 
@@ -296,35 +206,25 @@ class Program:
             now_ms=1_000 * self._batch if self.wall_clock is None else self.wall_clock,
             follows=self._batch - 1,
         )
-        messages = []
+        rows = []
         for topic, record in records:
-            tp = TopicPartition(topic, 0)
-            headers = [[n, _text(h)] for n, h in record.headers]
-            messages.append([topic, self._positions[tp], _text(record.key), _text(record.value), record.timestamp, headers])
-            self._positions[tp] += 1
+            rows.append(to_json(RawRecord(topic, record.key, record.value, record.timestamp, record.headers)))
+            self._positions[TopicPartition(topic, 0)] += 1
         with open(self._address, "w") as file:
-            json.dump({"run": self._restarts, "request": request_to_json(request), "messages": messages}, file)
+            json.dump({"run": self._restarts, "request": request_to_json(request), "records": rows}, file)
         report = self.engine.run()
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise AssertionError(f"{report.outcome}: {carried['said']}")
-        for topic, key, value, timestamp, headers in carried["sent"]:
-            record = Record(_bytes(key), _bytes(value), timestamp, tuple((n, _bytes(h) or b"") for n, h in headers))
-            self.outputs.setdefault(topic, []).append(record)
+        for sent in map(from_json, carried["sent"]):
+            record = Record(sent.key, sent.value, sent.timestamp, tuple((name, held or b"") for name, held in sent.headers))
+            self.outputs.setdefault(sent.topic, []).append(record)
         self.stores = {}
         for _, name, key, value in carried["stores"]:
-            self.stores.setdefault(name, {})[_bytes(key) or b""] = _bytes(value) or b""
+            self.stores.setdefault(name, {})[data(key) or b""] = data(value) or b""
         self.dropped += report.dropped
         self.skipped += report.skipped
         return report
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode()
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
 
 
 __all__ = ["Program", "Record"]

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from step_harness import Message
 
 from tidemill.ids import TopicPartition
 from tidemill.spark.alignment import NEVER_IDLE, AlignedReader
 from tidemill.task.batch import BatchRequest
+from tidemill.testing.wire import RawRecord
+from tidemill.testing.worker import Message
 
 TOPICS = ("t0", "t1", "t2", "t3")
 
@@ -40,7 +41,7 @@ class Brokers:
         for tp, at in self.placed.items():
             end = min(len(self.logs[tp]), at + self.arrives.get(tp, 1 << 30))
             if end > at:
-                yield False, [Message(tp.topic, n, None, None, self.logs[tp][n], ()) for n in range(at, end)]
+                yield False, [Message(RawRecord(tp.topic, None, None, self.logs[tp][n]), n) for n in range(at, end)]
             self.placed[tp] = end
 
     def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:

@@ -33,7 +33,7 @@ _KEPT = "tidemill_testing_kept"
 """A module that outlives a task: Spark unpickles the step's function for each."""
 
 
-class _Message:
+class Message:
     """A record as confluent-kafka shows it."""
 
     def __init__(self, record: RawRecord, offset: int) -> None:
@@ -61,8 +61,8 @@ class _Message:
         return list(self._record.headers) or None
 
 
-class _Reader:
-    """Hands out one batch's records in the order given."""
+class GivenReader:
+    """Hands out one batch's records in the order given, from where the batch begins."""
 
     def __init__(self, records: Sequence[RawRecord]) -> None:
         self._records = records
@@ -76,7 +76,7 @@ class _Reader:
         messages = []
         for record in self._records:
             partition = TopicPartition(record.topic, 0)
-            messages.append(_Message(record, self._ends[partition]))
+            messages.append(Message(record, self._ends[partition]))
             self._ends[partition] += 1
         if messages:
             yield False, messages
@@ -95,7 +95,7 @@ class _Reader:
 
 
 @dataclass(slots=True)
-class _Output:
+class KeptOutput:
     """Keeps what is sent."""
 
     sent: list[RawRecord] = field(default_factory=list)
@@ -137,7 +137,7 @@ class _Worker:
     def __init__(self, address: str, spec: StepSpec | None, unreadable: Unreadable) -> None:
         self._address = address
         self._tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
-        self.output = _Output()
+        self.output = KeptOutput()
         self.continuity: dict[TopicPartition, int] = {}
         self.handed_over: list[list[Any]] = []
         """Node, file and batch id of what is for functions of ``foreach_batch``."""
@@ -199,7 +199,7 @@ def source_of(
         for _ in batches:
             pass
         worker = _kept(address, "source", None, unreadable)
-        yield from source_rows(_Reader(worker.records()), worker.request(), spec, worker.times)
+        yield from source_rows(GivenReader(worker.records()), worker.request(), spec, worker.times)
 
     return read
 
