@@ -149,7 +149,7 @@ def test_a_time_to_idle_waits_so_long_for_an_input_that_has_nothing() -> None:
     assert reading.batch(now_ms=2500) == [("t0", 1)]
 
 
-def test_an_input_of_which_much_is_held_back_is_not_read_meanwhile() -> None:
+def test_while_much_is_held_back_only_what_is_waited_for_is_read() -> None:
     reading = Reading([[1] * 10, [0, 2]], much=4)
     assert reading.batch(t0=5, t1=0) == []
     reading.batch(t1=0)

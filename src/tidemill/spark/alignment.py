@@ -5,7 +5,7 @@ waited for as long as its broker has more (0, the default), some time longer tha
 wait is held back for the next batches: it is not part of a batch, whose ends are where each input was left. Invariant: within
 a partition records keep their order, and none is taken twice or left out.
 
-Leaves to the reader how much is fetched of what. An input of which much is held back is not read meanwhile.
+Leaves to the reader how much is fetched of what. While much is held back, only the inputs that are waited for are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tidemill.ids import TopicPartition
 from tidemill.spark.source_step import SourceReader
 from tidemill.task.batch import BatchRequest
 
-MUCH = 50_000
+MUCH = 200_000
+"""Records of all inputs together."""
 _CHUNK = 10_000
 NEVER_IDLE = -1
 Messages = Sequence[Any]
@@ -60,7 +61,8 @@ class AlignedReader:
             if request.inputs.get(tp) != messages[0].offset():  # another start: all is read anew
                 del self._held[tp]
         inputs = {tp: self._read_to[tp] if tp in self._held else at for tp, at in request.inputs.items()}
-        self._not_read = {tp: inputs[tp] for tp, messages in self._held.items() if len(messages) >= self.much}
+        is_much = sum(map(len, self._held.values())) >= self.much
+        self._not_read = {tp: inputs[tp] for tp in self._held} if is_much else {}
         self.reader.place(replace(request, inputs={tp: at for tp, at in inputs.items() if tp not in self._not_read}))
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Messages]]:
