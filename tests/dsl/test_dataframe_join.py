@@ -10,7 +10,7 @@ import pytest
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import TopologyError
 from tidemill.topology.nodes import ProcessorNode
-from tidemill.topology.operations import DataFrameJoin
+from tidemill.topology.spark_operations import DataFrameJoin
 
 
 def recorded(**more: Any) -> tuple[StreamsBuilder, DataFrameJoin]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.runtime.lookup_refresher import LookupRefresher
-from tidemill.topology.operations import DataFrameJoin
+from tidemill.topology.spark_operations import DataFrameJoin
 
 
 @dataclass

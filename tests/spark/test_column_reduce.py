@@ -10,7 +10,7 @@ from tidemill.spark.column_reduce import merge_functions
 from tidemill.spark.planned import planned
 from tidemill.spark.stages import stages
 from tidemill.topology.nodes import Topology
-from tidemill.topology.operations import HeldAggregates, MergedAggregates
+from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 TEXT = Serdes.string()
 NODE = "KSTREAM-REDUCE-0000000001"

@@ -8,7 +8,8 @@ from typing import Any
 from tidemill.dsl.arguments import function_of
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.operations import DataFrameJoin, PerRecord, UserFunction
+from tidemill.topology.operations import PerRecord, UserFunction
+from tidemill.topology.spark_operations import DataFrameJoin
 
 _JOIN = "join_dataframe"
 _HOW = ("inner", "left")

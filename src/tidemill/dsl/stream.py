@@ -31,6 +31,7 @@ from tidemill.topology.logical import LogicalNode, Process, Sink
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde, Store
 from tidemill.topology.operations import UserFunction
+from tidemill.topology.spark_operations import ForeachBatch
 from tidemill.topology.windows import JoinWindows
 
 
@@ -135,7 +136,7 @@ class KStream:
         (docs/dataframes.md). Not called for a batch that brings nothing; an exception ends the stream thread.
         """
         function_of(function, ("dataframe", "batch_id"), "foreach_batch")
-        self._same("KSTREAM-FOREACH-", op.ForeachBatch(function), name)
+        self._same("KSTREAM-FOREACH-", ForeachBatch(function), name)
 
     def print(self, *, label: str | None = None, name: str | None = None) -> None:
         """Prints ``[label]: key, value`` for each record (label: the name of the node above); the stream ends here."""

@@ -20,7 +20,7 @@ from tidemill.spark.records import Records, in_order, to_rows
 from tidemill.spark.rows import DDL, SCHEMA
 from tidemill.spark.step_spec import BatchSinkSpec
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
-from tidemill.topology.operations import ForeachBatch
+from tidemill.topology.spark_operations import ForeachBatch
 
 _NO_TOPIC = "foreach-batch:"
 """Begins what stands for the topic of such a sink; no topic's name has a colon."""

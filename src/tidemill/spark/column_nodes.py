@@ -21,7 +21,6 @@ from tidemill.spark.rows import DROPPED, DROPPED_COUNT
 from tidemill.topology.nodes import ProcessorNode
 from tidemill.topology.operations import (
     Branch,
-    DataFrameJoin,
     Filter,
     FlatMap,
     FlatMapValues,
@@ -36,6 +35,7 @@ from tidemill.topology.operations import (
     TableSource,
     TableToStream,
 )
+from tidemill.topology.spark_operations import DataFrameJoin
 
 
 def branch(operation: Branch, tags: dict[str, int], at: Pair) -> Column:

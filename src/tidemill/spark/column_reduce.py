@@ -23,7 +23,8 @@ from tidemill.spark.clock import wall_clock_functions
 from tidemill.spark.codecs import decoded, encoded
 from tidemill.spark.codecs_wire import Physical
 from tidemill.topology.nodes import Node, ProcessorNode, Topology
-from tidemill.topology.operations import HeldAggregates, MergedAggregates, OfColumns, Operation, Reduce
+from tidemill.topology.operations import OfColumns, Operation, Reduce
+from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 _HELD = "|held"
 _APART = ("off", "seq", "n", "headers", "value", "value_num")

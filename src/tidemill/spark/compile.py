@@ -34,7 +34,6 @@ from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topolog
 from tidemill.topology.operations import (
     Branch,
     Count,
-    DataFrameJoin,
     FlatMap,
     FlatMapValues,
     PassThrough,
@@ -42,6 +41,7 @@ from tidemill.topology.operations import (
     TableMapValues,
     TableToStream,
 )
+from tidemill.topology.spark_operations import DataFrameJoin
 
 ArrowStep = Callable[[Any], Any]
 _MULTIPLY = (FlatMap, FlatMapValues, DataFrameJoin)

@@ -18,16 +18,13 @@ from tidemill.topology.operations import (
     Aggregate,
     Branch,
     Count,
-    DataFrameJoin,
     Filter,
     FlatMap,
     FlatMapValues,
     Foreach,
     GlobalUpdate,
-    HeldAggregates,
     Map,
     MapValues,
-    MergedAggregates,
     NullKeyFilter,
     Operation,
     PassThrough,
@@ -41,6 +38,7 @@ from tidemill.topology.operations import (
     TableSource,
     TableToStream,
 )
+from tidemill.topology.spark_operations import DataFrameJoin, HeldAggregates, MergedAggregates
 
 _ON_COLUMNS = (Map, MapValues, FlatMap, FlatMapValues, Filter, SelectKey, Branch, TableFilter, TableMapValues)
 """Operations whose functions work on columns unless they are ``PerRecord``."""

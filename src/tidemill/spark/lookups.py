@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.spark.beside import beside_the_batches
 from tidemill.topology.nodes import ProcessorNode, Topology
-from tidemill.topology.operations import DataFrameJoin
+from tidemill.topology.spark_operations import DataFrameJoin
 
 KEY, ROWS = "key:", "rows:"
 """Columns of a side: ``key:0`` ..., and the array of rows."""

@@ -24,8 +24,6 @@ from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topolog
 from tidemill.topology.operations import (
     Aggregate,
     Foreach,
-    HeldAggregates,
-    MergedAggregates,
     Peek,
     Print,
     Reduce,
@@ -36,6 +34,7 @@ from tidemill.topology.operations import (
     TableSource,
     WindowAggregate,
 )
+from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 _KEEPS_VALUES = (HeldAggregates, MergedAggregates, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)
 

@@ -20,8 +20,6 @@ from tidemill.topology.operations import (
     Count,
     Foreach,
     GlobalTableJoin,
-    HeldAggregates,
-    MergedAggregates,
     PassThrough,
     Peek,
     Print,
@@ -30,6 +28,7 @@ from tidemill.topology.operations import (
     TableToStream,
     WindowAggregate,
 )
+from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 _IN_PYTHON = (Peek, Foreach, Print, WindowAggregate, SessionAggregate, StreamTableJoin, HeldAggregates, MergedAggregates)
 

@@ -25,8 +25,6 @@ from tidemill.topology.operations import (
     Aggregate,
     Count,
     Foreach,
-    HeldAggregates,
-    MergedAggregates,
     Peek,
     Print,
     Reduce,
@@ -34,6 +32,7 @@ from tidemill.topology.operations import (
     TableMapValues,
     TableSource,
 )
+from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 _LONG = struct.Struct(">q")
 _HELD = Records([0], [None], [None], [0], [None], [-1])

@@ -12,10 +12,11 @@ from tidemill.spark.table_lookup import looks_up
 from tidemill.spark.window_count import counts_windows
 from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Topology
+from tidemill.topology.spark_operations import DataFrameJoin
 
 _PASSES_ON = (
     op.TableToStream, op.PassThrough, op.NullKeyFilter, op.Map, op.MapValues, op.FlatMap, op.FlatMapValues, op.Filter,
-    op.SelectKey, op.Branch, op.DataFrameJoin, op.Peek, op.Foreach, op.Print,
+    op.SelectKey, op.Branch, DataFrameJoin, op.Peek, op.Foreach, op.Print,
 )  # fmt: skip
 
 

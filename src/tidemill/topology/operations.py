@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.topology.spark_operations import DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
 UserFunction = Callable[..., Any]
@@ -95,13 +96,6 @@ class Peek:
 @dataclass(frozen=True, slots=True)
 class Foreach:
     """``function(key, value)`` for its side effect, as Peek; nothing is forwarded."""
-
-    function: UserFunction
-
-
-@dataclass(frozen=True, slots=True)
-class ForeachBatch:
-    """``function(dataframe, batch_id)`` in the driver, for all records of a micro-batch; nothing is forwarded."""
 
     function: UserFunction
 
@@ -407,24 +401,6 @@ class ForeignKeyResolve:
     value_serde: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class DataFrameJoin:
-    """A stream with a static DataFrame, or what ``frame(session)`` gives, as of its last refresh; functions of Columns.
-
-    ``selector(key, value)`` gives what the columns ``on`` are compared with, one Column or several; None: the key.
-    ``joiner(value, row)`` or, where ``takes_key``, ``joiner(key, value, row)``; None: a struct of value and row.
-    ``refresh_ms`` None: read once.
-    """
-
-    frame: Any
-    on: tuple[str, ...]
-    selector: UserFunction | None = None
-    joiner: UserFunction | None = None
-    takes_key: bool = False
-    left: bool = False
-    refresh_ms: int | None = None
-
-
 # --- tables that are grouped anew ---------------------------------------------------------------------------------
 
 
@@ -461,23 +437,6 @@ class TableTransformValues:
     supplier: UserFunction
     store: str | None = None
     stores: tuple[str, ...] = ()
-
-
-# --- made by the plan, of reduce with a function of Columns ---------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class HeldAggregates:
-    """Passes on each key's merged value, and before it what ``store`` holds of the key."""
-
-    store: str
-
-
-@dataclass(frozen=True, slots=True)
-class MergedAggregates:
-    """Keeps each key's merged value in ``store`` and passes it on."""
-
-    store: str
 
 
 # --- the Processor API --------------------------------------------------------------------------------------------

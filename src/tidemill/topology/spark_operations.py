@@ -1,0 +1,49 @@
+"""Operations that Kafka Streams does not have: what Spark brings, and what the plan makes of others.
+
+As in ``operations``: values, whose functions nothing here calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ForeachBatch:
+    """``function(dataframe, batch_id)`` in the driver, for all records of a micro-batch; nothing is forwarded."""
+
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFrameJoin:
+    """A stream with a static DataFrame, or what ``frame(session)`` gives, as of its last refresh; functions of Columns.
+
+    ``selector(key, value)`` gives what the columns ``on`` are compared with, one Column or several; None: the key.
+    ``joiner(value, row)`` or, where ``takes_key``, ``joiner(key, value, row)``; None: a struct of value and row.
+    ``refresh_ms`` None: read once.
+    """
+
+    frame: Any
+    on: tuple[str, ...]
+    selector: Callable[..., Any] | None = None
+    joiner: Callable[..., Any] | None = None
+    takes_key: bool = False
+    left: bool = False
+    refresh_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAggregates:
+    """Of a reduce with a function of Columns: passes on each key's merged value, and before it what ``store`` holds."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergedAggregates:
+    """The same: keeps each key's merged value in ``store`` and passes it on."""
+
+    store: str
