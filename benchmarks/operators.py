@@ -140,7 +140,13 @@ def _make_topics(servers: str) -> None:
 
 def _feed(servers: str, program: str, records: int) -> None:
     producer = Producer(
-        {"bootstrap.servers": servers, "queue.buffering.max.messages": 2_000_000, "partitioner": "murmur2", "log_level": 0}
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,  # each record once, in order, however busy the machine is
+            "queue.buffering.max.messages": 2_000_000,
+            "partitioner": "murmur2",
+            "log_level": 0,
+        }
     )
     for topic, key, value, timestamp in inputs(program, records):
         while True:
