@@ -42,6 +42,13 @@ class Certified:
         return path
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
+    key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+"""What an authority's certificate must say since Python 3.13 looks at it."""
+
+
 class Authority:
     """Signs certificates; ``pem`` and ``pkcs12`` are truststores with its own."""
 
@@ -86,6 +93,8 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
+        if is_authority:
+            builder = builder.add_extension(_SIGNS, critical=True)
         if hosts:
             names = [
                 x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() else x509.DNSName(host) for host in hosts
