@@ -12,7 +12,7 @@ import pytest
 from step_harness import StepRun
 
 from tidemill import JoinWindows, Serdes, StreamJoined, StreamsBuilder
-from tidemill.spark import window_join
+from tidemill.spark import shown_rows, window_join
 from tidemill.topology.nodes import Topology
 
 STRING, LONG, JSON = Serdes.string(), Serdes.long(), Serdes.json("n bigint, t string")
@@ -97,11 +97,12 @@ TEXTS = (b"a", b"b", None, b"\xff broken")
 KEYS = (b"k", b"k1", b"", None, b"l")
 
 
-@pytest.mark.parametrize("limit", [200_000, 3], ids=["all in memory", "key by key"])
+@pytest.mark.parametrize(("limit", "slack"), [(200_000, 20_000), (200_000, 0), (3, 0)], ids=["all", "all, swept", "key by key"])
 @pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS.keys())
 def test_a_batch_joins_keeps_and_drops_what_the_operators_do(
-    windows: JoinWindows, limit: int, monkeypatch: pytest.MonkeyPatch
+    windows: JoinWindows, limit: int, slack: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shown_rows, "_SLACK", slack)
     monkeypatch.setattr(window_join, "ShownRows", partial(window_join.ShownRows, limit=limit))
     made = 0
     for seed in range(6):
