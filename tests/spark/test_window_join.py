@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from harness import ALL
 from step_harness import StepRun
 
 from tidemill import JoinWindows, Serdes, StreamJoined, StreamsBuilder
@@ -105,25 +106,25 @@ def test_a_batch_joins_keeps_and_drops_what_the_operators_do(
     monkeypatch.setattr(shown_rows, "_SLACK", slack)
     monkeypatch.setattr(window_join, "ShownRows", partial(window_join.ShownRows, limit=limit))
     made = 0
-    for seed in range(6):
+    for seed in range(6 if ALL else 2):
         chance = random.Random(seed)
         topology = _texts(windows) if seed % 2 else _texts(windows, result=_with_key)
         made += _compare(topology, _inputs(chance, 400, TEXTS, KEYS), chance, restarts=seed % 3 == 0)
-    assert made > 100
+    assert made > 30
 
 
 def test_values_that_a_joiner_changes_are_kept_as_they_came() -> None:
     values = [b'{"n": 1}', b'{"t": "x",  "n": 2}', None]
     keys = [b"00000000-0000-0000-0000-0000000000a%d" % number for number in range(3)]
     keys.append(keys[0].upper())
-    for seed in range(4):
+    for seed in range(4 if ALL else 2):
         chance = random.Random(seed)
         assert _compare(_objects(WINDOWS["grace"]), _inputs(chance, 300, values, keys), chance, restarts=True)
 
 
 @pytest.mark.parametrize("logged", [True, False])
 def test_stores_in_memory_refuse_by_the_millisecond_as_the_operators_do(logged: bool) -> None:
-    for seed in range(6):
+    for seed in range(6 if ALL else 2):
         chance = random.Random(seed)
         joined = StreamJoined(persistent=False, logged=logged)
         assert _compare(_texts(WINDOWS["grace"], joined=joined), _inputs(chance, 300, TEXTS, KEYS), chance, restarts=False)
@@ -159,7 +160,7 @@ def test_more_than_one_join_is_left_to_the_operators() -> None:
 def test_what_waits_for_a_match_waits_and_goes_on_as_with_the_operators(
     windows: JoinWindows, kind: str, emit_interval_ms: int
 ) -> None:
-    for seed in range(5):
+    for seed in range(6 if ALL else 1):
         chance = random.Random(seed)
         topology = _texts(windows, kind=kind, result=_with_key)
         given = _inputs(chance, 250, TEXTS, KEYS)
