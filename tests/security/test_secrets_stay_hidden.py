@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -134,8 +136,7 @@ def test_nothing_that_an_application_says_shows_or_starts_holds_a_secret(
     http_port = free_port()
     spark_port = free_port(http_port)
     program = _program(tmp_path, place, authority, http_port, spark_port)
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
+    scratch = Path(tempfile.mkdtemp(prefix="hidden-"))  # short, since sockets lie in it
     said: dict[str, str] = {
         "describe --json": _tidemill("describe", program, "--json"),
         "explain-plan": _tidemill("explain-plan", program),
@@ -163,6 +164,7 @@ def test_nothing_that_an_application_says_shows_or_starts_holds_a_secret(
         with contextlib.suppress(subprocess.TimeoutExpired):
             instance.wait(90)
         instance.kill()
+        shutil.rmtree(scratch, ignore_errors=True)
     said["its log"] = (tmp_path / "log").read_text()
     said["the broker's log"] = with_logins.log_file.read_text(errors="replace")
     assert "spark.example.jdbc.url" in said["Spark's environment"]  # it was shown, and its value hidden
