@@ -55,7 +55,7 @@ class Secured:
     """An application's place on a secured broker. ``login``: its settings under Kafka's Java names."""
 
     broker: EmbeddedBroker
-    spark: SparkSession
+    spark: SparkSession | None
     folder: Path
     name: str
     principal: str

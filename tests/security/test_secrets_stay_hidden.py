@@ -17,7 +17,6 @@ from pathlib import Path
 import psutil
 import pytest
 from certificates import Authority
-from pyspark.sql import SparkSession
 from secured import LINES, PASSWORD, Secured, words_of
 
 from tidemill.config import StreamsConfig
@@ -122,14 +121,14 @@ def _files(*folders: Path) -> Iterator[tuple[str, str]]:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_nothing_that_an_application_says_shows_or_starts_holds_a_secret(
-    with_logins: EmbeddedBroker, spark: SparkSession, tmp_path: Path, authority: Authority, shown: Callable[[str], None]
+    with_logins: EmbeddedBroker, tmp_path: Path, authority: Authority, shown: Callable[[str], None]
 ) -> None:
     login = {
         "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.truststore.location": str(authority.pem),
         "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
         f'username="app" password="{PASSWORD}";',
     }  # fmt: skip
-    place = Secured(with_logins, spark, tmp_path, "hidden", "User:app", login)
+    place = Secured(with_logins, None, tmp_path, "hidden", "User:app", login)
     place.create()
     place.grant(place.all_rights())
     place.send()
