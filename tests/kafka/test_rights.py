@@ -10,7 +10,7 @@ from certificates import Authority
 from confluent_kafka import KafkaError
 
 from tidemill.errors import StopError
-from tidemill.kafka.no_entry import no_entry
+from tidemill.kafka.no_entry import keeps_out, no_entry
 from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, principal_of
 
 ALICE = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "hush"}
@@ -80,6 +80,22 @@ def test_the_principal_is_the_login_s_or_the_certificate_s(tmp_path: Path) -> No
 def test_only_missing_rights_are_told_as_such() -> None:
     assert lacks(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)) is Resource.TOPIC
     assert lacks(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "is_kept_out"),
+    [
+        (KafkaError._SSL, "SSL handshake failed", True),
+        (KafkaError._AUTHENTICATION, "SASL authentication error", True),
+        (KafkaError._TRANSPORT, "ssl://h:1: Disconnected: ssl/tls alert certificate required: SSL alert number 116", True),
+        (KafkaError._TRANSPORT, "ssl://h:1: Disconnected: tlsv13 alert certificate required", True),
+        (KafkaError._TRANSPORT, "tlsv1 alert unknown ca: SSL alert number 48", True),
+        (KafkaError._TRANSPORT, "h:1: Connect to ipv4#127.0.0.1:1 failed: Connection refused", False),
+        (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down", False),
+    ],
+)
+def test_only_what_no_waiting_mends_counts_as_being_kept_out(code: int, said: str, is_kept_out: bool) -> None:
+    assert keeps_out(KafkaError(code, said)) is is_kept_out
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from tidemill.errors import ConfigError, MissingRightError, RetriableError, StopError, TidemillError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.no_entry import NO_ENTRY, no_entry
+from tidemill.kafka.no_entry import keeps_out, no_entry
 from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right
 
 K = TypeVar("K")
@@ -131,7 +131,7 @@ class AdminCalls:
             left = wait(left, timeout=0.2).not_done
             self.client.poll(0)  # serves the error callback
             trouble = self._trouble
-            if trouble is not None and trouble.code() in NO_ENTRY:
+            if trouble is not None and keeps_out(trouble):
                 raise no_entry(self.servers, trouble, self.settings)
 
     def _rest(self, deadline: float, *, fetch_metadata: bool) -> None:
@@ -142,7 +142,8 @@ class AdminCalls:
         time.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
 
     def _remember(self, error: KafkaError) -> None:
-        self._trouble = error
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # which only repeats that there is none
+            self._trouble = error
 
     def _overdue(self, what: str, key: object, count: int, last: Mapping[Any, KafkaError], timeout_s: float) -> str:
         more = f" and {count - 1} more" if count > 1 else ""
@@ -153,7 +154,7 @@ class AdminCalls:
             reasons.append(self._trouble.str())
         return (
             f"{what}{subject}: not done after {timeout_s:g} s: {'; '.join(reasons) or 'no answer'}; "
-            f"check that the brokers at {self.servers} run and can be reached"
+            f"check that the brokers at {self.servers} run and can be reached, and kafka.security.protocol"
         )
 
 

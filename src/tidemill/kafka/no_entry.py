@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 
 from tidemill.errors import ConfigError
 
-NO_ENTRY = frozenset(
+_NO_ENTRY = frozenset(
     {
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -56,6 +56,11 @@ _MEANINGS = (
     ),
 )
 _OTHERWISE = ("the brokers don't let this client in", "check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*")
+
+
+def keeps_out(error: KafkaError) -> bool:
+    """Whether this is about who may come in; with TLS 1.3 a broker says only after the handshake that it wants a certificate."""
+    return error.code() in _NO_ENTRY or re.search(r"alert (?:\w+ )?(?:certificate|unknown ca)", error.str(), re.I) is not None
 
 
 def no_entry(servers: str, error: KafkaError, settings: Mapping[str, Any]) -> ConfigError:
