@@ -15,6 +15,7 @@ from tidemill.membership.wire import HostInfo, host_of
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_status import StatusPages
+from tidemill.query.metadata import HostMap
 
 RECORDED = Path(__file__).parents[1] / "dashboard" / "recorded"
 Document = dict[str, Any]
@@ -43,6 +44,7 @@ class StandInStatus:
     document: Document
     down: str = ""
     decided: Document | None = None
+    planned: dict[str, list[str]] = field(default_factory=dict)
     measured: dict[MetricName, Metric] = field(default_factory=dict)
 
     def status(self) -> Document:
@@ -50,6 +52,9 @@ class StandInStatus:
 
     def decisions(self, task: TaskId | None) -> Document | None:
         return self.decided
+
+    def assigned(self, hosts: HostMap) -> dict[str, list[str]]:
+        return self.planned
 
     def topology(self) -> Document:
         return recorded("topology")
@@ -95,14 +100,23 @@ def group_app(
         stores={"counts-store": COUNTS if entries is None else _counts_store()},
     )  # fmt: skip
     routing = router(here)
-    status, others = StandInStatus(told[own] or {}, **source), StandInOthers(told)
+    status, others = StandInStatus(told[own] or {}, planned=_planned(group), **source), StandInOthers(told)
     pages = StatusPages(
-        source=status, hosts=lambda: sorted(told), own_host=own, others=others, here=routing.here, there=routing.there
+        source=status,
+        hosts=lambda: HostMap(active=dict.fromkeys(told, ())),
+        own_host=own,
+        others=others,
+        here=routing.here,
+        there=routing.there,
     )
     app = ReadsApp(
         router=routing, application_id=group["application"], token=token, max_staleness=100, status=pages
     )
     return app, status, others
+
+
+def _planned(group: Document) -> dict[str, list[str]]:
+    return {client["host"]: client["active"] for client in group["rebalances"][-1]["clients"]}
 
 
 def _counts_store() -> Any:

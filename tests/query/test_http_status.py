@@ -35,6 +35,15 @@ def test_an_instance_that_is_away_is_named_with_the_reason() -> None:
     assert away[0]["assigned"] == ["0_1", "0_4", "1_1", "1_4"]
 
 
+def test_what_a_leader_that_is_away_had_is_known_without_it() -> None:
+    app, _, others = group_app()
+    for host in list(others.told):
+        others.told[host] = None
+    status = ask(app, "/group").json
+    away = {one["host"]: one["assigned"] for one in status["instances"] if one["away"] is not None}
+    assert away == {"127.0.0.1:34283": ["0_4", "1_1", "1_4", "1_5"], "127.0.0.1:38887": ["0_0", "0_1", "0_2", "0_5"]}
+
+
 def test_health_is_200_or_503_with_the_reason() -> None:
     app, status, _ = group_app()
     assert (ask(app, "/health/live").status, ask(app, "/health/ready").status) == (200, 200)

@@ -12,8 +12,17 @@ import pytest
 from measured_instance import measured
 from prometheus_client.parser import text_string_to_metric_families
 
+from tidemill.config import StreamsConfig
+from tidemill.dsl.builder import StreamsBuilder
+from tidemill.dsl.serdes import Serdes
+from tidemill.ids import ProcessId, TopicPartition
+from tidemill.membership.wire import HostInfo
 from tidemill.metrics.names import CATALOGUE, Metric, RecordingLevel, all_names
 from tidemill.query.http_metrics import all_exported_names, to_prometheus
+from tidemill.query.metadata import HostMap
+from tidemill.runtime.instance_state import InstanceState
+from tidemill.runtime.instance_status import InstanceStatus
+from tidemill.runtime.led_rebalances import LedRebalances
 
 ROOT = Path(__file__).parents[2]
 NOW_MS = int(time.time() * 1e3)
@@ -89,6 +98,23 @@ def test_a_task_that_is_given_up_leaves_no_lag_behind() -> None:
     thread.metrics.held({}, {FOLLOWS})
     assert INPUT not in thread.metrics.ends
     assert not thread.metrics.sensors.of("put")
+
+
+def test_who_is_to_have_what_is_told_from_the_assignments_partitions() -> None:
+    builder = StreamsBuilder()
+    lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())
+    lines.group_by_key().count(store="counts").to_stream().to("out", key=Serdes.string(), value=Serdes.long())
+    config = StreamsConfig.of(application_id="app", bootstrap_servers="localhost:9092")
+    led = LedRebalances()
+    status = InstanceStatus(
+        config, builder.build(), ProcessId(1, 1), InstanceState("app"), [], led, host="one:1", error=lambda: None
+    )
+    one, two = HostInfo("one", 1), HostInfo("two", 2)
+    inputs = {one: (TopicPartition("lines", 2), TopicPartition("lines", 0)), two: (TopicPartition("lines", 1),)}
+    assert status.assigned(HostMap(active=inputs)) == {"one:1": ["0_0", "0_2"], "two:2": ["0_1"]}
+    document = status.status()
+    assert (document["state"], document["ready"], document["threads"], document["led"]) == ("CREATED", False, [], [])
+    json.dumps(document, allow_nan=False)
 
 
 def test_prometheus_reads_all_of_it() -> None:

@@ -178,10 +178,11 @@ def summary(group: Document) -> str:
     copies = sum(len(thread["standby"]) for thread in threads)
     per_s = sum(thread["records_per_s"] for thread in threads)
     away = f", {len(instances) - len(present)} away" if len(present) < len(instances) else ""
-    leader = group["leader"] or "an instance that does not answer"
+    nobody = "whoever leads does not answer" if tasks else "no assignment yet"
+    leader = f"led by {group['leader']}" if group["leader"] else nobody
     return (
         f"{group['application']}: {running} of {len(instances)} instances running{away} · {tasks} active tasks, "
-        f"{copies} copies · {per_s:,.0f} records/s · led by {leader}"
+        f"{copies} copies · {per_s:,.0f} records/s · {leader}"
     )
 
 

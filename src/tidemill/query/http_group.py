@@ -1,7 +1,7 @@
 """The whole group as one document: what every instance tells of itself, asked side by side.
 
 Decides who is asked (all hosts of the newest assignment), how long one is waited for, and what stands for one that does not
-answer: its active tasks of the newest assignment, which nobody may be running now. The rebalances that instances have led are put
+answer: the active tasks that it is to have, which nobody may be running now. The rebalances that instances have led are put
 into one timeline; who has led the newest one counts as leader, and what it means a copy for (standby or warm-up) counts.
 """
 
@@ -30,7 +30,7 @@ class OtherInstances(Protocol):
 async def group_document(
     own: dict[str, Any], own_host: HostInfo | None, hosts: Sequence[HostInfo], others: OtherInstances, there: Executor
 ) -> dict[str, Any]:
-    """``own``: this instance's document; ``there`` waits for the others."""
+    """``own``: this instance's document, with what each is ``assigned``; ``there`` waits for the others."""
     loop = asyncio.get_running_loop()
     wanted = [host for host in hosts if host != own_host]
 
@@ -53,12 +53,10 @@ def merged(own: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
     ]
     rebalances.sort(key=lambda led: led["at_ms"])
     newest = rebalances[-1] if rebalances else None
-    clients = newest["clients"] if newest else []
-    roles = {client["process"]: client for client in clients}
+    roles = {client["process"]: client for client in newest["clients"]} if newest else {}
+    assigned = own.pop("assigned", {})
     for one in instances:
-        if one["away"] is not None:
-            found = [client for client in clients if client["host"] == one["host"]]
-            one["assigned"] = sorted((task for client in found for task in client["active"]), key=_by_number)
+        one["assigned"] = assigned.get(one["host"], [])
         told = roles.get(one.get("process"))
         for thread in one.get("threads", ()):
             for copy in thread["standby"]:
@@ -77,10 +75,6 @@ def merged(own: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _is_known(client: Document, instances: list[dict[str, Any]]) -> bool:
     return any(one.get("process") == client["process"] for one in instances)
-
-
-def _by_number(task: str) -> tuple[int, ...]:
-    return tuple(map(int, task.split("_")))
 
 
 def _by_address(host: str) -> tuple[str, int]:

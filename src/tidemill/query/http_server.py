@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 
 from tidemill.errors import EnvironmentProblem
-from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_forward import HttpInstances
 from tidemill.query.http_status import StatusPages
 from tidemill.query.http_tls import HttpTls
+from tidemill.query.metadata import HostMap
 from tidemill.query.routing import Router, StoreDirectory
 from tidemill.query.status_source import StatusSource
 
@@ -61,7 +61,7 @@ class HttpServer:
         timeout_s: float,
         tls: HttpTls | None = None,
         status: StatusSource | None = None,
-        hosts: Callable[[], Sequence[HostInfo]] = tuple,
+        hosts: Callable[[], HostMap] = HostMap,
     ) -> None:
         self._listening = listening
         self._here = ThreadPoolExecutor(_READERS, thread_name_prefix="tidemill-reads")

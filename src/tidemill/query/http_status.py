@@ -12,7 +12,7 @@ the documents hold (``StatusSource``) and how they are put together (``http_grou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from tidemill.query.http_answer import to_json
 from tidemill.query.http_group import ASK_LIMIT_S, OtherInstances, group_document
 from tidemill.query.http_metrics import TEXT, to_prometheus
 from tidemill.query.http_request import Request, allow_only
+from tidemill.query.metadata import HostMap
 from tidemill.query.status_source import StatusSource
 
 HEALTH = ("/health/live", "/health/ready")
@@ -34,10 +35,10 @@ _HANDED_ON = "handed_on"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPages:
-    """``hosts``: all instances of the newest assignment; ``here`` and ``there`` as in ``Router``."""
+    """``hosts``: who is to have what by the newest assignment; ``here`` and ``there`` as in ``Router``."""
 
     source: StatusSource
-    hosts: Callable[[], Sequence[HostInfo]]
+    hosts: Callable[[], HostMap]
     own_host: HostInfo | None
     others: OtherInstances
     here: Executor
@@ -76,7 +77,9 @@ class StatusPages:
 
     async def _group(self) -> dict[str, Any]:
         own = await self._call(self.source.status)
-        return await group_document(own, self.own_host, self.hosts(), self.others, self.there)
+        hosts = self.hosts()
+        own["assigned"] = self.source.assigned(hosts)
+        return await group_document(own, self.own_host, _named(hosts), self.others, self.there)
 
     async def _decisions(self, request: Request) -> dict[str, Any]:
         """From who has led the newest rebalance; the instances are asked for theirs in turn of their newest one."""
@@ -97,7 +100,7 @@ class StatusPages:
 
     async def _asked(self, target: str) -> list[dict[str, Any]]:
         loop = asyncio.get_running_loop()
-        hosts = [host for host in self.hosts() if host != self.own_host]
+        hosts = [host for host in _named(self.hosts()) if host != self.own_host]
 
         def document(host: HostInfo) -> dict[str, Any]:
             return self.others.document(host, target, timeout_s=ASK_LIMIT_S)
@@ -108,3 +111,7 @@ class StatusPages:
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.here, function)
+
+
+def _named(hosts: HostMap) -> list[HostInfo]:
+    return sorted({*hosts.active, *hosts.standby})

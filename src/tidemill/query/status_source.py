@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tidemill.ids import TaskId
 from tidemill.metrics.names import Metric, MetricName
+from tidemill.query.metadata import HostMap
 
 
 class StatusSource(Protocol):
@@ -20,6 +21,9 @@ class StatusSource(Protocol):
 
     def topology(self) -> dict[str, Any]:
         """Sub-topologies with their nodes, as ``tidemill describe --json`` has them."""
+
+    def assigned(self, hosts: HostMap) -> dict[str, list[str]]:
+        """The active tasks that each instance is to have by this assignment, by address."""
 
     def metrics(self) -> Mapping[MetricName, Metric]: ...
 

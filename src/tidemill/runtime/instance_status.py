@@ -17,6 +17,7 @@ from tidemill.config import StreamsConfig
 from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId, TaskId
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
+from tidemill.query.metadata import HostMap
 from tidemill.runtime.instance_metrics import InstanceFacts, instance_metrics
 from tidemill.runtime.instance_state import InstanceState, State
 from tidemill.runtime.led_rebalances import LedRebalances
@@ -25,7 +26,7 @@ from tidemill.runtime.thread_metrics import ThreadMetrics, lags
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.describe import describe, to_json
-from tidemill.topology.graph import broker_topic
+from tidemill.topology.graph import broker_topic, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
 
 _DEAD = (State.ERROR, State.PENDING_ERROR, State.NOT_RUNNING, State.PENDING_SHUTDOWN)
@@ -49,6 +50,8 @@ class InstanceStatus:
         self._config, self._topology, self._process_id = config, topology, process_id
         self._state, self._threads, self._led, self._host, self._error = state, threads, led, host, error
         self._started_ms = _now_ms()
+        parts = subtopologies(topology, config.application_id)
+        self._reader_of = {topic: part.id for part in parts for topic in part.source_topics}
         self._facts = InstanceFacts(
             client_id=config.client_id or f"{config.application_id}-{process_id}",
             process_id=str(process_id),
@@ -99,6 +102,15 @@ class InstanceStatus:
     def topology(self) -> dict[str, Any]:
         described: dict[str, Any] = json.loads(to_json(self._topology))
         return {"application": self._config.application_id, **described, "text": self._facts.topology}
+
+    def assigned(self, hosts: HostMap) -> dict[str, list[str]]:
+        return {
+            str(host): [
+                str(task) for task in sorted({TaskId(self._reader_of[tp.topic], tp.partition) for tp in partitions})
+            ]
+            for host, partitions in hosts.active.items()
+            if all(tp.topic in self._reader_of for tp in partitions)
+        }
 
     def metrics(self) -> Mapping[MetricName, Metric]:
         return instance_metrics(

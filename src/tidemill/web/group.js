@@ -15,7 +15,7 @@ export function summary(group) {
   parts.push(plural(activeOf(group).length, "active task"));
   const copies = copiesOf(group);
   if (copies.length) parts.push(plural(copies.length, "copy", "copies"));
-  parts.push(group.leader ? `led by ${group.leader}` : "no assignment yet");
+  parts.push(group.leader ? `led by ${group.leader}` : activeOf(group).length ? "whoever leads does not answer" : "no assignment yet");
   return parts.join(" · ");
 }
 
@@ -26,10 +26,8 @@ export function activeOf(group) {
 // Tasks of the newest assignment that nobody who answers runs: their instance is away, or waits for the one before it to let go.
 export function orphansOf(group) {
   const known = new Set(activeOf(group).map((task) => task.task));
-  const away = new Set(group.instances.filter((one) => one.away !== null).map(nameOf));
-  const clients = group.rebalances.at(-1)?.clients ?? [];
-  return clients.flatMap((client) =>
-    client.active.filter((task) => !known.has(task)).map((task) => ({ task, on: nameOf(client), kind: away.has(nameOf(client)) ? "gone" : "coming" })));
+  return group.instances.flatMap((one) =>
+    one.assigned.filter((task) => !known.has(task)).map((task) => ({ task, on: nameOf(one), kind: one.away === null ? "coming" : "gone" })));
 }
 
 export function copiesOf(group) {
