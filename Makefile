@@ -42,6 +42,11 @@ test: install lint check
 test-security: install
 	$(BIN)/pytest tests/security
 
+# The same application on executors, of local-cluster and of a standalone master, which are killed; prints what it has verified.
+.PHONY: test-cluster
+test-cluster: install
+	$(BIN)/pytest -v tests/cluster tests/deploy
+
 # Jars by checksum; packages by pip-audit, where a vulnerability service can be asked (exit code 3 where it can't).
 .PHONY: test-security audit
 audit: install

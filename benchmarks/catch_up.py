@@ -11,6 +11,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -65,14 +66,14 @@ def catch_up(system: System, lines: ZipfLines, threads: int, folder: Path) -> Ca
             )
             try:
                 with ProcessWatch([instance.pid]) as watch:
-                    ended, arrivals = _until_all_counted(output, lines.words, instance)
+                    ended, arrivals = until_all_counted(output, lines.words, instance)
                 conditions = load.during(watch, [broker_watch])
             finally:
                 instance.stop()
         wrong = output.differences(lines.counts())
         records = output.records
         output.close()
-    times, counted = _progress(arrivals)
+    times, counted = progress(arrivals)
     half = int(np.searchsorted(counted, lines.words / 2))
     half_s = float(times[half])
     half_words = lines.words - int(counted[half])
@@ -95,7 +96,17 @@ def catch_up(system: System, lines: ZipfLines, threads: int, folder: Path) -> Ca
     )
 
 
-def _until_all_counted(output: OutputTopic, words: int, instance: Instance) -> tuple[float, list[Arrival]]:
+class Checked(Protocol):
+    """One or several instances."""
+
+    @property
+    def log(self) -> Path: ...
+
+    def check(self) -> None:
+        """RuntimeError if one has ended."""
+
+
+def until_all_counted(output: OutputTopic, words: int, instance: Checked) -> tuple[float, list[Arrival]]:
     """When the last count was committed, and all counts. RuntimeError if they don't come."""
     arrivals: list[Arrival] = []
     began = moved_at = time.time()
@@ -115,7 +126,7 @@ def _until_all_counted(output: OutputTopic, words: int, instance: Instance) -> t
     raise RuntimeError(f"{output.total} of {words} words counted after {_LIMIT_S:.0f} s; see {instance.log}")
 
 
-def _progress(arrivals: list[Arrival]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def progress(arrivals: list[Arrival]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Moments, and how many words had been counted by then."""
     times = np.array([arrival.appended_s for arrival in arrivals])
     raised = np.array([arrival.raised for arrival in arrivals], dtype=np.int64)

@@ -257,6 +257,14 @@ class StreamsConfig:
     batch_timeout_ms: int = _setting(
         "tidemill.batch.timeout.ms", whole_number(1), 60_000, "A micro-batch that takes longer counts as lost."
     )
+    control_listen: str = _setting(
+        "tidemill.control.listen", text_like(r"|.+:\d{1,5}", "host:port"), "",
+        "On a cluster master: where the driver hears its workers; empty: any port of spark.driver.bindAddress.",
+    )  # fmt: skip
+    executor_state_dir: str = _setting(
+        "tidemill.executor.state.dir", text, "",
+        "On a cluster master: where state lies on executors, relative: in their working folders; empty: state.dir.",
+    )  # fmt: skip
     http_listen: str = _setting(
         "tidemill.http.listen", text_like(r"|.+:\d{1,5}", "host:port"), "", "host:port where reads are answered; empty: nowhere."
     )

@@ -57,6 +57,10 @@ class RejoinError(RetriableError):
     """The group is in the middle of a rebalance: call again when the next assignment has arrived."""
 
 
+class NoExecutorError(RetriableError):
+    """No executor has a slot for a stream thread's batch now: the cluster is starting one, or has none left."""
+
+
 class BatchLostError(TidemillError):
     """A micro-batch did not happen as far as is known: go back to the committed offsets and run it again."""
 

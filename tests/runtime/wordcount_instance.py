@@ -56,6 +56,16 @@ def look(streams: KafkaStreams) -> dict[str, object]:
     }
 
 
+def read(streams: KafkaStreams, word: str) -> dict[str, object]:
+    """The count of a word, and how many words there are, by store handle; or the error's sentence."""
+    try:
+        store = streams.store("counts-store")
+        found = dict(store.all())
+        return {"value": store.get(word), "words": len(found), "all": found, "entries": store.approximate_num_entries}
+    except TidemillError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
 def main() -> int:
     asked = json.loads(sys.argv[1])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
@@ -80,6 +90,8 @@ def _obey(streams: KafkaStreams) -> None:
     for line in sys.stdin:
         if line.strip() == "look":
             print(json.dumps(look(streams)), flush=True)
+        elif line.startswith("read "):
+            print(json.dumps(read(streams, line.split()[1])), flush=True)
         else:
             print(json.dumps({"closed": streams.close(60)}), flush=True)
     os._exit(3)

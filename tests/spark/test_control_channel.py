@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,8 @@ import pytest
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
 from tidemill.ids import TopicPartition
 from tidemill.spark.control import ControlServer
+from tidemill.spark.control_socket import TcpListener
+from tidemill.spark.worker_process import FarWorker, WorkerProcess
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.task.batch import BatchRequest, Membership, Positions
 
@@ -49,7 +52,7 @@ DRIVER = """
     from tidemill.spark.control import ControlServer
     from tidemill.state.lock import StateDirectoryLock
     class Desk:
-        def worker_joined(self, step, pid): pass
+        def worker_joined(self, step, worker): pass
     lock = StateDirectoryLock.acquire(Path(sys.argv[1]), timeout_s=5)
     server = ControlServer(lock.fileno())
     server.register("thread", Desk())
@@ -58,9 +61,25 @@ DRIVER = """
 """
 
 
+READING_WORKER = """
+    import sys, time
+    from tidemill.spark.control import ControlClient
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
+    def answer(question):
+        if question["op"] == "fail":
+            raise ValueError("no such store")
+        time.sleep(question.get("pause_s", 0))
+        return {"said": question["op"]}
+    client.answer_reads(answer)
+    print("joined", flush=True)
+    time.sleep(600)
+"""
+
+
 class Desk:
     def __init__(self) -> None:
         self.joined: list[tuple[str, int]] = []
+        self.workers: list[WorkerProcess] = []
 
     def current_request(self) -> BatchRequest:
         return BatchRequest(batch_id=7, inputs={IN: 3})
@@ -71,13 +90,15 @@ class Desk:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         raise RuntimeError("the brokers are away")
 
-    def worker_joined(self, step: str, pid: int) -> None:
-        self.joined.append((step, pid))
+    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
+        self.joined.append((step, worker.pid))
+        self.workers.append(worker)
 
 
-@pytest.fixture
-def server() -> Iterator[ControlServer]:
-    made = ControlServer()
+@pytest.fixture(params=["unix", "tcp"])
+def server(request: pytest.FixtureRequest) -> Iterator[ControlServer]:
+    """Workers on this machine, and as on executors."""
+    made = ControlServer(listener=TcpListener(("127.0.0.1", 0), "127.0.0.1") if request.param == "tcp" else None)
     yield made
     made.close()
 
@@ -127,6 +148,61 @@ def test_a_worker_whose_channel_is_closed_ends_at_once(server: ControlServer) ->
         assert worker.wait(60) == 1
     finally:
         worker.kill()
+
+
+def test_a_worker_elsewhere_is_dead_when_its_end_of_the_channel_is(server: ControlServer) -> None:
+    desk = Desk()
+    server.register("thread", desk)
+    worker = started(WORKER, server.address, server.key.hex())
+    try:
+        assert said(worker) == "joined"
+        [known] = desk.workers
+        assert not known.wait_dead(0.1)
+        worker.send_signal(signal.SIGSTOP)
+        known.kill()
+        assert known.wait_dead(0.3) is not isinstance(known, FarWorker)  # nothing but its death is taken for it
+        worker.send_signal(signal.SIGCONT)
+        assert known.wait_dead(60)
+        worker.wait(60)
+    finally:
+        worker.kill()
+
+
+def test_a_worker_on_an_executor_answers_reads_says_what_fails_and_late_answers_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, desk = ControlServer(listener=TcpListener(("127.0.0.1", 0), "127.0.0.1")), Desk()
+    server.register("thread", desk)
+    worker = started(READING_WORKER, server.address, server.key.hex())
+    try:
+        assert said(worker) == "joined"
+        [known] = desk.workers
+        assert isinstance(known, FarWorker)
+        assert known.ask({"op": "get"})["said"] == "get"
+        assert "no such store" in known.ask({"op": "fail"})["error"]
+        with monkeypatch.context() as hurry:
+            hurry.setattr("tidemill.spark.worker_process._READ_LIMIT_S", 0.2)
+            with pytest.raises(TimeoutError):
+                known.ask({"op": "slow", "pause_s": 0.5})
+        assert known.ask({"op": "next"})["said"] == "next"
+        worker.kill()
+        assert known.wait_dead(60)
+        with pytest.raises((EOFError, OSError)):
+            known.ask({"op": "get"})
+    finally:
+        worker.kill()
+        server.close()
+
+
+def test_a_caller_who_says_nothing_does_not_keep_the_channel_busy(server: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.spark.control_socket._CONNECT_LIMIT_S", 1)
+    kind = socket.AF_UNIX if server.address.startswith("/") else socket.AF_INET
+    host, _, port = server.address.removeprefix("tcp:").rpartition(":")
+    with socket.socket(kind, socket.SOCK_STREAM) as silent:
+        silent.connect(server.address if kind is socket.AF_UNIX else (host, int(port)))
+        silent.settimeout(30)
+        while silent.recv(1000):  # the challenge, then the end
+            pass
 
 
 def test_a_worker_ends_with_its_driver_and_until_then_a_restart_waits_for_its_lock(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from tidemill.errors import InvalidStateStoreError, StateError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.lmdb import TaskState
+from tidemill.state.store import Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,34 @@ class LocalCopy:
     positions: Mapping[str, int] = field(default_factory=dict)
 
 
+class ReadState(Protocol):
+    """A task's stores, open for reading, wherever they lie."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    def positions(self) -> Positions: ...
+
+    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, chunk: int = 1000
+    ) -> Iterator[tuple[bytes, bytes]]: ...
+
+    def entries(self, store: str) -> int: ...
+
+    def close(self, *, clean: bool) -> None: ...
+
+
+OpenState = Callable[[Path], ReadState]
+
+
 class CopyReader:
     """One store of one copy, open. All errors are InvalidStateStoreError: the copy was wiped, closed or given up meanwhile.
 
     ``least_position``: what the files must hold to be believed."""
 
-    def __init__(self, state: TaskState, store: StoreFacts, copy: LocalCopy, least_position: int) -> None:
+    def __init__(self, state: ReadState, store: StoreFacts, copy: LocalCopy, least_position: int) -> None:
         self._state, self._store, self.least_position = state, store, least_position
         self.task, self.role, self.is_running = copy.task, copy.role, copy.is_running
 
@@ -103,12 +127,15 @@ Wanted = Callable[[TaskId], bool]
 
 
 class LocalCopies:
-    """``held`` tells which of the wanted tasks this instance has, each time anew; may be used from any thread."""
+    """``held`` tells which of the wanted tasks this instance has, each time anew, ``open_state`` how one's folder is opened;
+    may be used from any thread."""
 
-    def __init__(self, held: Callable[[Wanted], Sequence[LocalCopy]]) -> None:
-        self._held = held
+    def __init__(
+        self, held: Callable[[Wanted], Sequence[LocalCopy]], open_state: OpenState = TaskState.open_to_read
+    ) -> None:
+        self._held, self._open_state = held, open_state
         self._lock = threading.Lock()
-        self._states: dict[Path, TaskState] = {}
+        self._states: dict[Path, ReadState] = {}
         self._ran_at: dict[TaskId, tuple[str, Mapping[str, int]]] = {}
         self._is_closed = False
 
@@ -152,11 +179,11 @@ class LocalCopies:
             self._is_closed = True
             self._close(list(self._states))
 
-    def _state(self, folder: Path) -> TaskState:
+    def _state(self, folder: Path) -> ReadState:
         if self._is_closed:
             raise StateError(f"{folder} is closed: the instance has ended")
         if folder not in self._states:
-            self._states[folder] = TaskState.open_to_read(folder)
+            self._states[folder] = self._open_state(folder)
         return self._states[folder]
 
     def _least_position(self, copy: LocalCopy, store: str) -> int | None:

@@ -36,6 +36,7 @@ from tidemill.query.windowed_view import (
 from tidemill.runtime.batch_handover import new_batch_folder
 from tidemill.runtime.configured import configured_topology
 from tidemill.runtime.exception_policies import takes_one_by_one
+from tidemill.runtime.executors import control_listener, executor_disk, require_one_machine
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance_status import InstanceStatus
 from tidemill.runtime.local_state import LocalState, StateCleaner
@@ -52,6 +53,7 @@ from tidemill.runtime.thread_set import ThreadSet
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.worker import Fault
 from tidemill.spark.control import ControlServer
+from tidemill.spark.placement import placement_of
 from tidemill.spark.session import adopt_session
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
@@ -318,6 +320,7 @@ class KafkaStreams:
         kept = directory.process_id()
         self._process_id = kept.process_id
         log.info("event=starting application=%s process=%s state=%s", config.application_id, kept.process_id, directory.path)
+        disk = executor_disk(config, self._given_session, self._process_id)
         jvm = starting_jvm(config, self._given_session, self._environ)
         if jvm is not None:
             self._closers.append(("the JVM", jvm.end))
@@ -327,18 +330,20 @@ class KafkaStreams:
             additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
         )  # fmt: skip
         require_fitting_topics(config, facts, require_topics(config, self.topology, admin), admin)
-        server = ControlServer(lock.fileno())
+        server = ControlServer(lock.fileno(), control_listener(config, self._given_session))
         self._closers.append(("control channel", server.close))
-        self._reads = InstanceReads(config, directory, self._asked)
+        self._reads = InstanceReads(config, directory, self._asked, on_executors=disk is not None)
         self._closers.append(("reads", self._reads.close))
         spark = adopt_session(self._given_session, config.num_stream_threads) if jvm is None else jvm.session()
         self._closers.append(("Spark", spark.close))
         self._engine_lives = spark.jvm_is_alive
-        starters = WorkerStarters(spark, self.topology, one_by_one=takes_one_by_one(config))
+        placement = placement_of(spark.session, config.num_stream_threads)
+        starters = WorkerStarters(spark, self.topology, placement, one_by_one=takes_one_by_one(config))
         names = [thread_name(config, self._process_id, number) for number in range(1, config.num_stream_threads + 1)]
         for name in names:
             starters.start(name)
         compiled = compiled_for(config, self.topology, spark.session)
+        require_one_machine(config, self._given_session, compiled.batch_functions)
         require_fitting_state(config.application_id, directory, compiled.steps[-1].stores.values())
         known = task_facts(self.topology, config.application_id)
         self._status = InstanceStatus(
@@ -358,6 +363,8 @@ class KafkaStreams:
             local=local,
             server=server,
             spark=spark,
+            placement=placement,
+            disk=disk,
             compiled=compiled,
             reads=self._reads,
             starters=starters,

@@ -78,7 +78,7 @@ class LocalState:
                 return []
             held = frozenset().union(*self._held.values())
             before_s = time.time() - delay_ms / 1e3
-            old = [t for t in self.directory.tasks() if t not in held and _written_s(self.directory.task_path(t)) < before_s]
+            old = [t for t in self.directory.tasks() if t not in held and written_s(self.directory.task_path(t)) < before_s]
             for task in old:
                 self.directory.remove(task, self._directory_lock)
                 log.info("event=state-removed task=%s cause='not assigned here for %d ms'", task, delay_ms)
@@ -105,7 +105,7 @@ def kept_offset_sum(path: Path) -> int | None:
     return sum(offset for offset in offsets.values() if offset != OFFSET_UNKNOWN) if offsets else None
 
 
-def _written_s(path: Path) -> float:
+def written_s(path: Path) -> float:
     """When a task's state was last written. LMDB's lock file does not count: readers write it too, and each report reads."""
     times = []
     for entry in path.rglob("*"):

@@ -133,6 +133,7 @@ class MicroBatches:
         """One micro-batch.
 
         Raises:
+            NoExecutorError: it did not begin.
             BatchLostError: it failed or took too long; whether it counts must be asked of the broker.
             StopError: going on is impossible.
         """
@@ -167,6 +168,10 @@ class MicroBatches:
                 transaction_timeout_ms=self._config.transaction_timeout_ms,
                 most=self._config.batch_max_records,
             )
+
+    def has_lost_its_place(self) -> bool:
+        """After a lost batch: whether the stores are gone with the executor that they lay on."""
+        return self.engine is not None and self.engine.has_lost_its_place()
 
     def end_workers(self) -> None:
         """No worker of this thread works on anything any more."""

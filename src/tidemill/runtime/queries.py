@@ -18,18 +18,20 @@ from tidemill.membership.member_state import Hold, Role
 from tidemill.membership.wire import PartitionsByHost, host_of
 from tidemill.query.http_server import HttpServer, address_of, listen
 from tidemill.query.http_tls import http_access
-from tidemill.query.local_copies import LocalCopies, LocalCopy, Wanted
+from tidemill.query.local_copies import LocalCopies, LocalCopy, OpenState, Wanted
 from tidemill.query.metadata import HostMap
 from tidemill.query.status_source import StatusSource
 from tidemill.query.store_facts import StoreFacts
 from tidemill.query.store_frame import StoreFrames
 from tidemill.query.store_queries import Broker, StoreQueries
+from tidemill.runtime.executor_reads import ExecutorReads
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.led_rebalances import LedRebalances
 from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_store import VOLATILE_FOLDER
 from tidemill.spark.plan import CompiledTopology
 from tidemill.state.directory import StateDirectory
+from tidemill.state.lmdb import TaskState
 from tidemill.task.lifecycle import Phase
 from tidemill.topology.graph import Subtopology, subtopologies
 
@@ -66,8 +68,17 @@ class InstanceReads:
     ``require_started`` raises if the instance doesn't run. EnvironmentProblem if it can't listen where it shall.
     """
 
-    def __init__(self, config: StreamsConfig, directory: StateDirectory, require_started: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        config: StreamsConfig,
+        directory: StateDirectory,
+        require_started: Callable[[], object],
+        *,
+        on_executors: bool = False,
+    ) -> None:
         self._config, self._directory, self._require_started = config, directory, require_started
+        far = ExecutorReads(directory, lambda: list(self._threads))
+        self._open_state: OpenState = far.open if on_executors else TaskState.open_to_read
         self._access = http_access(config)
         self._listening = listen(config.http_listen) if config.http_listen else None
         own = address_of(self._listening) if self._listening else ""
@@ -93,7 +104,7 @@ class InstanceReads:
         self._threads = threads
         self.queries = StoreQueries(
             stores,
-            LocalCopies(self._held),
+            LocalCopies(self._held, self._open_state),
             hosts=self._hosts,
             own_host=host_of(self.application_server) if self.application_server else None,
             broker=Broker(
@@ -115,7 +126,7 @@ class InstanceReads:
                 max_staleness=config.http_max_staleness,
                 timeout_s=config.http_timeout_ms / 1e3,
                 status=status,
-                hosts=self._hosts,
+                hosts=lambda: sorted({*(known := self._hosts()).active, *known.standby}),
             )
             self._server.start()
             log.info("event=http-listens address=%s server=%s", address_of(self._listening), self.application_server)

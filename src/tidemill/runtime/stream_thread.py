@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tidemill.config import StreamsConfig
 from tidemill.config_values import ProcessingGuarantee
-from tidemill.errors import BatchLostError, ShutdownRequestedError, StopError, TidemillError
+from tidemill.errors import BatchLostError, NoExecutorError, ShutdownRequestedError, StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
@@ -355,9 +355,12 @@ class StreamThread(threading.Thread):
         return report is not None and report.outcome is Outcome.COMMITTED
 
     def _execute(self, request: BatchRequest) -> BatchReport | None:
-        """None if the batch is lost."""
+        """None if the batch is lost, or did not begin."""
         try:
             return self._batches.run(request)
+        except NoExecutorError as waiting:
+            log.debug("event=batch-waits thread=%s reason=%r", self.name, str(waiting))
+            return None
         except BatchLostError as lost:
             self._batch_lost(str(lost))
             return None
@@ -398,6 +401,8 @@ class StreamThread(threading.Thread):
         log.warning("event=batch-lost thread=%s reason=%r failures=%d", self.name, reason, self._batches.failures)
         self._commits.forget()
         self._held.lost(reason)
+        if self._config.num_standby_replicas and self._batches.has_lost_its_place():
+            self._member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
         self._fence_own()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from tidemill.errors import BatchLostError, CorruptStateError, NoStateYetError, StateBehindError, StateError
 from tidemill.ids import TaskId, TopicPartition
@@ -205,11 +206,18 @@ def _wiped(corrupt: CorruptStateError) -> str:
     return f"{corrupt.path} is corrupt: found {corrupt.found}, expected {corrupt.expected}; wiped"
 
 
-class OpenTasks:
-    """The tasks that a worker has open."""
+class TaskLocks(Protocol):
+    def open(self, task: TaskId) -> None:
+        """BatchLostError if another worker has it."""
 
-    def __init__(self, specs: Mapping[str, StoreSpec]) -> None:
-        self._specs = specs
+    def close(self, task: TaskId) -> None: ...
+
+
+class OpenTasks:
+    """The tasks that a worker has open. ``locks`` takes and frees each task's own, where no lock holds them all."""
+
+    def __init__(self, specs: Mapping[str, StoreSpec], locks: TaskLocks | None = None) -> None:
+        self._specs, self._locks = specs, locks
         self._open: dict[TaskId, OwnedStores] = {}
 
     def open(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, OwnedStores]:
@@ -219,10 +227,14 @@ class OpenTasks:
             if task not in wanted or wanted[task].epoch != stores.run.epoch:
                 stores.close(clean=True)
                 del self._open[task]
+                if self._locks is not None:
+                    self._locks.close(task)
         for task, run in wanted.items():
             if task in self._open:
                 self._open[task].expect(run)
             else:
+                if self._locks is not None:
+                    self._locks.open(task)
                 self._open[task] = OwnedStores(run, self._specs)
             if run.inspect:
                 self._open[task].inspect()

@@ -24,6 +24,7 @@ from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.exception_policies import unreadable_of
+from tidemill.runtime.executor_state import ExecutorDisk
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.leading import Leader
@@ -36,6 +37,7 @@ from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine, start_workers
+from tidemill.spark.placement import Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle
 from tidemill.spark.stages import stages
@@ -51,14 +53,14 @@ def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> st
 class WorkerStarters:
     """What starts the Python workers of each thread while its plan is still being made."""
 
-    def __init__(self, spark: SparkHandle, topology: Topology, *, one_by_one: bool) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkHandle, topology: Topology, placement: Placement, *, one_by_one: bool) -> None:
+        self._spark, self._placement = spark, placement
         last = stages(topology, one_by_one=one_by_one).last
         self._steps = ["source", *(f"step-{number}" for number in range(1, last + 1))]
         self._starters: dict[str, threading.Thread] = {}
 
     def start(self, name: str) -> None:
-        self._starters[name] = start_workers(self._spark.session, name, self._steps, warm)
+        self._starters[name] = start_workers(self._spark.session, name, self._steps, warm, self._placement)
 
     def wait(self, name: str) -> None:
         self._starters[name].join()
@@ -84,11 +86,13 @@ class ThreadMaker:
     on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
     is_paused: Callable[[], bool]
     batch_folder: str
+    placement: Placement
+    disk: ExecutorDisk | None
     fault: Fault | None = None
 
     @property
     def slots(self) -> int:
-        return self.spark.session.sparkContext.defaultParallelism
+        return self.placement.slots
 
     def first_join(self, threads: int) -> FirstJoin:
         return FirstJoin(self.config.application_id, threads, self.admin)
@@ -176,6 +180,7 @@ class ThreadMaker:
             "unreadable": unreadable_of(config, compiled),
             "batch_folder": self.batch_folder,
             "fault": self.fault,
+            "disk": self.disk,
         }
         return BatchEngine(
             self.spark.session,
@@ -184,4 +189,5 @@ class ThreadMaker:
             source_function(WorkerSpec(step="source", spec=None, **common)),
             [step_function(WorkerSpec(step=f"step-{s.number}", spec=s, **common)) for s in compiled.steps],
             limit_s=config.batch_timeout_ms / 1e3,
+            placement=self.placement,
         )

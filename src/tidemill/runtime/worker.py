@@ -20,10 +20,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
-from tidemill.errors import StopError
+from tidemill.errors import BatchLostError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.reader import ThreadReader
+from tidemill.runtime.executor_state import ExecutorDisk, ExecutorState
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.alignment import AlignedReader
 from tidemill.spark.batch_sinks import write_batch
@@ -57,6 +58,8 @@ class WorkerSpec:
     batch_folder: str = ""
     """Where batches for functions of ``foreach_batch`` wait while they are called."""
     fault: Fault | None = None
+    disk: ExecutorDisk | None = None
+    """Where stores lie, if not where the driver says because this is no process of its machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +89,14 @@ class Worker:
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
         self._prepared: Future[None] | None = None
         self._fences: int | None = None
+        self._disk = None if spec.disk is None else ExecutorState(spec.disk)
         self._tasks: OpenTasks | ReadTasks | None = None
-        if spec.spec is not None:
-            self._tasks = (OpenTasks if spec.spec.last else ReadTasks)(spec.spec.stores)
+        if spec.spec is not None and spec.spec.last:
+            self._tasks = OpenTasks(spec.spec.stores, self._disk)
+            if self._disk is not None:
+                self.control.answer_reads(self._disk.answer)
+        elif spec.spec is not None:
+            self._tasks = ReadTasks(spec.spec.stores)
 
     def request(self) -> BatchRequest:
         request = self.control.request()
@@ -109,7 +117,10 @@ class Worker:
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
         assert self._tasks is not None
-        return self._tasks.open(runs)
+        if self._disk is None:
+            return self._tasks.open(runs)
+        self._disk.clean([run.task for run in runs])
+        return self._tasks.open(self._disk.here(runs))
 
     def membership(self) -> Membership:
         return self.control.membership()
@@ -158,6 +169,8 @@ def _worker(name: str, blob: bytes) -> Worker:
     """This process's worker for a step; made at the first batch, kept for the next."""
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
+        if cloudpickle.loads(blob).disk is not None:  # its cluster has taken an executor away: to Spark that is no failure
+            raise BatchLostError("Spark ran the batch again on another executor, and its source has moved on")
         raise StopError("Spark retried a task of a stream thread, whose source has moved on: set spark.task.maxFailures to 1")
     worker = _workers.get(name)
     if worker is None:

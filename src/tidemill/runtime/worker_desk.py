@@ -14,6 +14,7 @@ from tidemill.kafka.group import GroupMember
 from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.micro_batches import MicroBatches
+from tidemill.spark.worker_process import WorkerProcess
 from tidemill.task.batch import BatchRequest, Membership, Positions
 from tidemill.task.batch_id import BatchId
 
@@ -56,6 +57,6 @@ class WorkerDesk:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
 
-    def worker_joined(self, step: str, pid: int) -> None:
+    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         if self._batches.engine is not None:
-            self._batches.engine.worker_joined(step, pid)
+            self._batches.engine.worker_joined(step, worker)

@@ -109,10 +109,11 @@ class Compiler:
         """Those whose records enter the JVM."""
         return [name for name in self._sources() if name not in self.stages.part_of]
 
-    def build(self, session: SparkSession, source: ArrowStep, steps: list[ArrowStep], pin: Callable[[str], None]) -> DataFrame:
-        """The plan: ``source``, then for each of ``steps`` the JVM layer before it and the step; ``pin`` names each worker."""
+    def build(self, root: DataFrame, source: ArrowStep, steps: list[ArrowStep], pin: Callable[[str], None]) -> DataFrame:
+        """The plan: ``source``, which ``root`` with its one partition sets off, then for each of ``steps`` the JVM layer before
+        it and the step; ``pin`` names each worker."""
         pin("source")
-        frame = session.range(0, 1, 1, 1).mapInArrow(source, rows.ddl())
+        frame = root.mapInArrow(source, rows.ddl())
         entries = self._column_sources()
         for number, step in enumerate(steps, start=1):
             frame = self._layer(frame, entries, number)

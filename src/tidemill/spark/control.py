@@ -1,9 +1,10 @@
-"""The control channel between a driver and its Python workers: a Unix socket, one JSON object each way.
+"""The control channel between a driver and its Python workers: one JSON object each way, over a socket of ``control_socket``.
 
 Decides who may ask what; the answers are the stream thread's (``ControlDesk``). A worker asks, the driver answers: at the
-start of a batch what to do, before a commit who it is. The same socket carries the state directory's lock to the workers, so
-that a restart waits for the last of them, and it is their leash: a worker whose driver is gone ends at once and commits
-nothing any more (correctness.md, rule 9). No pickle passes here.
+start of a batch what to do, before a commit who it is. On one machine the same socket carries the state directory's lock to the
+workers, so that a restart waits for the last of them. Everywhere it is their leash: a worker whose driver is gone ends at once
+and commits nothing any more (correctness.md, rule 9). On executors it also carries reads of stores, driver to worker. No pickle
+passes here.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, Protocol
 
-from tidemill.errors import BatchLostError, EnvironmentProblem
+import psutil
+
+from tidemill.errors import BatchLostError
 from tidemill.ids import TopicPartition
+from tidemill.spark.control_socket import HereListener, Listener, greet, opened
+from tidemill.spark.worker_process import FarWorker, HereWorker, WorkerProcess
 from tidemill.task.batch import (
     BatchRequest,
     Membership,
@@ -38,8 +41,6 @@ from tidemill.task.batch_id import BatchId
 
 log = logging.getLogger("tidemill.control")
 
-_BACKLOG = 64
-
 
 class ControlDesk(Protocol):
     """A stream thread's side: what its workers may ask. Called on the channel's threads."""
@@ -50,31 +51,25 @@ class ControlDesk(Protocol):
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions: ...
 
-    def worker_joined(self, step: str, pid: int) -> None: ...
+    def worker_joined(self, step: str, worker: WorkerProcess) -> None: ...
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         """Calls the function of a ``foreach_batch`` node with the records in a file; what it raised, or nothing."""
 
 
 class ControlServer:
-    """The driver's end, for all its stream threads."""
+    """The driver's end, for all its stream threads. ``listener``: where workers find it; a socket of this machine if None.
 
-    def __init__(self, lock_fileno: int | None = None) -> None:
-        self._folder = tempfile.mkdtemp(prefix="tidemill-")
-        self.address = os.path.join(self._folder, "control")
+    ``lock_fileno``: the state directory's lock, which workers on this machine hold too.
+    """
+
+    def __init__(self, lock_fileno: int | None = None, listener: Listener | None = None) -> None:
+        self._listener = listener or HereListener()
+        self.address = self._listener.address
         self.key = secrets.token_bytes(32)
-        self._lock_fileno = lock_fileno
+        self._lock_fileno = lock_fileno if self._listener.is_local else None
         self._desks: dict[str, ControlDesk] = {}
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._listener.bind(self.address)
-        except OSError as problem:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise EnvironmentProblem(
-                f"can't open the control channel {self.address} ({problem}): a socket's path has about 100 characters at most; "
-                "set TMPDIR to a folder with a shorter name that can be written"
-            ) from problem
-        self._listener.listen(_BACKLOG)
+        self._far: dict[str, FarWorker] = {}
         self._lock = threading.Lock()
         self._is_open = True
         self._connections: set[Connection] = set()
@@ -89,41 +84,41 @@ class ControlServer:
             # Closing alone would leave the threads that wait in accept and recv waiting, on a number that the next file gets.
             for connection in self._connections:
                 _shut(connection.fileno())
-        _shut(self._listener.fileno())
+        _shut(self._listener.socket.fileno())
         self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _accept(self) -> None:
         while True:
             try:
-                opened, _ = self._listener.accept()
+                accepted, _ = self._listener.socket.accept()
             except OSError:
                 return
-            connection = Connection(opened.detach())
-            threading.Thread(target=self._serve, args=(connection,), name="tidemill-control-worker", daemon=True).start()
+            threading.Thread(target=self._serve, args=(accepted,), name="tidemill-control-worker", daemon=True).start()
 
-    def _serve(self, connection: Connection) -> None:
-        desk: ControlDesk | None = None
+    def _serve(self, accepted: socket.socket) -> None:
         with self._lock:
             if not self._is_open:
-                connection.close()
+                accepted.close()
                 return
+            connection = Connection(accepted.detach())
             self._connections.add(connection)
+        far: FarWorker | None = None
         try:
-            deliver_challenge(connection, self.key)
-            answer_challenge(connection, self.key)
-            while True:
-                question = json.loads(connection.recv_bytes())
-                if question["op"] == "hello":
-                    desk = self._desks[question["thread"]]
-                    desk.worker_joined(question["step"], question["pid"])
-                    connection.send_bytes(json.dumps({"lock": self._lock_fileno is not None}).encode())
-                    if self._lock_fileno is not None:
-                        send_handle(connection, self._lock_fileno, question["pid"])
-                    continue
-                if desk is None:
-                    return
-                connection.send_bytes(_answer(desk, question))
+            greet(connection, self.key)
+            question = json.loads(connection.recv_bytes())
+            if question["op"] == "hello":
+                desk = self._desks[question["thread"]]
+                far = self._welcome(connection, desk, question)
+                while True:
+                    connection.send_bytes(_answer(desk, json.loads(connection.recv_bytes())))
+            far = self._far.get(question.get("worker", ""))
+            if question["op"] == "reads" and far is not None:
+                far.attach_reads(connection)
+                far.wait_dead(None)  # who asks for reads also receives the answers
+            else:
+                if far is not None:
+                    far.attach(connection)
+                connection.recv_bytes()  # a leash: its other end never says anything
         except AuthenticationError as problem:  # a stranger without the key
             log.warning("event=control-refused problem=%r", problem)
         except (ValueError, KeyError, TypeError, RecursionError) as problem:  # no worker of ours asks so
@@ -131,14 +126,34 @@ class ControlServer:
         except (EOFError, OSError):
             pass
         finally:
+            if far is not None:
+                far.died()
+                with contextlib.suppress(KeyError):
+                    del self._far[far.name]
             with self._lock:
                 self._connections.discard(connection)
                 connection.close()
 
+    def _welcome(self, connection: Connection, desk: ControlDesk, question: Mapping[str, Any]) -> FarWorker | None:
+        """Answers a worker's first words; a worker elsewhere gets a name, by which its other connections are known."""
+        if not self._listener.is_local:
+            far = FarWorker(question["pid"], question["host"])
+            self._far[far.name] = far
+            far.attach(connection)
+            desk.worker_joined(question["step"], far)
+            connection.send_bytes(json.dumps({"lock": False, "worker": far.name}).encode())
+            return far
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has died since it said so
+            desk.worker_joined(question["step"], HereWorker(question["pid"]))
+        connection.send_bytes(json.dumps({"lock": self._lock_fileno is not None, "worker": ""}).encode())
+        if self._lock_fileno is not None:
+            send_handle(connection, self._lock_fileno, question["pid"])
+        return None
+
 
 def _shut(fileno: int) -> None:
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fileno)) as opened:
-        opened.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fileno)) as held:
+        held.shutdown(socket.SHUT_RDWR)
 
 
 def _answer(desk: ControlDesk, question: Mapping[str, Any]) -> bytes:
@@ -170,19 +185,34 @@ _QUESTIONS: Mapping[str, Callable[[ControlDesk, Mapping[str, Any]], str]] = {
     "hand_over": _hand_over_answer,
 }
 
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
 
 class ControlClient:
-    """A worker's end."""
+    """A worker's end. Raises BatchLostError if the driver is not there to be asked."""
 
     def __init__(self, address: str, key: bytes, thread: str, step: str) -> None:
-        self._connection = Client(address, "AF_UNIX", authkey=key)
-        self._send({"op": "hello", "thread": thread, "step": step, "pid": os.getpid()})
+        self._address, self._key = address, key
+        self._connection = opened(address, key)
+        self._send({"op": "hello", "thread": thread, "step": step, "pid": os.getpid(), "host": socket.gethostname()})
         self._lock: int | None = None
-        if json.loads(self._connection.recv_bytes())["lock"]:
+        welcome = json.loads(self._connection.recv_bytes())
+        self._name: str = welcome["worker"]
+        if welcome["lock"]:
             # The descriptor is never used, only kept: as long as it is open here, the state directory is held.
             self._lock = recv_handle(self._connection)
-        leash = Client(address, "AF_UNIX", authkey=key)
+        leash = self._beside("leash")
         threading.Thread(target=_hold, args=(leash,), name="tidemill-leash", daemon=True).start()
+
+    def answer_reads(self, answer: Answer) -> None:
+        """From now on, on a thread of its own."""
+        connection = self._beside("reads")
+        threading.Thread(target=_answer_reads, args=(connection, answer), name="tidemill-reads", daemon=True).start()
+
+    def _beside(self, op: str) -> Connection:
+        connection = opened(self._address, self._key)
+        connection.send_bytes(json.dumps({"op": op, "worker": self._name}).encode())
+        return connection
 
     def request(self) -> BatchRequest:
         return request_from_json(json.dumps(self._ask({"op": "request"})))
@@ -216,3 +246,14 @@ def _hold(leash: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         leash.recv_bytes()
     os._exit(1)
+
+
+def _answer_reads(connection: Connection, answer: Answer) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            question = json.loads(connection.recv_bytes())
+            try:
+                found = answer(question)
+            except Exception as problem:  # told to who reads
+                found = {"error": f"{type(problem).__name__}: {problem}"}
+            connection.send_bytes(json.dumps({**found, "number": question["number"]}).encode())

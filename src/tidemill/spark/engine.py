@@ -16,13 +16,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import psutil
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from tidemill.errors import BatchLostError, ConfigError, MissingRightError, RecordError, StopError
+from tidemill.errors import BatchLostError, ConfigError, MissingRightError, NoExecutorError, RecordError, StopError
 from tidemill.spark.compile import ArrowStep
+from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
+from tidemill.spark.worker_process import WorkerProcess, end
 from tidemill.task.batch import BatchReport, report_from_json
 
 log = logging.getLogger("tidemill.engine")
@@ -53,13 +55,18 @@ def pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None
             environment.update(before)
 
 
-def start_workers(session: SparkSession, thread: str, steps: Sequence[str], warm: ArrowStep) -> threading.Thread:
+def start_workers(
+    session: SparkSession, thread: str, steps: Sequence[str], warm: ArrowStep, placement: Placement | None = None
+) -> threading.Thread:
     """Has Spark start a thread's Python workers while its plan is still being compiled: they take a second to import."""
     plans = []
+    placement = placement or BesideTheDriver(session)
+    placement.settle(thread)
     with pinning(session, thread) as pin:
         for step in steps:
             pin(step)
-            plans.append(session.range(0, 1, 1, 1).mapInArrow(warm, "id bigint")._jdf.queryExecution().executedPlan())
+            frame = placement.root(thread).mapInArrow(warm, "id bigint")
+            plans.append(frame._jdf.queryExecution().executedPlan())
 
     def run() -> None:
         for plan in plans:
@@ -83,9 +90,12 @@ class BatchEngine:
         steps: list[ArrowStep],
         *,
         limit_s: float,
+        placement: Placement | None = None,
     ) -> None:
         self._thread, self._limit_s = thread, limit_s
-        self._workers: dict[str, psutil.Process] = {}
+        self._placement = placement or BesideTheDriver(session)
+        self._is_in_place = False
+        self._workers: dict[str, WorkerProcess] = {}
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
         self._next: deque[tuple[Any, str]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
@@ -102,30 +112,51 @@ class BatchEngine:
     def _built(self) -> tuple[Any, str]:
         source, steps = self._steps
         with pinning(self._session, self._thread) as pin:
-            execution = self._compiled.frame(self._session, source, steps, pin)._jdf.queryExecution()
+            execution = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)._jdf.queryExecution()
             return execution.executedPlan().execute(), str(execution.toString())
 
-    def worker_joined(self, step: str, pid: int) -> None:
+    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each
         fencing the other's producer, or the older one be at work still on a batch that Spark has given up."""
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has died since it said so
-            before = self._workers.get(step)
-            self._workers[step] = psutil.Process(pid)
-            if before is not None and before.pid != pid:
-                log.info("event=worker-replaced thread=%s step=%s old=%d pid=%d", self._thread, step, before.pid, pid)
-                _end([before])
+        before = self._workers.get(step)
+        self._workers[step] = worker
+        if before is not None:
+            self._is_in_place = False  # it may be elsewhere, because the place it had is gone
+        if before is not None and (before.host, before.pid) != (worker.host, worker.pid):
+            log.info(
+                "event=worker-replaced thread=%s step=%s old=%d pid=%d host=%s",
+                self._thread, step, before.pid, worker.pid, worker.host,
+            )  # fmt: skip
+            end([before], _DEATH_LIMIT_S)
 
     @property
     def worker_pids(self) -> dict[str, int]:
         return {step: worker.pid for step, worker in self._workers.items()}
 
+    @property
+    def writer(self) -> WorkerProcess | None:
+        """The worker that has the stores open."""
+        steps = [step for step in self._workers if step != "source"]
+        return self._workers[max(steps, key=lambda step: int(step.rpartition("-")[2]))] if steps else None
+
     def run(self) -> BatchReport:
         """One execution of the plan.
 
         Raises:
+            NoExecutorError: it did not begin.
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
             StopError: the JVM is gone, or a step says that going on is impossible.
         """
+        if not (self._is_in_place and self._placement.is_settled(self._thread)) and not self._placement.settle(self._thread):
+            raise NoExecutorError(f"{self._thread}: no executor has a slot for its batches yet")
+        self._is_in_place = True
+        try:
+            return self._collected()
+        except BatchLostError:
+            self._is_in_place = False
+            raise
+
+    def _collected(self) -> BatchReport:
         with contextlib.suppress(IndexError):
             self._rows, self._explained = self._next.pop()
         with self._watched():
@@ -134,7 +165,7 @@ class BatchEngine:
                 if len(collected) != 1:
                     raise BatchLostError(f"the last step gave {len(collected)} reports, expected one")
                 return report_from_json(str(collected[0].getUTF8String(0).toString()))
-            except Py4JJavaError as problem:
+            except (Py4JJavaError, CapturedException) as problem:
                 reason = _first_line(problem)
                 if reason.startswith(_FINAL):
                     raise StopError(reason.partition(": ")[2]) from problem
@@ -156,21 +187,19 @@ class BatchEngine:
         log.error("event=batch-hangs thread=%s limit_s=%s workers=%s", self._thread, self._limit_s, self.worker_pids)
         self.kill_workers()
 
+    def has_lost_its_place(self) -> bool:
+        """After a lost batch: whether the executor, and with it the stores there, is gone."""
+        return self._placement.is_gone(self._thread)
+
     def kill_workers(self) -> None:
         """Ends this thread's Python workers and returns when they are dead; Spark starts new ones at the next batch."""
-        _end(list(self._workers.values()))
+        end(list(self._workers.values()), _DEATH_LIMIT_S)
 
 
-def _end(workers: Sequence[psutil.Process]) -> None:
-    for worker in workers:
-        with contextlib.suppress(psutil.NoSuchProcess):  # psutil never signals another process under a reused pid
-            worker.kill()
-    psutil.wait_procs(workers, timeout=_DEATH_LIMIT_S)
-
-
-def _first_line(problem: Py4JJavaError) -> str:
-    """What the Python worker raised, out of Spark's long text."""
-    text = str(problem.java_exception.getMessage() or problem)
+def _first_line(problem: Py4JJavaError | CapturedException) -> str:
+    """What the Python worker raised, out of Spark's long text; PySpark wraps what a retried task has raised once more."""
+    java = problem._origin if isinstance(problem, CapturedException) else problem.java_exception
+    text = str((java and java.getMessage()) or problem)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("tidemill.errors.")]
     return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:500]

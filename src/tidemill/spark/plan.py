@@ -51,10 +51,10 @@ class CompiledTopology:
     _checked: bool = False
 
     def frame(
-        self, session: SparkSession, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None]
+        self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None]
     ) -> DataFrame:
-        """The thread's static plan, checked (correctness.md, rules 18 and 19)."""
-        frame = self.compiler.build(session, source, list(steps), pin)
+        """The thread's static plan, from its one row on, checked (correctness.md, rules 18 and 19)."""
+        frame = self.compiler.build(root, source, list(steps), pin)
         if not self._checked:  # all threads' plans are alike
             check_expressions(frame)
             check_physical(frame, lookups=len(self.lookups.joins))

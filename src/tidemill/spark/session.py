@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
@@ -28,6 +29,8 @@ from pyspark.sql import SparkSession
 
 from tidemill.config_values import SPARK_REDACTED, SPARK_REDACTION
 from tidemill.errors import ConfigError, EnvironmentProblem
+from tidemill.spark.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
+from tidemill.spark.placement import is_cluster
 
 _ADD_OPENS = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -129,10 +132,14 @@ class StartingJvm:
                 SparkContext._ensure_initialized(gateway=gateway)
                 with _own_interrupt():
                     session = builder.getOrCreate()
+        except Py4JJavaError as problem:
+            said = str(problem.java_exception)  # asked of the JVM, so before it ends
+            self.end()
+            raise EnvironmentProblem(f"no Spark session on {self.conf['spark.master']}: {said}") from None
         except BaseException:
             self.end()
             raise
-        session.sparkContext.pythonExec = sys.executable
+        session.sparkContext.pythonExec = self.conf.get("spark.pyspark.python", sys.executable)
         session.sparkContext.setLogLevel(self.conf["spark.log.level"])
         return SparkHandle(session=session, jvm=self.process, scratch=self.scratch)
 
@@ -156,9 +163,12 @@ def start_jvm(
     ``settings`` are the user's ``spark.*`` settings; one that contradicts REQUIRED is a ConfigError.
     """
     check_settings(settings)
+    master = settings.get("spark.master", f"local[{threads + 1}]")
+    own = cluster_settings(master, settings)
     scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
-    conf = {"spark.local.dir": scratch, **_DEFAULTS, **REQUIRED, **settings}
-    conf.setdefault("spark.master", f"local[{threads + 1}]")
+    if not is_cluster(master):  # executors elsewhere have folders of their own
+        own["spark.local.dir"] = scratch
+    conf = {**_DEFAULTS, **REQUIRED, **own, **settings, "spark.master": master}
     # The whole heap from the beginning, most of it for what a batch leaves behind: fewer collections, each of little.
     process = _jvm_process(java, [f"-Xmx{heap}", f"-Xms{heap}", "-XX:NewRatio=1", *jvm_options], scratch, conf)
     return StartingJvm(application_id=application_id, process=process, scratch=scratch, conf=conf)
@@ -171,6 +181,9 @@ def adopt_session(session: SparkSession, threads: int) -> SparkHandle:
     check_settings({name: value for name, value in found.items() if value is not None})
     if found["spark.sql.adaptive.enabled"] is None:
         session.conf.set("spark.sql.adaptive.enabled", "false")
+    if is_cluster(session.sparkContext.master or ""):
+        check_cluster_settings(dict(conf.getAll()))
+        return SparkHandle(session=session, jvm=None, scratch=None)  # its executors may be on their way
     slots = session.sparkContext.defaultParallelism
     if slots < threads + 1:
         raise ConfigError(
@@ -189,6 +202,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str]) -> subprocess.Popen[bytes]:
     home = os.path.dirname(pyspark.__file__)
+    around = launch_environment(conf["spark.master"], java, Path(home), Path(scratch))
     hidden = _pattern(conf[SPARK_REDACTION]).search  # those are set when the session is made
     command = [
         str(java),
@@ -209,7 +223,7 @@ def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping
     ]
     environment = dict(
         {"MALLOC_ARENA_MAX": "2", **os.environ},  # clients have many threads, and an arena for each is memory for nothing
-        SPARK_HOME=home, SPARK_CONNECT_MODE="0", _PYSPARK_DRIVER_CONN_INFO_PATH=f"{scratch}/gateway"
+        **{"SPARK_HOME": home, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
     )
     # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.
     with open(os.path.join(scratch, "jvm.log"), "wb") as log:

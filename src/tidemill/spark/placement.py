@@ -1,0 +1,250 @@
+"""Where the Python workers of an instance live: beside the driver, or on the executors of a cluster.
+
+Decides on which executor each stream thread's batches shall run. A thread stays where it is as long as that executor lives and
+has a slot for it: its workers, and the stores of its tasks, are there. One whose executor is gone gets the one with most room,
+and waits for a slot a while, since a cluster replaces executors. That is a preference, which Spark follows while it can
+(``spark.locality.wait``); nothing that has to be right depends on it, since a worker trusts only the driver, the broker and the
+positions in its stores.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from tidemill.errors import EnvironmentProblem
+
+log = logging.getLogger("tidemill.placement")
+
+START_LIMIT_S = 90.0
+"""For the executors of a session that was just started."""
+_REPLACEMENT_LIMIT_S = 15.0
+"""How long a thread whose executor is gone waits for one with a slot to spare, before it shares one."""
+_SETTLE_LIMIT_S = 0.5
+_GONE_LIMIT_S = 1.0
+"""So late the driver may hear that an executor is gone, after a batch has failed of it."""
+_POLL_S = 0.1
+_DRIVER = "driver"
+_PORT = re.compile(r":\d+$")
+
+
+def is_cluster(master: str) -> bool:
+    """Whether executors of such a master are processes of their own; so are those of ``local-cluster[...]``. Empty: local."""
+    return bool(master) and re.fullmatch(r"local(\[.*\])?", master.strip()) is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Executor:
+    """``location`` is how Spark's scheduler names it."""
+
+    name: str
+    host: str
+    slots: int
+
+    @property
+    def location(self) -> str:
+        return f"executor_{self.host}_{self.name}"
+
+
+def room(executors: Sequence[Executor], placed: Mapping[str, str]) -> dict[str, int]:
+    """Slots of each executor that no thread has; below 0 where threads share."""
+    return {e.name: e.slots - sum(name == e.name for name in placed.values()) for e in sorted(executors)}
+
+
+def choose(thread: str, executors: Sequence[Executor], placed: Mapping[str, str]) -> str | None:
+    """The executor for ``thread``: where it is, unless it shares a slot there and another has one to spare; else the one with
+    most room; of these, the oldest. None: there is none.
+
+    ``placed``: where the threads are, this one included.
+    """
+    left = room(executors, {other: name for other, name in placed.items() if other != thread})
+    best = min(left, key=lambda name: (-left[name], len(name), name), default=None)
+    now = placed.get(thread)
+    if now is None or now not in left or best is None:
+        return best
+    return now if left[now] > 0 or left[best] <= 0 else best
+
+
+class Placement(Protocol):
+    """What a stream thread's engine asks about where its batches run."""
+
+    @property
+    def slots(self) -> int:
+        """For threads, and one to spare."""
+
+    def root(self, thread: str) -> DataFrame:
+        """The one row, with a bigint ``id``, that a plan of this thread begins with."""
+
+    def settle(self, thread: str) -> bool:
+        """Whether the thread has a place to run its next batch at; waits a moment for one."""
+
+    def is_settled(self, thread: str) -> bool:
+        """Whether it has one for itself, as far as is known without asking."""
+
+    def is_gone(self, thread: str) -> bool:
+        """Whether the place that it had is no more, and with it the stores there."""
+
+
+class BesideTheDriver:
+    """``local[...]``: there is one place only."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    @property
+    def slots(self) -> int:
+        return self._session.sparkContext.defaultParallelism
+
+    def root(self, thread: str) -> DataFrame:
+        del thread
+        return self._session.range(0, 1, 1, 1)
+
+    def settle(self, thread: str) -> bool:
+        del thread
+        return True
+
+    def is_settled(self, thread: str) -> bool:
+        del thread
+        return True
+
+    def is_gone(self, thread: str) -> bool:
+        del thread
+        return False
+
+
+class OnExecutors:
+    """Any other master. May be used from any thread.
+
+    Raises:
+        EnvironmentProblem: no executors with a slot for each of ``threads`` came up within the limit.
+    """
+
+    def __init__(self, session: SparkSession, threads: int, start_limit_s: float = START_LIMIT_S) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._placed: dict[str, str] = {}
+        self._crowded: frozenset[str] = frozenset()
+        self._waits_since: dict[str, float] = {}
+        self._preferences: dict[str, Any] = {}
+        self._wait_for_slots(threads, start_limit_s)
+
+    @property
+    def slots(self) -> int:
+        return self._slots() + 1  # what else a session runs takes its turn between two batches
+
+    def root(self, thread: str) -> DataFrame:
+        context, session = self._session.sparkContext, self._session._jsparkSession
+        jvm, gateway = context._jvm, context._gateway
+        assert jvm is not None
+        assert gateway is not None
+        value = gateway.new_array(jvm.java.lang.Object, 1)
+        value[0] = 0
+        rows = jvm.java.util.ArrayList()
+        rows.add(jvm.org.apache.spark.sql.RowFactory.create(value))
+        kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("org.apache.spark.sql.Row"))
+        # The RDD looks into this map at every job: a plan is moved by another entry, without being built anew.
+        preferred = self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap())
+        rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(context._jsc.sc(), _sequence(jvm, rows), 1, preferred, kind)
+        schema = session.parseDataType(StructType([StructField("id", IntegerType())]).json())
+        typed = DataFrame(session.createDataFrame(rdd.toJavaRDD(), schema), self._session).selectExpr("cast(id AS bigint)")
+        # As the rows of range(1), so that the planner knows of the one partition: a groupBy would put an exchange there else.
+        one = self._session.range(0, 1, 1, 1)._jdf
+        logical = jvm.java.lang.Class.forName("org.apache.spark.sql.execution.LogicalRDD$").getField("MODULE$").get(None)
+        plan = logical.fromDataset(typed._jdf.queryExecution().executedPlan().execute(), one, False)
+        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._session)
+
+    def settle(self, thread: str) -> bool:
+        since = self._waits_since.setdefault(thread, time.monotonic())
+        until = time.monotonic() + _SETTLE_LIMIT_S
+        while not self._found_place(thread, may_share=time.monotonic() - since > _REPLACEMENT_LIMIT_S):
+            if time.monotonic() > until:
+                return False
+            time.sleep(_POLL_S)
+        del self._waits_since[thread]
+        return True
+
+    def _found_place(self, thread: str, *, may_share: bool) -> bool:
+        with self._lock:
+            executors = self.executors()
+            name = choose(thread, executors, self._placed)
+            if name is None:
+                return False
+            others = {other: at for other, at in self._placed.items() if other != thread}
+            if name != self._placed.get(thread):
+                if room(executors, others)[name] <= 0 and not may_share:
+                    return False
+                self._move(thread, next(found for found in executors if found.name == name))
+            left = room(executors, self._placed)
+            self._crowded = frozenset(name for name, slots in left.items() if slots < 0)
+            return True
+
+    def is_settled(self, thread: str) -> bool:
+        at = self._placed.get(thread)
+        return at is not None and at not in self._crowded
+
+    def is_gone(self, thread: str) -> bool:
+        until = time.monotonic() + _GONE_LIMIT_S
+        while self._placed.get(thread) in {executor.name for executor in self.executors()}:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def _move(self, thread: str, to: Executor) -> None:
+        before = self._placed.get(thread, "")
+        log.info("event=thread-placed thread=%s executor=%s host=%s before=%s", thread, to.name, to.host, before)
+        self._placed[thread] = to.name
+        self._prefer(thread, to.location)
+
+    def _prefer(self, thread: str, location: str) -> None:
+        jvm = self._session.sparkContext._jvm
+        assert jvm is not None
+        places = jvm.java.util.ArrayList()
+        places.add(location)
+        self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap()).put(0, _sequence(jvm, places))
+
+    def executor_of(self, thread: str) -> str | None:
+        """Where its batches are to run."""
+        return self._placed.get(thread)
+
+    def executors(self) -> list[Executor]:
+        """Those that live, as far as the driver knows."""
+        found = self._session.sparkContext._jsc.sc().statusStore().executorList(True)
+        summaries = [found.apply(at) for at in range(found.size())]
+        return sorted(
+            Executor(name=each.id(), host=_PORT.sub("", each.hostPort()), slots=each.totalCores())
+            for each in summaries
+            if each.id() != _DRIVER
+        )
+
+    def _slots(self) -> int:
+        return sum(executor.slots for executor in self.executors())
+
+    def _wait_for_slots(self, threads: int, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while (slots := self._slots()) < threads:
+            if time.monotonic() > deadline:
+                master = self._session.sparkContext.master
+                raise EnvironmentProblem(
+                    f"{threads} stream threads need {threads} task slots, but the executors of {master} have {slots} after "
+                    f"{limit_s:.0f} s: give it more cores or memory (spark.executor.cores, spark.executor.memory), or lower "
+                    "num.stream.threads; what an executor said that did not start is in its log"
+                )
+            time.sleep(_POLL_S)
+
+
+def placement_of(session: SparkSession, threads: int) -> Placement:
+    """As the session's master has it."""
+    return OnExecutors(session, threads) if is_cluster(session.sparkContext.master or "") else BesideTheDriver(session)
+
+
+def _sequence(jvm: Any, items: Any) -> Any:
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(items)

@@ -1,0 +1,72 @@
+"""Two instances on one standalone master, an executor each, with standbys of each other's tasks: when an executor is killed, what
+stands by on the other goes on at once, and what was lost is copied anew."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from executors import executor_of, executors, standalone
+from instance_process import InstanceProcess
+from words import Counts, Feed, create_topics, differences
+
+from tidemill.kafka.broker import EmbeddedBroker
+
+pytestmark = [
+    pytest.mark.cluster, pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(540),
+]  # fmt: skip
+
+APPLICATION = "standby-on-executor"
+WORDS = 6_000
+
+
+@pytest.fixture
+def instances(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[tuple[list[InstanceProcess], object]]:
+    create_topics(broker.bootstrap_servers, APPLICATION)
+    with standalone(tmp_path / "cluster") as master:
+        settings = {
+            "spark.master": master.url,
+            "spark.executor.memory": "512m",
+            "spark.cores.max": 1,
+            "num.standby.replicas": 1,
+            "acceptable.recovery.lag": 1_000,
+            "tidemill.executor.state.dir": "state",
+        }
+        both = [
+            InstanceProcess(tmp_path / name, broker.bootstrap_servers, APPLICATION, settings=settings) for name in ("one", "two")
+        ]
+        try:
+            for instance in both:
+                instance.start()
+            yield both, master
+        finally:
+            for instance in both:
+                instance.end()
+
+
+def test_a_standby_on_another_executor_goes_on_at_once(broker: EmbeddedBroker, instances) -> None:
+    (one, two), master = instances
+    feed, counts = Feed(broker.bootstrap_servers, APPLICATION, seed=3), Counts(broker.bootstrap_servers, APPLICATION)
+    feed.send(WORDS // 6)
+    for instance in (one, two):
+        instance.wait_running()
+    assert counts.reach(feed.expected.total(), 240)
+    for instance in (one, two):
+        instance.wait(lambda at: at["standbys"] and all(lag == 0 for lag in at["standbys"].values()), "its standbys caught up")
+    mine = {task for task in one.look()["tasks"] if task.startswith("1_")}
+    assert mine
+    feed.start()
+    running = executors(master.processes())
+    [victim] = {executor_of(pid, running) for pid in one.look()["workers"][0].values()}
+    running[str(victim)].send_signal(signal.SIGKILL)
+    two.wait(lambda at: mine <= set(at["tasks"]), "given what the lost executor had")
+    promoted = {event["task"] for event in two.events("standby-promoted")}
+    assert mine <= promoted
+    feed.stop()
+    assert counts.reach(feed.expected.total(), 240)
+    assert differences(counts.latest, feed.expected) == {}
+    assert counts.not_rising == []
+    one.wait(lambda at: at["state"] == "RUNNING", "running again on another executor")
+    counts.close()

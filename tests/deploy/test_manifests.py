@@ -1,0 +1,101 @@
+"""What deploy/ hands out is valid: manifests by Kubernetes' schemas, settings as Tidemill reads them, scripts by their shell."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tidemill.config import StreamsConfig, load_toml, parse_assignments
+from tidemill.spark.cluster_settings import cluster_settings
+from tidemill.spark.session import REQUIRED, check_settings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+MANIFESTS = sorted(DEPLOY.glob("kubernetes/*.yaml"))
+VERSIONS = ("1.29", "1.31")
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def of_kind(path: Path, kind: str) -> dict[str, Any]:
+    [found] = [document for document in documents(path) if document["kind"] == kind]
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_every_document_has_only_fields_that_kubernetes_knows(path: Path, version: str) -> None:
+    for document in documents(path):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_a_misspelt_field_would_be_found() -> None:
+    pod = of_kind(MANIFESTS[0], "StatefulSet")
+    pod["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, VERSIONS[0], strict=True)
+
+
+def settings(path: Path) -> StreamsConfig:
+    """As the container's command reads them, for the pod of number 0."""
+    container = of_kind(path, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
+    words = [word.replace("$(POD_NAME)", "pod-0") for word in container["args"]]
+    told = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
+    return StreamsConfig.of({**load_toml(of_kind(path, "ConfigMap")["data"]["tidemill.toml"]), **parse_assignments(told)})
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_the_settings_are_such_as_tidemill_takes(path: Path) -> None:
+    config = settings(path)
+    spark = {f"spark.{name}": value for name, value in config.spark.items()}
+    check_settings(spark)
+    cluster_settings(spark.get("spark.master", ""), spark)
+    assert config.group_instance_id == "pod-0"
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_what_is_mounted_exists_and_the_state_lies_on_a_claim(path: Path) -> None:
+    spec = of_kind(path, "StatefulSet")["spec"]
+    claims = {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
+    volumes = {volume["name"] for volume in spec["template"]["spec"]["volumes"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in spec["template"]["spec"]["containers"][0]["volumeMounts"]}
+    assert set(mounts) <= claims | volumes
+    assert [mounts[name] for name in mounts if name in claims] == [settings(path).state_dir]
+
+
+def test_the_instances_probes_and_ports_are_those_that_an_instance_answers_on() -> None:
+    path = DEPLOY / "kubernetes" / "instances.yaml"
+    [container] = of_kind(path, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/health/ready"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/health/live"
+    [port] = [port["containerPort"] for port in container["ports"]]
+    assert settings(path).http_listen == f"0.0.0.0:{port}"
+    assert settings(path).application_server == f"pod-0.wordcount:{port}"
+
+
+def test_the_drivers_ports_stand_in_its_service_and_its_policy() -> None:
+    path = DEPLOY / "kubernetes" / "spark-on-kubernetes.yaml"
+    config = settings(path)
+    told = {int(config.spark["driver.port"]), int(config.spark["driver.blockManager.port"]), int(config.control_listen[-4:])}
+    assert {port["port"] for port in of_kind(path, "Service")["spec"]["ports"]} == told
+    [rule] = of_kind(path, "NetworkPolicy")["spec"]["ingress"]
+    assert {port["port"] for port in rule["ports"]} == told
+    slots = int(config.spark["executor.instances"]) * int(config.spark["executor.cores"])
+    assert config.num_stream_threads <= slots
+
+
+def test_spark_submit_gets_what_the_data_path_needs() -> None:
+    lines = [line.split(None, 1) for line in (DEPLOY / "spark-submit.conf").read_text().splitlines() if not line.startswith("#")]
+    told = {name: value.strip() for name, value in lines}
+    assert told.items() >= REQUIRED.items()
+
+
+@pytest.mark.parametrize("script", sorted(DEPLOY.rglob("*.sh")), ids=lambda path: path.name)
+def test_scripts_are_such_as_bash_can_read(script: Path) -> None:
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0

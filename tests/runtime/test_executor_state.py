@@ -1,0 +1,94 @@
+"""Stores on an executor's disk: their folders, one writer at a time, and reads of them for a driver elsewhere."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tidemill.errors import BatchLostError, QueryError, StateError
+from tidemill.ids import TaskId
+from tidemill.runtime import executor_state
+from tidemill.runtime.executor_reads import FarState
+from tidemill.runtime.executor_state import ExecutorDisk, ExecutorState
+from tidemill.state.lmdb import TaskState
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.store import Positions
+from tidemill.task.batch import TaskRun
+
+TASK = TaskId(1, 0)
+
+
+def disk_at(folder: Path, process: str = "p", delay_ms: int = 60_000) -> ExecutorState:
+    return ExecutorState(
+        ExecutorDisk(state_dir=str(folder), application_id="app", process_id=process, cleanup_delay_ms=delay_ms)
+    )
+
+
+def run_of(task: TaskId, directory: str = "/driver/app/1_0") -> TaskRun:
+    return TaskRun(task=task, directory=directory, epoch="e")
+
+
+def test_a_task_lies_below_the_instances_process_id_and_one_without_stores_nowhere(tmp_path: Path) -> None:
+    here = disk_at(tmp_path).here([run_of(TASK), run_of(TaskId(0, 0), directory="")])
+    assert [run.directory for run in here] == [str(tmp_path / "app" / "p" / "1_0"), ""]
+
+
+def test_a_relative_folder_begins_where_the_worker_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert disk_at(Path("state")).directory.path == tmp_path / "state" / "app" / "p"
+
+
+def test_a_second_worker_gets_a_task_when_the_first_one_has_let_go_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_state, "_PREDECESSOR_LIMIT_S", 0.2)
+    first, second = disk_at(tmp_path), disk_at(tmp_path)
+    first.open(TASK)
+    first.open(TASK)
+    with pytest.raises(BatchLostError, match="task 1_0"):
+        second.open(TASK)
+    disk_at(tmp_path, process="another instance").open(TASK)
+    first.close(TASK)
+    second.open(TASK)
+
+
+def test_what_nobody_has_had_for_the_delay_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = disk_at(tmp_path, delay_ms=0)
+    tasks = [TaskId(1, number) for number in range(4)]
+    for task in tasks:
+        disk.directory.task_path(task).mkdir(parents=True)
+    disk.open(tasks[0])
+    time.sleep(0.02)
+    disk.clean([tasks[1]])
+    assert disk.directory.tasks() == tasks  # not looked at yet
+    monkeypatch.setattr(disk, "_clean_next_s", 0.0)
+    with StateDirectoryLock.acquire(disk.directory.task_path(tasks[2]), timeout_s=1):
+        time.sleep(0.02)
+        disk.clean([tasks[1]])
+    assert disk.directory.tasks() == tasks[:3]
+
+
+def test_a_driver_reads_what_a_worker_has(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    state = TaskState.open(disk.directory.task_path(TASK), ["counts"])
+    before = state.claim("e")
+    rows = [(b"%02d" % number, b"v%d" % number) for number in range(30)]
+    state.apply(expected=before, new=Positions(changelog={"counts": 7}, epoch="e"), writes={"counts": rows})
+    far = FarState(tmp_path / "nowhere" / "1_0", lambda question: disk.answer({**question, "task": "1_0", "folder": ""}))
+    assert far.get_many("counts", [b"03", b"no", b""]) == [b"v3", None, None]
+    assert list(far.scan("counts", chunk=7)) == rows
+    assert list(far.scan("counts", b"05", b"08")) == rows[5:8]
+    assert far.positions().changelog == {"counts": 7}
+    assert far.entries("counts") == 30
+    state.close(clean=True)
+
+
+def test_what_does_not_lie_on_the_executor_is_said_and_files_of_it_are_nobody_elses(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    far = FarState(tmp_path / "nowhere" / "1_0", lambda question: disk.answer({**question, "task": "1_0", "folder": ""}))
+    with pytest.raises(StateError):
+        far.entries("counts")
+    with pytest.raises(QueryError, match="lies on an executor's disk"):
+        _ = far.directory
