@@ -126,7 +126,7 @@ class InstanceReads:
                 max_staleness=config.http_max_staleness,
                 timeout_s=config.http_timeout_ms / 1e3,
                 status=status,
-                hosts=lambda: sorted({*(known := self._hosts()).active, *known.standby}),
+                hosts=self._hosts,
             )
             self._server.start()
             log.info("event=http-listens address=%s server=%s", address_of(self._listening), self.application_server)
