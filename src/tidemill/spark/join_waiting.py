@@ -53,7 +53,8 @@ class Waiting:
         self._operators = []
         for side in join.sides:
             self._context.node = side.node
-            self._operators.append(StreamStreamJoin(side.operation, self._context))  # type: ignore[arg-type]  # all that it asks for
+            context: Any = self._context  # has all that this operator asks for
+            self._operators.append(StreamStreamJoin(side.operation, context))
         self._outer = tuple(side.operation.outer for side in join.sides)
         left = join.sides[0].operation
         self._joiner: Joiner = with_key(left.joiner, left.takes_key)
