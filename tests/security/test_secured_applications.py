@@ -187,6 +187,7 @@ def test_a_right_that_is_withdrawn_from_a_running_application(place: Secured, en
         assert within(90, lambda: streams.state is State.ERROR), "it neither goes on nor ends"
         said = str(streams.error)
     assert f"User:app lacks {operation} on topic '{place.topic(end)}'" in said
+    assert "Traceback" not in said
     shown(f"while it runs: {said}")
 
 
