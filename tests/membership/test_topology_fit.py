@@ -91,3 +91,10 @@ def test_a_store_that_becomes_one_of_windows_is_told_by_its_changelogs_policy() 
     assert len(told) == 1
     assert "app-counts-changelog has cleanup.policy=compact, expected compact,delete" in told[0]
     assert "made for a store of keys and values and is to serve a store of windows or sessions" in told[0]
+
+
+def test_a_changelog_whose_old_records_an_operator_has_deleted_is_no_misfit() -> None:
+    counts = plan(counting(store="counts"))
+    found = left_by(counts)
+    altered = TopicsFound(names=found.names, partitions=found.partitions, cleanup={"app-counts-changelog": "compact,delete"})
+    assert sentences(counts, altered) == ()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, TimeWindows
 from tidemill.config import StreamsConfig
 from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchError
 from tidemill.ids import TaskId
@@ -75,12 +75,15 @@ def test_an_application_passes_that_has_never_run_or_has_not_changed() -> None:
 
 
 def test_without_the_right_to_read_configs_they_are_not_compared() -> None:
-    there = Brokers(**{"in": (2, "delete")}, app__counts__changelog=(2, "delete"))
+    builder = StreamsBuilder()
+    words = builder.stream("in", key=STRING, value=STRING).group_by_key()
+    words.windowed_by(TimeWindows.of_size(1000)).count(store="counts")
+    there = Brokers(**{"in": (2, "delete")}, app__counts__changelog=(2, "compact"))
     there.is_secretive = True
-    check(there)
+    check(there, builder.build())
     there.is_secretive = False
-    with pytest.raises(TopologyMismatchError, match=r"cleanup\.policy=delete, expected compact"):
-        check(there)
+    with pytest.raises(TopologyMismatchError, match=r"cleanup\.policy=compact, expected compact,delete"):
+        check(there, builder.build())
 
 
 def test_a_misfit_is_told_with_what_to_do_and_what_is_left_over_besides() -> None:
