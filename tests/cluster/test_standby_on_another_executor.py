@@ -7,8 +7,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
-from executors import executor_of, executors, standalone
+from executors import executors, standalone
 from instance_process import InstanceProcess
 from words import Counts, Feed, create_topics, differences
 
@@ -23,7 +24,7 @@ WORDS = 6_000
 
 
 @pytest.fixture
-def instances(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[tuple[list[InstanceProcess], object]]:
+def instances(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[list[InstanceProcess]]:
     create_topics(broker.bootstrap_servers, APPLICATION)
     with standalone(tmp_path / "cluster") as master:
         settings = {
@@ -40,14 +41,14 @@ def instances(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[tuple[list[Ins
         try:
             for instance in both:
                 instance.start()
-            yield both, master
+            yield both
         finally:
             for instance in both:
                 instance.end()
 
 
-def test_a_standby_on_another_executor_goes_on_at_once(broker: EmbeddedBroker, instances) -> None:
-    (one, two), master = instances
+def test_a_standby_on_another_executor_goes_on_at_once(broker: EmbeddedBroker, instances: list[InstanceProcess]) -> None:
+    one, two = instances
     feed, counts = Feed(broker.bootstrap_servers, APPLICATION, seed=3), Counts(broker.bootstrap_servers, APPLICATION)
     feed.send(WORDS // 6)
     for instance in (one, two):
@@ -58,9 +59,9 @@ def test_a_standby_on_another_executor_goes_on_at_once(broker: EmbeddedBroker, i
     mine = {task for task in one.look()["tasks"] if task.startswith("1_")}
     assert mine
     feed.start()
-    running = executors(master.processes())
-    [victim] = {executor_of(pid, running) for pid in one.look()["workers"][0].values()}
-    running[str(victim)].send_signal(signal.SIGKILL)
+    worker = next(iter(one.look()["workers"][0].values()))
+    [victim] = executors(psutil.Process(worker).parents()).values()
+    victim.send_signal(signal.SIGKILL)
     two.wait(lambda at: mine <= set(at["tasks"]), "given what the lost executor had")
     promoted = {event["task"] for event in two.events("standby-promoted")}
     assert mine <= promoted

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder
-from tidemill.errors import ConfigError, StopError, TopologyError
+from tidemill.errors import BatchLostError, ConfigError, StopError, TopologyError
 from tidemill.runtime import worker
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.session import REQUIRED, adopt_session, check_settings
@@ -111,6 +111,14 @@ def test_a_step_refuses_to_run_in_a_task_that_spark_retried(monkeypatch: pytest.
     monkeypatch.setattr(worker, "TaskContext", Retried)
     with pytest.raises(StopError, match=r"spark\.task\.maxFailures"):
         next(iter(worker.run_source("any", b"", [])))
+
+
+def test_a_batch_that_spark_runs_again_on_another_executor_is_lost_since_that_is_no_failure_to_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "TaskContext", Retried)
+    with pytest.raises(BatchLostError, match="another executor"):
+        next(iter(worker.run_source("tcp:127.0.0.1:1:thread:source", b"", [])))
 
 
 @pytest.mark.parametrize("name", REQUIRED)

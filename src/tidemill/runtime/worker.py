@@ -29,6 +29,7 @@ from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.alignment import AlignedReader
 from tidemill.spark.batch_sinks import write_batch
 from tidemill.spark.control import ControlClient
+from tidemill.spark.control_socket import is_elsewhere
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.source_step import PartitionTimes, SourceReader, source_rows
@@ -169,7 +170,7 @@ def _worker(name: str, blob: bytes) -> Worker:
     """This process's worker for a step; made at the first batch, kept for the next."""
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        if cloudpickle.loads(blob).disk is not None:  # its cluster has taken an executor away: to Spark that is no failure
+        if is_elsewhere(name):  # its cluster has taken an executor away: to Spark that is no failure
             raise BatchLostError("Spark ran the batch again on another executor, and its source has moved on")
         raise StopError("Spark retried a task of a stream thread, whose source has moved on: set spark.task.maxFailures to 1")
     worker = _workers.get(name)

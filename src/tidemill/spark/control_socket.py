@@ -24,6 +24,11 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5}
 _TCP = "tcp:"
 
 
+def is_elsewhere(address: str) -> bool:
+    """Whether a channel's address is that of a driver whose workers are on executors."""
+    return address.startswith(_TCP)
+
+
 class Listener(Protocol):
     @property
     def address(self) -> str:
@@ -93,7 +98,7 @@ def greet(connection: Connection, key: bytes) -> None:
 
 def opened(address: str, key: bytes) -> Connection:
     """The worker's side: a connection on which both have proved themselves. OSError or AuthenticationError if there is none."""
-    if address.startswith(_TCP):
+    if is_elsewhere(address):
         host, _, port = address.removeprefix(_TCP).rpartition(":")
         link = socket.create_connection((host, int(port)), _CONNECT_LIMIT_S)
         link.settimeout(None)
