@@ -200,6 +200,6 @@ def _first_line(problem: Py4JJavaError | CapturedException) -> str:
     """What the Python worker raised, out of Spark's long text; PySpark wraps what a retried task has raised once more."""
     java = problem._origin if isinstance(problem, CapturedException) else problem.java_exception
     text = str((java and java.getMessage()) or problem)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip() != "Driver stacktrace:"]
     errors = [line for line in lines if line.startswith("tidemill.errors.")]
     return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:500]
