@@ -1,12 +1,14 @@
 """Why the brokers don't let a client in: login, certificates, host name or protocol, as one sentence with what to check.
 
-Decides by librdkafka's words, since one error code stands for all that TLS can refuse. None of it passes by itself; brokers
-that can't be reached at all are another matter.
+Decides by librdkafka's words, since one error code stands for all that TLS can refuse, and by one look at a certificate.
+None of it passes by itself; brokers that can't be reached at all are another matter.
 """
 
 from __future__ import annotations
 
 import re
+import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,14 +25,16 @@ _NO_ENTRY = frozenset(
         KafkaError._SSL,
     }
 )
+_UNVERIFIED = "certificate verify failed|could not be verified|self.signed|unable to get.*issuer"
+_OTHER_HOST = (
+    "the brokers' certificate is not for the host under which they were reached",
+    "say a name that it has in bootstrap.servers (the brokers: in advertised.listeners), or set "
+    "kafka.ssl.endpoint.identification.algorithm to nothing to do without",
+)
+_LOOK_LIMIT_S = 3.0
 _MEANINGS = (
     (
-        "hostname mismatch|ip address mismatch|host.?name.*(mismatch|does not match)",
-        "the brokers' certificate is not for the host of bootstrap.servers",
-        "use a name that the certificate has, or set kafka.ssl.endpoint.identification.algorithm to nothing to do without",
-    ),
-    (
-        "certificate verify failed|could not be verified|self.signed|unable to get.*issuer",
+        _UNVERIFIED,
         "the brokers' certificate is signed by nobody who is trusted here",
         "name the certificate that signs it in kafka.ssl.truststore.location",
     ),
@@ -68,9 +72,27 @@ def no_entry(servers: str, error: KafkaError, settings: Mapping[str, Any]) -> Co
     said = error.str()
     meanings = ((found, advice) for pattern, found, advice in _MEANINGS if re.search(pattern, said, re.IGNORECASE))
     found, advice = next(meanings, _OTHERWISE)
+    if re.search(_UNVERIFIED, said, re.IGNORECASE) and _is_trusted(servers, settings):
+        found, advice = _OTHER_HOST
     user = settings.get("sasl.username")
     who = f" of user {user!r}" if user and found.endswith("login") else ""
     return ConfigError(f"{found}{who} ({servers}): {advice}. The client says: {_first_sentence(said)}")
+
+
+def _is_trusted(servers: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the first server's certificate is fine but for its name, which librdkafka does not tell from one that isn't."""
+    host, _, port = servers.partition(",")[0].rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    try:
+        if settings.get("ssl.ca.location") or settings.get("ssl.ca.pem"):
+            context.load_verify_locations(settings.get("ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
+        else:
+            context.load_default_certs()
+        with socket.create_connection((host.strip("[]"), int(port)), _LOOK_LIMIT_S) as plain, context.wrap_socket(plain):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def _first_sentence(text: str) -> str:
