@@ -36,7 +36,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Running": (
         "operations.md", "configuration.md", "lifecycle.md", "reads.md", "metrics.md", "dashboard.md", "security.md",
-        "cluster.md", "deploy/*", "broker.md", "simulate.md",
+        "cluster.md", "deploy/kubernetes.md", "deploy/spark-on-kubernetes.md", "deploy/*", "broker.md", "simulate.md",
     ),
     "How it works": (
         "words.md", "topology.md", "data-path.md", "exactly-once.md", "state.md", "high-availability.md", "spark.md", "adr/*",

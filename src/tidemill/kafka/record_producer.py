@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tidemill.errors import BatchLostError, ConfigError, RecordTooLargeError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.producer_errors import meaning_of
-from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, unwritable_topics
+from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right
 
 Write = Callable[..., None]
 """confluent-kafka's ``produce(topic, value, key, partition, on_delivery=..., timestamp=..., headers=...)``."""
@@ -216,11 +216,12 @@ class RecordProducer(ABC):
             rights = [Right.of(resource, reader, Operation.READ)]
         elif resource is Resource.TRANSACTIONAL_ID:
             rights = [Right.of(resource, str(self._settings.get("transactional.id", "")), Operation.WRITE)]
-        elif reader:
-            rights = [Right.of(resource, topic, Operation.READ) for topic in topics or ()]
         else:
-            suspects = sorted(self._topics if topics is None else topics)
-            rights = [Right.of(resource, topic, Operation.WRITE) for topic in unwritable_topics(suspects, self._settings)]
+            written = self._topics if topics is None or reader else topics
+            suspects = [Right.of(resource, topic, Operation.WRITE) for topic in sorted(written)]
+            if reader:  # or else the transaction had failed before, because of what was written
+                suspects += [Right.of(resource, topic, Operation.READ) for topic in topics or ()]
+            rights = lacking(suspects, self._settings)
         return missing_right(doing, rights, self._settings)
 
     @abstractmethod

@@ -111,32 +111,39 @@ def principal_of(settings: Mapping[str, Any]) -> str | None:
     return None
 
 
-def unwritable_topics(topics: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
-    """Those of the topics that may not be written, as the brokers say; all of them if they don't say.
+def lacking(suspects: Sequence[Right], settings: Mapping[str, Any]) -> list[Right]:
+    """Those of these rights on topics that are missing, as the brokers say; all of them if they don't say.
 
-    librdkafka tells that a transaction was refused, not because of which of its topics.
+    librdkafka tells that a transaction was refused, not because of which of its topics, nor whether written or read.
     """
-    if len(topics) < 2:
-        return list(topics)
+    if len(suspects) < 2:
+        return list(suspects)
     from confluent_kafka.admin import AdminClient  # workers import this module, and need no admin client but here
 
     asked_with = ("bootstrap.", "security.", "sasl.", "ssl.")
     ours: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(asked_with)}
     ours |= {"log_level": 0, "error_cb": lambda _: None}
+    allowed: dict[str, frozenset[str] | None] = {}
     try:
         client = AdminClient(ours)
-        asked = client.describe_topics(
-            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=_ASK_LIMIT_S
-        )
-        found = [topic for topic, answer in asked.items() if not _may_write(answer.result(_ASK_LIMIT_S + 1))]
+        topics = TopicCollection(sorted({right.name for right in suspects}))
+        asked = client.describe_topics(topics, include_authorized_operations=True, request_timeout=_ASK_LIMIT_S)
+        allowed = {topic: _allowed(answer) for topic, answer in asked.items()}
     except (KafkaException, ValueError, TimeoutError):
-        found = []
-    return found or list(topics)
+        pass
+    missing = [right for right in suspects if (known := allowed.get(right.name)) is not None and right.operation not in known]
+    return missing or list(suspects)
 
 
-def _may_write(description: Any) -> bool:
-    allowed = description.authorized_operations
-    return allowed is None or any(operation.name in ("WRITE", "ALL") for operation in allowed)
+def _allowed(done: Any) -> frozenset[str] | None:
+    """The operations that are allowed on a topic, in Kafka's spelling; None where nothing is known of them."""
+    try:
+        operations = done.result(_ASK_LIMIT_S + 1).authorized_operations
+    except KafkaException as error:
+        return frozenset() if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else None
+    if not operations:
+        return None
+    return frozenset(operation.name.title().replace("_", "") for operation in operations)
 
 
 def _commands(rights: Sequence[Right], principal: str, servers: str) -> list[str]:
