@@ -314,7 +314,9 @@ def test_a_member_that_sends_garbage_is_left_out_and_the_others_go_on(place: Sec
     with place.application() as streams:
         assert place.counts(words_of(LINES)) == dict(words_of(LINES)), streams.error
         before = streams.threads[0].tasks.keys()
-        for said in (b"", b"\xff" * 40, wire_garbage()):
+        # Not bytes at which the broker itself fails: of 40 with all bits set its coordinator answers everyone's JoinGroup with
+        # an unknown error for as long as that member is there, and no leader is ever asked.
+        for said in (b"", wire_garbage()):
             answer = _join_with(place, streams.config, said)
             if answer.user_data:
                 assert wire.decode_assignment(answer.user_data).error_code == AssignorError.ASSIGNMENT_ERROR
@@ -323,7 +325,7 @@ def test_a_member_that_sends_garbage_is_left_out_and_the_others_go_on(place: Sec
         place.send(LINES)
         assert place.counts(words_of(LINES + LINES)) == dict(words_of(LINES + LINES)), streams.error
         assert streams.state is State.RUNNING
-    shown("a member whose login may join has joined three times with garbage: it got an error, the application went on")
+    shown("a member whose login may join has joined twice with garbage: it got an error, the application went on")
 
 
 def wire_garbage() -> bytes:
