@@ -332,7 +332,7 @@ def wire_garbage() -> bytes:
     """A good subscription of the consumer protocol whose user data are garbage, and which claims what others have."""
     from tidemill.kafka.group_protocol import MemberSubscription, encode_subscription
 
-    said = MemberSubscription(member_id="", topics=("no topic's name!",), user_data=b"\x7f" * 64, generation=1 << 30)
+    said = MemberSubscription(member_id="", topics=("no topic's name!",), user_data=bytes(64), generation=1 << 30)
     return encode_subscription(said)
 
 

@@ -52,7 +52,7 @@ class AdminCalls:
         # Its own complaints on standard error would repeat what the errors raised here say.
         quiet: dict[str, Any] = {"log_level": 2, "error_cb": self._remember}
         try:
-            self.client = AdminClient({**quiet, **settings})
+            self.client = AdminClient({**settings, **quiet})
         except (KafkaException, ValueError) as error:
             raise ConfigError(f"no admin client can be made of the settings: {_said(error)}") from None
 

@@ -28,7 +28,7 @@ class GroupOffsets:
         self._trouble: KafkaError | None = None
         # read_committed is what makes the brokers answer only with offsets that no open transaction may change.
         own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
-        self._consumer = Consumer({**quiet, **settings, **own})
+        self._consumer = Consumer({**settings, **quiet, **own})
 
     def fetch(self, partitions: Collection[TopicPartition] | None, left_s: float) -> Future[list[ClientPartition]]:
         """The partitions (None: all that can be seen) with offset or error; done when it is returned."""
