@@ -65,6 +65,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # What a reduce of Columns merges has more keys than the 128 from which on Spark would sort all rows.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     # A filter inferred from explode() computes the exploded array a second time.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
     # Noting the call site of every expression takes several calls of the JVM each: most of the time of compiling a plan.
