@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import psutil
 
 _READ_LIMIT_S = 10.0
+_JOIN_LIMIT_S = 2.0
+"""Within it a worker that has said hello opens its connection for reads."""
 
 
 class WorkerProcess(Protocol):
@@ -61,6 +63,7 @@ class FarWorker:
         self.name = secrets.token_hex(8)
         self._connections: list[Connection] = []
         self._reads: Connection | None = None
+        self._answers_reads = threading.Event()
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self._is_ended = False
         self._asked = 0
@@ -77,6 +80,7 @@ class FarWorker:
         """The connection on which it answers reads of its stores."""
         self.attach(connection)
         self._reads = connection
+        self._answers_reads.set()
 
     def died(self) -> None:
         """Its end of a connection is closed."""
@@ -94,7 +98,7 @@ class FarWorker:
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Its answer to a read. OSError or EOFError: it is gone, or silent for too long."""
         with self._reading:
-            if self._reads is None:
+            if not self._answers_reads.wait(_JOIN_LIMIT_S) or self._reads is None:
                 raise EOFError("the worker answers no reads yet")
             self._asked += 1
             self._reads.send_bytes(json.dumps({**question, "number": self._asked}).encode())
