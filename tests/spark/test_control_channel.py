@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
@@ -159,6 +160,8 @@ def test_a_worker_elsewhere_is_dead_when_its_end_of_the_channel_is(server: Contr
         [known] = desk.workers
         assert not known.wait_dead(0.1)
         worker.send_signal(signal.SIGSTOP)
+        while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
         known.kill()
         assert known.wait_dead(0.3) is not isinstance(known, FarWorker)  # nothing but its death is taken for it
         worker.send_signal(signal.SIGCONT)
