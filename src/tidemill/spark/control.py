@@ -115,10 +115,12 @@ class ControlServer:
             if question["op"] == "reads" and far is not None:
                 far.attach_reads(connection)
                 far.wait_dead(None)  # who asks for reads also receives the answers
-            else:
+            elif question["op"] == "leash":
                 if far is not None:
                     far.attach(connection)
-                connection.recv_bytes()  # a leash: its other end never says anything
+                connection.recv_bytes()  # its other end never says anything
+            else:
+                raise ValueError(f"a worker's first words are hello, reads or leash, not {question['op']!r:.40}")
         except AuthenticationError as problem:  # a stranger without the key
             log.warning("event=control-refused problem=%r", problem)
         except (ValueError, KeyError, TypeError, RecursionError) as problem:  # no worker of ours asks so
