@@ -5,6 +5,8 @@ PYTHON ?= python3
 INSTANCES ?= 1
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Where Python is told to keep nothing that it has compiled, pytest compiles 300 modules again in each of its processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo demo-ha test check lint vectors vectors-pure vectors-spark clean
 
