@@ -21,6 +21,7 @@ from tidemill.errors import (
     CommitRefusedError,
     ConfigError,
     FencedError,
+    RecordTooLargeError,
     RetriableError,
     StopError,
 )
@@ -252,15 +253,16 @@ def test_a_record_that_the_broker_refuses_for_good_stops_with_the_reason(
 
 
 @pytest.mark.broker
-def test_a_record_that_the_client_refuses_aborts_the_batch(
+def test_a_record_that_the_client_refuses_is_told_by_its_place_and_leaves_the_batch_open(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str
 ) -> None:
-    with pytest.raises(StopError, match="larger than allowed"):
-        _write(producer, topic, b"aborted", b"x" * 2_000_000)
-    assert not producer.is_open
-    _write(producer, topic, b"good")
+    with pytest.raises(RecordTooLargeError, match="larger than allowed") as refused:
+        _write(producer, topic, b"before it", b"x" * 2_000_000, b"not reached")
+    assert refused.value.at == 1
+    assert producer.is_open
+    _write(producer, topic, b"behind it")
     assert producer.commit() is CommitOutcome.COMMITTED
-    assert _values(bootstrap_servers, topic, 1) == [b"good"]
+    assert _values(bootstrap_servers, topic, 2) == [b"before it", b"behind it"]
 
 
 @pytest.mark.broker

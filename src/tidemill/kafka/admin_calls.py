@@ -154,7 +154,7 @@ class AdminCalls:
             reasons.append(self._trouble.str())
         return (
             f"{what}{subject}: not done after {timeout_s:g} s: {'; '.join(reasons) or 'no answer'}; "
-            f"check that the brokers at {self.servers} run and can be reached, and kafka.security.protocol"
+            f"check that the brokers at {self.servers} run and can be reached, and that kafka.security.protocol is theirs"
         )
 
 
