@@ -54,7 +54,7 @@ def run(broker: EmbeddedBroker, master: Master, folder: Path) -> Iterator[Run]:
 
 
 def disks(folder: Path) -> list[Path]:
-    return sorted(folder.glob("cluster/worker-*/work/*/*/state"))
+    return sorted(folder.glob("cluster/worker-*/*/*/*/state"))
 
 
 def test_words_are_counted_exactly_on_executors_that_have_a_disk_each(run: Run, folder: Path) -> None:
