@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from instance_process import InstanceProcess, until
-from words import Counts, Feed, differences, stored_counts
+from words import Counts, Feed, create_topics, differences, stored_counts
 
 _SCRIPT = Path(__file__).parents[2] / "deploy" / "standalone.py"
 _BACKEND = "CoarseGrainedExecutorBackend"
@@ -110,3 +110,28 @@ class Run:
             return executor not in places and None not in places
 
         assert until(moved), f"{self.places()}: {self.instance.log_end()}"
+
+
+@contextmanager
+def running(
+    bootstrap_servers: str,
+    application: str,
+    folder: Path,
+    settings: Mapping[str, object],
+    *,
+    seed: int,
+    processes: Callable[[], list[psutil.Process]] | None = None,
+) -> Iterator[Run]:
+    """An instance of the application, which is RUNNING, with a feed and a reader of its own; all of it is ended afterwards.
+    ``processes``: where its executors are, if not below the instance."""
+    create_topics(bootstrap_servers, application)
+    instance = InstanceProcess(folder, bootstrap_servers, application, settings={"spark.executor.memory": "512m", **settings})
+    feed, counts = Feed(bootstrap_servers, application, seed=seed), Counts(bootstrap_servers, application)
+    instance.start()
+    try:
+        instance.wait_running()
+        yield Run(instance, feed, counts, processes or instance.tree)
+        feed.stop()
+    finally:
+        counts.close()
+        instance.end()

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from executors import Run, counts_on, executors
-from instance_process import InstanceProcess
-from words import Counts, Feed, create_topics, differences
+from executors import Run, counts_on, executors, running
+from words import differences
 
 from tidemill.kafka.broker import EmbeddedBroker
 
@@ -21,19 +20,10 @@ THREADS = 2
 
 @pytest.fixture(scope="module")
 def run(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    create_topics(broker.bootstrap_servers, APPLICATION)
-    settings = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m", "num.stream.threads": THREADS}
-    folder = tmp_path_factory.mktemp(APPLICATION) / "one"
-    instance = InstanceProcess(folder, broker.bootstrap_servers, APPLICATION, settings=settings)
-    feed, counts = Feed(broker.bootstrap_servers, APPLICATION, seed=1), Counts(broker.bootstrap_servers, APPLICATION)
-    instance.start()
-    try:
-        instance.wait_running()
-        yield Run(instance, feed, counts, instance.tree)
-        feed.stop()
-    finally:
-        counts.close()
-        instance.end()
+    settings = {"spark.master": "local-cluster[2,1,1024]", "num.stream.threads": THREADS}
+    folder = tmp_path_factory.mktemp(APPLICATION)
+    with running(broker.bootstrap_servers, APPLICATION, folder / "one", settings, seed=1) as run:
+        yield run
 
 
 def test_words_are_counted_exactly_by_workers_on_executors(run: Run) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from executors import Master, Run, counts_on, executors, standalone
-from instance_process import InstanceProcess
-from words import Counts, Feed, create_topics, differences
+from executors import Master, Run, counts_on, executors, running, standalone
+from words import differences
 
 from tidemill.kafka.broker import EmbeddedBroker
 
@@ -34,23 +33,11 @@ def master(folder: Path) -> Iterator[Master]:
 
 @pytest.fixture(scope="module")
 def run(broker: EmbeddedBroker, master: Master, folder: Path) -> Iterator[Run]:
-    create_topics(broker.bootstrap_servers, APPLICATION)
-    settings = {
-        "spark.master": master.url,
-        "spark.executor.memory": "512m",
-        "num.stream.threads": 2,
-        "tidemill.executor.state.dir": "state",
-    }
-    instance = InstanceProcess(folder / "one", broker.bootstrap_servers, APPLICATION, settings=settings)
-    feed, counts = Feed(broker.bootstrap_servers, APPLICATION, seed=2), Counts(broker.bootstrap_servers, APPLICATION)
-    instance.start()
-    try:
-        instance.wait_running()
-        yield Run(instance, feed, counts, master.processes)
-        feed.stop()
-    finally:
-        counts.close()
-        instance.end()
+    settings = {"spark.master": master.url, "num.stream.threads": 2, "tidemill.executor.state.dir": "state"}
+    with running(
+        broker.bootstrap_servers, APPLICATION, folder / "one", settings, seed=2, processes=master.processes
+    ) as run:
+        yield run
 
 
 def disks(folder: Path) -> list[Path]:

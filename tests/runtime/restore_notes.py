@@ -1,69 +1,30 @@
-"""A listener that keeps what it is told, for tests of restoring."""
+"""A listener that keeps what it is told, for tests of restoring and of standbys."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-
-from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.progress import SuspendReason
-
-
-class RestoreNotes:
-    """Of active tasks: by partition of the changelog. ``at_batch`` is called at each restored batch."""
-
-    def __init__(self, at_batch: Callable[[], None] = lambda: None) -> None:
-        self.started: dict[int, tuple[int, int]] = {}
-        self.batches: dict[int, list[tuple[int, int]]] = {}
-        self.ended: dict[int, int] = {}
-        self.suspended: list[int] = []
-        self._at_batch = at_batch
-
-    def on_restore_start(
-        self, topic_partition: TopicPartition, store_name: str, starting_offset: int, ending_offset: int
-    ) -> None:
-        self.started[topic_partition.partition] = (starting_offset, ending_offset)
-
-    def on_batch_restored(
-        self, topic_partition: TopicPartition, store_name: str, batch_end_offset: int, num_restored: int
-    ) -> None:
-        self.batches.setdefault(topic_partition.partition, []).append((batch_end_offset, num_restored))
-        self._at_batch()
-
-    def on_restore_end(self, topic_partition: TopicPartition, store_name: str, total_restored: int) -> None:
-        self.ended[topic_partition.partition] = total_restored
-
-    def on_restore_suspended(self, topic_partition: TopicPartition, store_name: str, total_restored: int) -> None:
-        self.suspended.append(topic_partition.partition)
+from functools import partial
+from typing import Any
 
 
-class StandbyNotes:
-    """Of standbys and warm-ups."""
+class ListenerNotes:
+    """Stands for a listener of ``protocol`` and takes the calls that this has, in no other form. ``at_call`` is told the name of
+    each."""
 
-    def __init__(self) -> None:
-        self.started: dict[int, int] = {}
-        self.loaded: dict[int, int] = {}
-        self.suspended: dict[int, SuspendReason] = {}
+    def __init__(self, protocol: type, at_call: Callable[[str], None] = lambda _: None) -> None:
+        self._at_call = at_call
+        self.told: dict[str, list[dict[str, Any]]] = {}
+        """The arguments of each call, by the call's name."""
+        for name, method in inspect.getmembers(protocol, inspect.isfunction):
+            if name.startswith("on_"):
+                self.told[name] = []
+                setattr(self, name, partial(self._note, name, inspect.signature(method)))
 
-    def on_update_start(self, topic_partition: TopicPartition, store_name: str, starting_offset: int) -> None:
-        self.started[topic_partition.partition] = starting_offset
+    def _note(self, name: str, signature: inspect.Signature, *given: Any, **named: Any) -> None:
+        self.told[name].append(dict(signature.bind(self, *given, **named).arguments))
+        self._at_call(name)
 
-    def on_batch_loaded(
-        self,
-        topic_partition: TopicPartition,
-        store_name: str,
-        task_id: TaskId,
-        batch_end_offset: int,
-        batch_size: int,
-        current_end_offset: int,
-    ) -> None:
-        self.loaded[topic_partition.partition] = self.loaded.get(topic_partition.partition, 0) + batch_size
-
-    def on_update_suspended(
-        self,
-        topic_partition: TopicPartition,
-        store_name: str,
-        store_offset: int,
-        current_end_offset: int,
-        reason: SuspendReason,
-    ) -> None:
-        self.suspended[topic_partition.partition] = reason
+    def by_partition(self, name: str, argument: str) -> dict[int, Any]:
+        """What the last such call for each partition of the changelog has said."""
+        return {call["topic_partition"].partition: call[argument] for call in self.told[name]}

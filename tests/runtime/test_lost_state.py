@@ -18,14 +18,16 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from local_application import Place, until
 from pyspark.sql import SparkSession
-from restore_notes import RestoreNotes, StandbyNotes
+from restore_notes import ListenerNotes
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin import Admin, TopicSpec
 from tidemill.kafka.broker import EmbeddedBroker
 from tidemill.runtime.application import State
+from tidemill.runtime.restore_listeners import StandbyUpdateListener, StateRestoreListener
 from tidemill.task.lifecycle import Phase
+from tidemill.task.progress import SuspendReason
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
 
@@ -134,16 +136,21 @@ def test_state_that_was_lost_or_broken_is_made_again_from_the_changelog_while_ot
     inputs = TopicPartition(place.topic("in"), SOUND)
     positions: list[int] = []
     streams = place.application(counted.builder, **{"tidemill.restore.max.records": 500})
-    notes = RestoreNotes(lambda: positions.append(streams.threads[0].committed_positions.get(inputs, 0)))
+
+    def keep_position(call: str) -> None:
+        if call == "on_batch_restored":
+            positions.append(streams.threads[0].committed_positions.get(inputs, 0))
+
+    notes = ListenerNotes(StateRestoreListener, keep_position)
     streams.set_state_restore_listener(notes)
     with caplog.at_level(logging.INFO, "tidemill"), trickle(counted, SOUND), streams:
         assert streams.wait(State.RUNNING, timeout=120) is State.RUNNING, streams.error
     with place.running(counted.builder):
         assert until(counted.is_exact)
-    assert {partition: notes.started[partition][0] for partition in DAMAGE} == dict.fromkeys(DAMAGE, 0)
-    assert {partition: notes.ended[partition] for partition in DAMAGE} == dict.fromkeys(DAMAGE, KEYS)
-    assert notes.ended[SOUND] == 0
-    assert notes.suspended == []
+    started = notes.by_partition("on_restore_start", "starting_offset")
+    assert {partition: started[partition] for partition in DAMAGE} == dict.fromkeys(DAMAGE, 0)
+    assert notes.by_partition("on_restore_end", "total_restored") == {**dict.fromkeys(DAMAGE, KEYS), SOUND: 0}
+    assert notes.told["on_restore_suspended"] == []
     assert len(set(positions)) > 3, "the sound task has committed while the others were restored"
     said = {line.split("task=")[1][:3] for line in caplog.messages if "event=state-note" in line and "wiped" in line}
     assert said == {"0_1", "0_2", "0_3"}
@@ -200,7 +207,7 @@ def test_changelogs_that_lost_records_are_told_of_and_do_not_keep_a_group_probin
         "probing.rebalance.interval.ms": 2_000,
         "tidemill.test.short.intervals": True,
     }
-    standbys = StandbyNotes()
+    standbys = ListenerNotes(StandbyUpdateListener)
     old = place.application(counted.builder, **settings)
     new = place.application(counted.builder, **{**settings, "state.dir": str(place.folder / "new")})
     new.set_standby_update_listener(standbys)
@@ -212,7 +219,8 @@ def test_changelogs_that_lost_records_are_told_of_and_do_not_keep_a_group_probin
             generation = max(generations(caplog))
             time.sleep(3 * 2)
             assert max(generations(caplog)) == generation, "there was nothing to probe for"
-            moved = {partition for partition, reason in standbys.suspended.items() if reason.value == "PROMOTED"}
+            ended = standbys.by_partition("on_update_suspended", "reason")
+            moved = {partition for partition, reason in ended.items() if reason is SuspendReason.PROMOTED}
             assert moved
             for partition in range(3):
                 counted.send(partition, range(10))
@@ -220,7 +228,8 @@ def test_changelogs_that_lost_records_are_told_of_and_do_not_keep_a_group_probin
             lost = frozenset({emptied, *({cut} & moved)})
             assert until(lambda: counted.is_exact(but=lost), 60), "what nobody had to read anew has been kept"
     said = {line.split("task=")[1][:3] for line in caplog.messages if "event=changelog-cut" in line}
-    assert said == {f"0_{partition}" for partition in (emptied, *standbys.started) if partition in (emptied, cut)}
+    followed = standbys.by_partition("on_update_start", "starting_offset")
+    assert said == {f"0_{partition}" for partition in (emptied, *followed) if partition in (emptied, cut)}
     assert [line for line in caplog.messages if "event=state-note task=0_0" in line and "not part of their changelogs" in line]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 from local_application import Place, until
 from pyspark.sql import SparkSession
-from restore_notes import RestoreNotes, StandbyNotes
+from restore_notes import ListenerNotes
 
 from tidemill import KafkaStreams, Materialized, Serdes, StreamsBuilder
 from tidemill.kafka.broker import EmbeddedBroker
 from tidemill.runtime.application import State
+from tidemill.runtime.restore_listeners import StandbyUpdateListener, StateRestoreListener
 from tidemill.task.lifecycle import Phase
 from tidemill.task.progress import SuspendReason
 
@@ -57,8 +59,8 @@ def pair(
     place: Place,
     build: Callable[[], StreamsBuilder],
     threads: int,
-    notes: StandbyNotes,
-    restored: RestoreNotes,
+    standbys: ListenerNotes,
+    restored: ListenerNotes,
     **settings: object,
 ) -> Iterator[list[KafkaStreams]]:
     """The first with so many threads, the second with one and with the listeners."""
@@ -67,7 +69,7 @@ def pair(
         for name, count in (("one", threads), ("two", 1)):
             own = {"state.dir": str(place.folder / name), "num.stream.threads": count, "num.standby.replicas": 1, **settings}
             made.append(place.application(build(), **own))
-        made[1].set_standby_update_listener(notes)
+        made[1].set_standby_update_listener(standbys)
         made[1].set_state_restore_listener(restored)
         yield [ends.enter_context(streams) for streams in made]
 
@@ -100,7 +102,7 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
     build, threads, settings, last = KINDS[kind]
     send(place, 7)
     everything = {f"{partition}-{number}": last for partition in range(PARTITIONS) for number in range(KEYS)}
-    standbys, restored = StandbyNotes(), RestoreNotes()
+    standbys, restored = ListenerNotes(StandbyUpdateListener), ListenerNotes(StateRestoreListener)
     with pair(place, lambda: build(place), threads, standbys, restored, **settings) as (one, two):
         assert until(lambda: one.state is two.state is State.RUNNING, 120), (one.error, two.error)
         assert until(lambda: is_mirrored(one, two), 120)
@@ -109,10 +111,15 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
         assert until(lambda: all(rows(each, allow_stale=True) == everything for each in (one, two)), 60)
         moving = {name.partition for name in two.threads[0].standbys}
         assert moving
-        assert all(standbys.loaded[partition] >= KEYS for partition in moving)
-        restored.ended.clear()
+        loaded = Counter[int]()
+        for call in standbys.told["on_batch_loaded"]:
+            loaded[call["topic_partition"].partition] += call["batch_size"]
+        assert all(loaded[partition] >= KEYS for partition in moving)
+        restored.told["on_restore_end"].clear()
         one.close()
         assert until(lambda: two.state is State.RUNNING and len(two.threads[0].tasks) == PARTITIONS, 120), two.error
         assert rows(two) == everything
-        assert not any(restored.ended.get(partition) for partition in moving)
-    assert {partition: standbys.suspended[partition] for partition in moving} == dict.fromkeys(moving, SuspendReason.PROMOTED)
+        totals = restored.by_partition("on_restore_end", "total_restored")
+        assert not any(totals.get(partition) for partition in moving)
+    reasons = standbys.by_partition("on_update_suspended", "reason")
+    assert {partition: reasons[partition] for partition in moving} == dict.fromkeys(moving, SuspendReason.PROMOTED)
