@@ -87,7 +87,7 @@ def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
 def test_a_batch_without_the_tasks_that_reads_nothing_is_the_acknowledgement(tmp_path: Path) -> None:
     engine = Engine(Outcome.COMMITTED)
     thread = thread_with(engine, tmp_path)
-    thread._release({GIVEN}, "revoked")
+    thread._changes._act([RevokeTasks(tasks=frozenset({GIVEN}))])
     [request] = engine.asked
     assert [run.task for run in request.tasks] == [KEPT]
     assert (request.inputs, request.changelogs) == ({}, {})
@@ -99,7 +99,7 @@ def test_a_batch_without_the_tasks_that_reads_nothing_is_the_acknowledgement(tmp
 def test_without_the_acknowledgement_the_workers_are_killed(tmp_path: Path, outcome: Outcome | None) -> None:
     engine = Engine(outcome)
     thread = thread_with(engine, tmp_path)
-    thread._release({GIVEN}, "revoked")
+    thread._changes._act([RevokeTasks(tasks=frozenset({GIVEN}))])
     assert engine.was_killed
     assert set(thread.tasks) == {KEPT}
 
@@ -107,7 +107,7 @@ def test_without_the_acknowledgement_the_workers_are_killed(tmp_path: Path, outc
 def test_a_task_that_becomes_a_standby_keeps_its_stores_open_and_asks_for_no_acknowledgement(tmp_path: Path) -> None:
     engine = Engine(None)
     thread = thread_with(engine, tmp_path)
-    thread._act([RevokeTasks(tasks=frozenset({GIVEN}), becomes_standby=frozenset({GIVEN}))])
+    thread._changes._act([RevokeTasks(tasks=frozenset({GIVEN}), becomes_standby=frozenset({GIVEN}))])
     assert engine.asked == []
     assert (set(thread.tasks), set(thread.standbys)) == ({KEPT}, {GIVEN})
     assert thread.standbys[GIVEN].epoch == "e", "the owner's epoch stays, so the worker closes nothing"
@@ -116,7 +116,7 @@ def test_a_task_that_becomes_a_standby_keeps_its_stores_open_and_asks_for_no_ack
 def test_workers_are_told_that_the_driver_has_fenced_their_producer(tmp_path: Path) -> None:
     engine = Engine(None)
     thread = thread_with(engine, tmp_path)
-    thread._run_batch()
-    thread._run_batch()
+    thread._runner.run()
+    thread._runner.run()
     before, after = (request_from_json(request_to_json(request)).fences for request in engine.asked)
     assert after == before + 1

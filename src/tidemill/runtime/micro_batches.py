@@ -2,7 +2,7 @@
 
 Decides how much a batch may take (caps that adapt to the transaction's time-out), how restoring and processing share it, and
 that the workers' broken files are looked for after failures in a row. What a batch reads for each task is ``task``'s; what its
-report means for the group is the stream thread's.
+outcome asks for is ``batch_runner``'s.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _FAILURES_BEFORE_INSPECTION = 2
 
 
 class MicroBatches:
-    """Called by the stream thread only; ``under_way`` may be read by any. ``engine`` is set once the thread has made it."""
+    """Called by the stream thread only; ``under_way`` may be read by any. ``engine`` is set once the thread has made it;
+    ``fence`` ends what a producer under the thread's transactional id has left open."""
 
     def __init__(
         self,
@@ -50,12 +51,13 @@ class MicroBatches:
         group: GroupSide,
         global_topics: GlobalTopics,
         metrics: ThreadMetrics,
+        fence: Callable[[], None],
         on_change: Callable[[], None],
         is_paused: Callable[[], bool],
     ) -> None:
         self._thread, self._config, self._facts = thread, config, facts
         self._held, self._group, self._globals = held, group, global_topics
-        self._metrics, self._on_change, self._is_paused = metrics, on_change, is_paused
+        self._metrics, self._fence, self._on_change, self._is_paused = metrics, fence, on_change, is_paused
         self.engine: BatchEngine | None = None
         self.under_way: BatchRequest | None = None
         self.incarnation = 0
@@ -168,6 +170,11 @@ class MicroBatches:
                 transaction_timeout_ms=self._config.transaction_timeout_ms,
                 most=self._config.batch_max_records,
             )
+
+    def fence(self) -> None:
+        """Ends what this thread's producer has left open; the worker makes another one then."""
+        self._fence()
+        self.fences += 1
 
     def has_lost_its_place(self) -> bool:
         """After a lost batch: whether the stores are gone with the executor that they lay on."""

@@ -1,0 +1,128 @@
+"""One micro-batch after the other, and what the outcome of each asks for.
+
+Decides what follows a batch: what was restored and read is told to those who keep it, inputs out of range are set back, a
+refused commit makes the member join anew, and after a lost batch nothing is assumed (rule 6): the producer is fenced and what
+counts is asked of the broker. What a batch covers, and how large it is, is ``micro_batches``'.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from tidemill.config import StreamsConfig
+from tidemill.config_values import ProcessingGuarantee
+from tidemill.errors import BatchLostError, NoExecutorError, StopError
+from tidemill.ids import TaskId
+from tidemill.kafka.group import GroupMember
+from tidemill.runtime.global_topics import GlobalTopics
+from tidemill.runtime.held_tasks import HeldTasks
+from tidemill.runtime.micro_batches import MicroBatches
+from tidemill.runtime.own_commits import OwnCommits
+from tidemill.runtime.rebalance_watch import RebalanceWatch
+from tidemill.runtime.task_offsets import TaskOffsets
+from tidemill.runtime.thread_metrics import ThreadMetrics
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+
+log = logging.getLogger("tidemill.thread")
+
+_RETRY_PAUSE_S = 0.2
+
+
+class BatchRunner:
+    """Called by the stream thread only. ``on_change`` is told that a task's phase has changed."""
+
+    def __init__(
+        self,
+        thread: str,
+        config: StreamsConfig,
+        *,
+        batches: MicroBatches,
+        held: HeldTasks,
+        commits: OwnCommits,
+        offsets: TaskOffsets,
+        member: GroupMember,
+        global_topics: GlobalTopics,
+        rebalance: RebalanceWatch,
+        metrics: ThreadMetrics,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._thread, self._config, self._batches, self._held = thread, config, batches, held
+        self._commits, self._offsets, self._member, self._globals = commits, offsets, member, global_topics
+        self._rebalance, self._metrics, self._on_change = rebalance, metrics, on_change
+
+    def run(self) -> None:
+        """One micro-batch of everything that is held. StopError if the workers say that going on is impossible."""
+        request = self._batches.next()
+        read = self._batches.read_by(request)
+        report = self._execute(request)
+        if report is not None:
+            self._take_report(report, read)
+
+    def run_empty(self) -> None:
+        """One of no tasks, ahead of the first assignment."""
+        self._execute(self._batches.none())
+
+    def close_stores(self, tasks: Collection[TaskId]) -> bool:
+        """Whether the worker has answered a batch without them, which closes their stores."""
+        report = self._execute(self._batches.without(tasks))
+        return report is not None and report.outcome is Outcome.COMMITTED
+
+    def _execute(self, request: BatchRequest) -> BatchReport | None:
+        """None if the batch is lost, or did not begin."""
+        try:
+            return self._batches.run(request)
+        except NoExecutorError as waiting:
+            log.debug("event=batch-waits thread=%s reason=%r", self._thread, str(waiting))
+            return None
+        except BatchLostError as lost:
+            self._batch_lost(str(lost))
+            return None
+
+    def _take_report(self, report: BatchReport, read: Collection[TaskId]) -> None:
+        """``read``: the tasks whose inputs the batch has read."""
+        self._batches.adapt_size(report)
+        for at in report.stores:
+            if at.note:
+                log.warning("event=state-note task=%s note=%r", at.task, at.note)
+        if report.outcome is Outcome.STOPPED:
+            raise StopError(report.message)
+        if report.skipped:
+            log.warning("event=records-skipped thread=%s count=%d reason=%r", self._thread, report.skipped, report.message)
+        if report.outcome is Outcome.FENCED:
+            log.warning("event=fenced thread=%s reason=%r", self._thread, report.message)
+            self._forget(report)
+            self._member.request_rejoin("a commit was refused")
+            return
+        if report.out_of_range:
+            self._offsets.reset(self._globals.without(report.out_of_range))
+        has_changed = self._held.reported(report)
+        if report.outcome is Outcome.COMMITTED:
+            self._batches.failures = 0
+            cost = self._rebalance.ran(read)
+            if cost is not None:
+                self._metrics.rebalance(cost)
+        if report.outcome is Outcome.LOST:
+            log.warning("event=batch-lost thread=%s reason=%r", self._thread, report.message)
+            self._commits.forget()
+            time.sleep(_RETRY_PAUSE_S)
+        elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
+            self._commits.processed(report.ends)
+        if has_changed:
+            self._on_change()
+
+    def _batch_lost(self, reason: str) -> None:
+        log.warning("event=batch-lost thread=%s reason=%r failures=%d", self._thread, reason, self._batches.failures)
+        self._commits.forget()
+        self._held.lost(reason)
+        if self._config.num_standby_replicas and self._batches.has_lost_its_place():
+            self._member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
+        self._batches.fence()  # the dead worker may have left a transaction open, which would hold the offsets back
+        time.sleep(_RETRY_PAUSE_S)
+
+    def _forget(self, report: BatchReport) -> None:
+        """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""
+        self._commits.forget()
+        self._held.reported(report)
+        self._held.lost(report.message)
