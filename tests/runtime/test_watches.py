@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidemill import KafkaStreams, StreamsBuilder
-from tidemill.errors import StopError
+from tidemill.errors import StopError, StreamsNotStartedError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.instance_state import InstanceState, State
 from tidemill.runtime.rebalance_watch import RebalanceCost, RebalanceWatch
@@ -130,6 +130,17 @@ def test_listeners_are_set_before_the_start() -> None:
         streams.set_state_restore_listener(Notes())
     with pytest.raises(StopError, match="listeners of standbys are set before start"):
         streams.set_standby_update_listener(Notes())
+
+
+def test_who_an_instance_is_can_be_asked_from_its_start_on() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    streams = KafkaStreams(builder, {"application.id": "app", "bootstrap.servers": "none:1"})
+    with pytest.raises(StreamsNotStartedError, match="CREATED: start it first"):
+        _ = streams.process_id
+    streams.close()
+    with pytest.raises(StreamsNotStartedError, match="NOT_RUNNING: it has never run; make a new KafkaStreams"):
+        _ = streams.process_id
 
 
 def test_a_state_changes_only_as_kafka_streams_does_and_says_why_and_after_how_long(

@@ -1,7 +1,7 @@
 """An instance of an application: the composition root, and the class that users start.
 
-Decides the states of an instance (Kafka Streams' own) and the order of starting and closing. Everything else is made here and
-handed to those who use it: session, compiled topology, control channel, state directory, stream threads.
+Decides the states of an instance (Kafka Streams' own), and what its threads' changes and failures make of them. Its parts are
+made by ``starting``; what is read of its state is answered by ``query``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,9 +18,6 @@ from tidemill.config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
-from tidemill.kafka.admin import Admin
-from tidemill.kafka.clients import ClientRole, data_client_settings
-from tidemill.membership.topology_facts import topology_facts
 from tidemill.metrics.names import Metric, MetricName
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_frame import StoreDataFrame
@@ -33,28 +30,14 @@ from tidemill.query.windowed_view import (
     session_view,
     window_view,
 )
-from tidemill.runtime.batch_handover import new_batch_folder
 from tidemill.runtime.configured import configured_topology
-from tidemill.runtime.exception_policies import takes_one_by_one
-from tidemill.runtime.executors import control_listener, executor_disk, require_one_machine
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
-from tidemill.runtime.instance_status import InstanceStatus
-from tidemill.runtime.local_state import LocalState, StateCleaner
-from tidemill.runtime.lookup_refresher import LookupRefresher
-from tidemill.runtime.purge import RepartitionPurge
-from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
-from tidemill.runtime.spark_side import compiled_for, starting_jvm
-from tidemill.runtime.start_checks import require_fitting_state, require_fitting_topics, require_topics
+from tidemill.runtime.starting import LOCK_WAIT_S, Instance, OpenParts, Started, started
 from tidemill.runtime.stream_thread import StreamThread
-from tidemill.runtime.task_facts import task_facts
-from tidemill.runtime.thread_maker import ThreadMaker, WorkerStarters, thread_name
 from tidemill.runtime.thread_set import ThreadSet
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.worker import Fault
-from tidemill.spark.control import ControlServer
-from tidemill.spark.placement import placement_of
-from tidemill.spark.session import adopt_session
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology
@@ -64,8 +47,6 @@ __all__ = [
 ]  # fmt: skip
 
 log = logging.getLogger("tidemill.application")
-
-_LOCK_WAIT_S = 15.0
 
 
 class KafkaStreams:
@@ -99,12 +80,10 @@ class KafkaStreams:
         self._set = ThreadSet(lambda: self.state in (State.RUNNING, State.REBALANCING))
         self._threads = self._set.threads
         self._handler: UncaughtExceptionHandler | None = None
-        self._engine_lives: Callable[[], bool] = lambda: True
         self._paused = threading.Event()
-        self._closers: list[tuple[str, Callable[[], object]]] = []
         self._error: TidemillError | None = None
-        self._reads: InstanceReads | None = None
-        self._status: InstanceStatus | None = None
+        self._parts = OpenParts()
+        self._started: Started | None = None
 
     # --- what users see --------------------------------------------------------------------------------------------
 
@@ -125,13 +104,17 @@ class KafkaStreams:
 
     @property
     def process_id(self) -> ProcessId:
-        """The id under which the group knows this instance; it is kept in ``state.dir``, and there once it was started."""
-        return self._process_id
+        """The id under which the group knows this instance; it is kept in ``state.dir``.
+
+        Raises:
+            StreamsNotStartedError: before ``start()``, which reads it.
+        """
+        return self._require_started().process_id
 
     @property
     def application_server(self) -> str:
         """Where others ask this instance: the setting, else the address that it listens on; empty if they can't."""
-        return self.config.application_server if self._reads is None else self._reads.application_server
+        return self.config.application_server if self._started is None else self._started.reads.application_server
 
     def store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlyStore:
         """A read-only view of a store, over the tasks that this instance is the active of.
@@ -171,14 +154,20 @@ class KafkaStreams:
 
     def metrics(self) -> Mapping[MetricName, Metric]:
         """Every metric up to ``metrics.recording.level`` under Kafka Streams' names, as of now; none before ``start()``."""
-        return {} if self._status is None else self._status.metrics()
+        return {} if self._started is None else self._started.status.metrics()
 
     def _asked(self) -> StoreQueries:
         if self.state in (State.NOT_RUNNING, State.ERROR):
             raise StopError(f"this instance is {self.state.value}: its state can't be read through it any more")
-        if self._reads is None or self._reads.queries is None:
-            raise StreamsNotStartedError(f"this instance is {self.state.value}: start it, then its state can be read")
-        return self._reads.queries
+        queries = self._require_started().reads.queries
+        assert queries is not None, "a start that has ended has them"
+        return queries
+
+    def _require_started(self) -> Started:
+        if self._started is None:
+            what = "start it first" if self.state is State.CREATED else "it has never run; make a new KafkaStreams and start it"
+            raise StreamsNotStartedError(f"this instance is {self.state.value}: {what}")
+        return self._started
 
     def set_state_listener(self, listener: StateListener) -> None:
         """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block."""
@@ -214,9 +203,9 @@ class KafkaStreams:
         if self.state is not State.CREATED:
             raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
         try:
-            self._open()
+            self._started = started(self._as_instance(), self._parts)
         except BaseException:
-            self._close_all()
+            self._parts.close()
             self._state.never_ran()
             raise
         self._state.move(State.REBALANCING, "it was started")
@@ -279,7 +268,7 @@ class KafkaStreams:
             if not failed:
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
         ended = self._set.end(timeout, leave_group)
-        self._close_all()
+        self._parts.close()
         if not failed:
             self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
         return ended
@@ -295,7 +284,7 @@ class KafkaStreams:
             raise StopError(f"this instance is {self.state.value}: close it, or call clean_up() before start()")
         directory = StateDirectory(Path(self.config.state_dir), self.config.application_id)
         directory.create()
-        with StateDirectoryLock.acquire(directory.path, timeout_s=_LOCK_WAIT_S) as lock:
+        with StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S) as lock:
             for task in directory.clean(lock):
                 log.info("event=state-removed task=%s cause='clean_up() was called'", task)
 
@@ -309,89 +298,30 @@ class KafkaStreams:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    # --- starting --------------------------------------------------------------------------------------------------
-
-    def _open(self) -> None:
-        config = self.config
-        directory = StateDirectory(Path(config.state_dir), config.application_id)
-        directory.create()
-        lock = StateDirectoryLock.acquire(directory.path, timeout_s=_LOCK_WAIT_S)
-        self._closers.append(("state directory", lock.release))
-        kept = directory.process_id()
-        self._process_id = kept.process_id
-        log.info("event=starting application=%s process=%s state=%s", config.application_id, kept.process_id, directory.path)
-        disk = executor_disk(config, self._given_session, self._process_id)
-        jvm = starting_jvm(config, self._given_session, self._environ)
-        if jvm is not None:
-            self._closers.append(("the JVM", jvm.end))
-        admin = Admin(data_client_settings(config, ClientRole.ADMIN))
-        facts = topology_facts(
-            self.topology, config.application_id, topic_defaults=config.topic,
-            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
-        )  # fmt: skip
-        require_fitting_topics(config, facts, require_topics(config, self.topology, admin), admin)
-        server = ControlServer(lock.fileno(), control_listener(config, self._given_session))
-        self._closers.append(("control channel", server.close))
-        self._reads = InstanceReads(config, directory, self._asked, on_executors=disk is not None)
-        self._closers.append(("reads", self._reads.close))
-        spark = adopt_session(self._given_session, config.num_stream_threads) if jvm is None else jvm.session()
-        self._closers.append(("Spark", spark.close))
-        self._engine_lives = spark.jvm_is_alive
-        placement = placement_of(spark.session, config.num_stream_threads)
-        starters = WorkerStarters(spark, self.topology, placement, one_by_one=takes_one_by_one(config))
-        names = [thread_name(config, self._process_id, number) for number in range(1, config.num_stream_threads + 1)]
-        for name in names:
-            starters.start(name)
-        compiled = compiled_for(config, self.topology, spark.session)
-        require_one_machine(config, self._given_session, compiled.batch_functions)
-        require_fitting_state(config.application_id, directory, compiled.steps[-1].stores.values())
-        known = task_facts(self.topology, config.application_id)
-        self._status = InstanceStatus(
-            config, self.topology, self._process_id, self._state, self._threads, self._reads.led,
-            host=self._reads.application_server, error=lambda: self._error,
-        )  # fmt: skip
-        facts_of_stores = store_facts(compiled, config.application_id)
-        self._reads.start(facts_of_stores, admin, self._threads, spark.session, self._status)
-        logged = [subtopology for subtopology, topics in known.changelogs.items() if topics]
-        local = LocalState(directory, lock, logged=logged, reporter=names[0])
-        maker = ThreadMaker(
-            config=config,
-            process_id=self._process_id,
-            facts=known,
-            topology_facts=facts,
-            admin=admin,
-            local=local,
-            server=server,
-            spark=spark,
-            placement=placement,
-            disk=disk,
-            compiled=compiled,
-            reads=self._reads,
-            starters=starters,
+    def _as_instance(self) -> Instance:
+        """What its parts need of it."""
+        return Instance(
+            config=self.config,
+            topology=self.topology,
+            session=self._given_session,
+            environ=self._environ,
+            fault=self._fault,
+            state=self._state,
+            threads=self._set,
             listeners=self._listeners,
+            require_started=self._asked,
+            error=lambda: self._error,
             on_change=self._thread_changed,
             on_failure=self._thread_failed,
             is_paused=self._paused.is_set,
-            batch_folder=new_batch_folder(directory.path),
-            fault=self._fault,
         )
-        self._set.begin(maker, config.num_stream_threads)
-        purge = RepartitionPurge(admin, self._threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3)
-        purge.start()
-        self._closers.append(("purge", purge.close))
-        cleaner = StateCleaner(local, config.state_cleanup_delay_ms)
-        cleaner.start()
-        self._closers.append(("cleaner", cleaner.close))
-        refresher = LookupRefresher(compiled.lookups)
-        refresher.start()
-        self._closers.append(("refresher", refresher.close))
 
     # --- states ----------------------------------------------------------------------------------------------------
 
     def _thread_changed(self) -> None:
         """Any thread: settles the instance's state by those of its threads."""
-        if self._reads is not None:
-            self._reads.look()
+        if self._started is not None:
+            self._started.reads.look()
         with self._state.changed:
             if self.state not in (State.RUNNING, State.REBALANCING):
                 return
@@ -409,7 +339,7 @@ class KafkaStreams:
 
     def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
         """On the thread that has failed."""
-        response = response_to(error, self._handler, engine_lives=self._engine_lives())
+        response = response_to(error, self._handler, engine_lives=self._require_started().engine_lives())
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             for thread in list(self._threads):
                 thread.shut_down_application()
@@ -426,14 +356,5 @@ class KafkaStreams:
 
     def _fail(self) -> None:
         self._set.end(60.0)
-        self._close_all()
+        self._parts.close()
         self._state.move(State.ERROR, str(self._error))
-
-    def _close_all(self) -> None:
-        with self._state.changed:
-            closers, self._closers = self._closers, []
-        for what, close in reversed(closers):
-            try:
-                close()
-            except Exception:
-                log.exception("event=close-failed what=%r", what)
