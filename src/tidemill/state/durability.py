@@ -61,6 +61,12 @@ def mark_dirty(directory: Path, boot_id: str) -> None:
     replace_file(directory / DIRTY_FILE, f"{boot_id}\n")
 
 
+def ensure_dirty(directory: Path, boot_id: str) -> None:
+    """The same, unless it is said already."""
+    if not (directory / DIRTY_FILE).exists():
+        mark_dirty(directory, boot_id)
+
+
 def mark_clean(directory: Path) -> None:
     """Say, safely on the disk, that everything in `directory` is synced: the caller has done so."""
     (directory / DIRTY_FILE).unlink(missing_ok=True)

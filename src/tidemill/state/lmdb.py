@@ -8,7 +8,8 @@ Meta (``meta``) holds format version, owner's epoch and positions; a batch write
 process crash at any point a store is at some committed batch, and applying is compare-and-swap. There is no sync:
 ``durability`` says what a power cut costs.
 
-Leaves to others: when to restore (StateBehindError, ``opened_after``), when to wipe (CorruptStateError), what values mean.
+Leaves to others: what is made and checked at opening (``databases``), when to restore (StateBehindError, ``opened_after``), when
+to wipe (CorruptStateError), what values mean.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from shutil import disk_usage
 
 import lmdb
 
-from tidemill.errors import CorruptStateError, StateBehindError, StateError
+from tidemill.errors import StateBehindError, StateError
 from tidemill.ids import TopicPartition
 from tidemill.state import keys as store_keys
 from tidemill.state import meta
 from tidemill.state.checkpoint import offset_of_position
+from tidemill.state.databases import META, database_of, make_or_require, require_made, require_sound, stores_in
 from tidemill.state.directory import CHECKPOINT_FILE, write_checkpoint
 from tidemill.state.durability import (
     DIRTY_FILE,
     Shutdown,
     current_boot_id,
+    ensure_dirty,
     last_shutdown,
     mark_clean,
-    mark_dirty,
     sync_directory,
 )
-from tidemill.state.pages import find_fault
 from tidemill.state.registry import (
     DATA_FILE,
     LOCK_FILE,
@@ -45,16 +46,12 @@ from tidemill.state.registry import (
     is_open_for_writing,
     open_environment,
 )
+from tidemill.state.room import payload_of, room_for
 from tidemill.state.scan import chunk_backward, chunk_forward
 from tidemill.state.snapshot import Snapshot
 from tidemill.state.store import CheckedWrites, Positions, Writes, require_epoch_kept, unknown_store
 
 FIRST_MAP_SIZE = 64 << 20
-_PAGES_CHECKED_AT_OPEN = 256
-_META = b"meta"
-_STORE = b"store:"
-_NODE_OVERHEAD = 16  # At most: LMDB's header of an entry, its slot and padding.
-_BIG_VALUE = 1900  # From about here on a value has pages of its own (LMDB: half a page of 4096 bytes).
 
 
 class TaskState:
@@ -62,7 +59,7 @@ class TaskState:
 
     def __init__(self, environment: SharedEnvironment, stores: Sequence[str], opened_after: Shutdown, boot_id: str) -> None:
         self._environment = environment
-        self._databases = {store: _database_of(store) for store in sorted(stores)}
+        self._databases = {store: database_of(store) for store in sorted(stores)}
         self._is_open = True
         self._boot_id = boot_id
         #: How the last owner left the directory; after LOST_POWER the state was wiped and must be restored.
@@ -93,8 +90,8 @@ class TaskState:
         environment = open_environment(directory, read_only=False, map_size=map_size)
         try:
             state = cls(environment, stores, opened_after, boot_id)
-            state._require_sound()
-            state._create(changelogs, forms or {})
+            require_sound(environment)
+            make_or_require(environment, state.stores, boot_id=boot_id, changelogs=changelogs, forms=forms or {})
         except BaseException:
             close_environment(environment)
             raise
@@ -114,15 +111,9 @@ class TaskState:
             )
         environment = open_environment(directory, read_only=True, map_size=0)
         try:
-            if stores is None:
-                with environment.read() as opened:
-                    names = [name for name, _ in opened.transaction.cursor()]
-                stores = [name[len(_STORE) :].decode() for name in names if name.startswith(_STORE)]
-            state = cls(environment, stores, opened_after, boot_id)
-            with state._read(_META) as (transaction, (meta_db,)):
-                if meta.is_empty(transaction, meta_db):
-                    raise StateError(f"{directory} is being made by its owner: try again")
-                meta.require_version(transaction, meta_db, directory / DATA_FILE)
+            state = cls(environment, stores_in(environment) if stores is None else stores, opened_after, boot_id)
+            with state._missing():
+                require_made(environment)
             return state
         except BaseException:
             close_environment(environment)
@@ -179,16 +170,16 @@ class TaskState:
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Many reads of all stores from one transaction; close it before anything is checked or applied."""
-        with self._read(_META, *self._databases.values()) as (transaction, (meta_db, *handles)):
+        with self._read(META, *self._databases.values()) as (transaction, (meta_db, *handles)):
             yield Snapshot(transaction, dict(zip(self._databases, handles, strict=True)), meta_db)
 
     def positions(self) -> Positions:
-        with self._read(_META) as (transaction, (meta_db,)):
+        with self._read(META) as (transaction, (meta_db,)):
             return meta.read_positions(transaction, meta_db)
 
     def checkpoint(self) -> dict[TopicPartition, int]:
         """The offset of the last applied record per changelog partition, as in ``.checkpoint``."""
-        with self._read(_META) as (transaction, (meta_db,)):
+        with self._read(META) as (transaction, (meta_db,)):
             changelogs = meta.read_changelogs(transaction, meta_db)
             positions = meta.read_positions(transaction, meta_db).changelog
         return {
@@ -199,7 +190,7 @@ class TaskState:
 
     def forms(self) -> dict[str, str]:
         """What each store's bytes are, as far as an owner has said it."""
-        with self._read(_META) as (transaction, (meta_db,)):
+        with self._read(META) as (transaction, (meta_db,)):
             return meta.read_forms(transaction, meta_db)
 
     def entries(self, store: str) -> int:
@@ -208,7 +199,7 @@ class TaskState:
             return transaction.stat(handle)["entries"]
 
     def claim(self, epoch: str) -> Positions:
-        with self._write(_META) as (transaction, (meta_db,)):
+        with self._write(META) as (transaction, (meta_db,)):
             meta.write_epoch(transaction, meta_db, epoch)
             return meta.read_positions(transaction, meta_db)
 
@@ -234,7 +225,7 @@ class TaskState:
 
     def wipe(self, store: str | None = None) -> None:
         wiped = self.stores if store is None else (store,)
-        with self._write(_META, *(self._database(name) for name in wiped)) as (transaction, (meta_db, *handles)):
+        with self._write(META, *(self._database(name) for name in wiped)) as (transaction, (meta_db, *handles)):
             for handle in handles:
                 transaction.drop(handle, delete=False)
             positions = meta.read_positions(transaction, meta_db)
@@ -263,7 +254,8 @@ class TaskState:
 
     def inspect(self) -> None:
         """Raises CorruptStateError if any page of the file is not what LMDB can follow; reads the whole file."""
-        self._require_sound(None)
+        self._require_open()
+        require_sound(self._environment, page_limit=None)
 
     def size(self) -> tuple[int, int]:
         """(bytes of the map, bytes in use up to the last page)."""
@@ -271,7 +263,7 @@ class TaskState:
 
     def _apply_once(self, expected: Positions, new: Positions, checked: CheckedWrites) -> None:
         stores = tuple(checked.puts)
-        with self._write(_META, *(self._database(store) for store in stores)) as (transaction, (meta_db, *handles)):
+        with self._write(META, *(self._database(store) for store in stores)) as (transaction, (meta_db, *handles)):
             found = meta.read_positions(transaction, meta_db)
             if not expected.may_follow(found):
                 raise StateBehindError(
@@ -292,14 +284,9 @@ class TaskState:
         payload = needed = 0
         with self._read(*(self._databases[store] for store in checked.puts)) as (transaction, handles):
             for handle, puts, deletes in zip(handles, checked.puts.values(), checked.deletes.values(), strict=True):
-                shape = transaction.stat(handle)
-                new = sum(len(key) + len(value) + _NODE_OVERHEAD for key, value in puts)
-                changed = len(puts) + len(deletes)
-                copied = min(changed, shape["leaf_pages"]) + min(changed, shape["branch_pages"]) + shape["depth"]
-                # Copied pages, new leaves at half their fill, the ends of big values, the list of freed pages, meta.
-                pages = copied + 2 * new // shape["psize"] + new // _BIG_VALUE + copied // 128 + 64
+                new = payload_of(puts)
                 payload += new
-                needed += pages * shape["psize"]
+                needed += room_for(transaction.stat(handle), payload=new, changed=len(puts) + len(deletes))
         free = disk_usage(self.directory).free
         if free < payload:
             raise StateError(
@@ -308,44 +295,6 @@ class TaskState:
         map_size, used = self._environment.size()
         if used + needed > map_size:
             self._environment.grow(used + needed)
-
-    def _require_sound(self, page_limit: int | None = _PAGES_CHECKED_AT_OPEN) -> None:
-        with self._environment.write():  # Nobody can commit meanwhile; nothing is written.
-            fault = find_fault(self.directory / DATA_FILE, page_limit=page_limit)
-        if fault is not None:
-            raise fault
-
-    def _create(self, changelogs: Mapping[str, TopicPartition] | None, forms: Mapping[str, str]) -> None:
-        """Make databases that are missing, check or stamp the format, keep the names of the changelogs and what stores are."""
-        databases = (_META, *self._databases.values())
-        try:
-            with self._environment.read(*databases) as (transaction, (meta_db, *_)):
-                is_new = meta.is_empty(transaction, meta_db)
-                if not is_new:
-                    meta.require_version(transaction, meta_db, self.directory / DATA_FILE)
-                    are_kept = forms.items() <= meta.read_forms(transaction, meta_db).items()
-                    if are_kept and changelogs in (None, meta.read_changelogs(transaction, meta_db)):
-                        return
-        except KeyError:
-            self._ensure_dirty()
-            self._environment.create_databases(databases)
-        with self._write(_META) as (transaction, (meta_db,)):
-            if meta.is_empty(transaction, meta_db):
-                meta.write_version(transaction, meta_db)
-            meta.require_version(transaction, meta_db, self.directory / DATA_FILE)
-            if changelogs is not None:
-                meta.write_changelogs(transaction, meta_db, changelogs)
-            self._require_forms(meta.read_forms(transaction, meta_db), forms)
-            meta.write_forms(transaction, meta_db, forms)
-
-    def _require_forms(self, found: Mapping[str, str], expected: Mapping[str, str]) -> None:
-        for store, form in expected.items():
-            if found.get(store, form) != form:
-                raise CorruptStateError(str(self.directory), found=f"{store}: {found[store]}", expected=f"{store}: {form}")
-
-    def _ensure_dirty(self) -> None:
-        if not (self.directory / DIRTY_FILE).exists():
-            mark_dirty(self.directory, self._boot_id)
 
     @contextmanager
     def _read(self, *databases: bytes) -> Iterator[Databases]:
@@ -360,7 +309,7 @@ class TaskState:
             raise StateError(f"{self.directory} was opened to be read; its owner writes")
         with self._missing(), self._environment.write(*databases) as opened:
             # Inside of the transaction, because the owner before us may be removing the file in one of his.
-            self._ensure_dirty()
+            ensure_dirty(self.directory, self._boot_id)
             yield opened
 
     @contextmanager
@@ -396,7 +345,3 @@ def wipe_files(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
     sync_directory(directory)
     mark_clean(directory)
-
-
-def _database_of(store: str) -> bytes:
-    return _STORE + store.encode()

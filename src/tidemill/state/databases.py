@@ -1,0 +1,86 @@
+"""The databases of a task's environment: their names, and what they must be when a state is opened.
+
+Decides what an owner makes, and what it refuses: pages that can't be followed, another format, a store whose bytes are something
+else. What meta's entries look like is ``meta``'s, what pages must be ``pages``'; how a state is read and written, ``lmdb``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidemill.errors import CorruptStateError, StateError
+from tidemill.ids import TopicPartition
+from tidemill.state import meta
+from tidemill.state.durability import ensure_dirty
+from tidemill.state.pages import find_fault
+from tidemill.state.registry import DATA_FILE, SharedEnvironment
+
+META = b"meta"
+_STORE = b"store:"
+PAGES_CHECKED_AT_OPEN = 256
+
+
+def database_of(store: str) -> bytes:
+    """The name of its database."""
+    return _STORE + store.encode()
+
+
+def stores_in(environment: SharedEnvironment) -> list[str]:
+    """Every store that an owner has made."""
+    with environment.read() as opened:
+        names = [name for name, _ in opened.transaction.cursor()]
+    return [name[len(_STORE) :].decode() for name in names if name.startswith(_STORE)]
+
+
+def require_sound(environment: SharedEnvironment, page_limit: int | None = PAGES_CHECKED_AT_OPEN) -> None:
+    """CorruptStateError if a page, of the first so many, is not what LMDB can follow; None: all of the file."""
+    with environment.write():  # Nobody can commit meanwhile; nothing is written.
+        fault = find_fault(environment.directory / DATA_FILE, page_limit=page_limit)
+    if fault is not None:
+        raise fault
+
+
+def require_made(environment: SharedEnvironment) -> None:
+    """For a reader: StateError while the owner is making the state, CorruptStateError for one of another format."""
+    with environment.read(META) as (transaction, (meta_db,)):
+        if meta.is_empty(transaction, meta_db):
+            raise StateError(f"{environment.directory} is being made by its owner: try again")
+        meta.require_version(transaction, meta_db, environment.directory / DATA_FILE)
+
+
+def make_or_require(
+    environment: SharedEnvironment,
+    stores: Iterable[str],
+    *,
+    boot_id: str,
+    changelogs: Mapping[str, TopicPartition] | None,
+    forms: Mapping[str, str],
+) -> None:
+    """For an owner: makes databases that are missing, stamps a new state with the format or checks it, keeps the names of the
+    changelogs and what stores are. CorruptStateError if it is another format, or a store another one."""
+    path = environment.directory / DATA_FILE
+    databases = (META, *map(database_of, stores))
+    try:
+        with environment.read(*databases) as (transaction, (meta_db, *_)):
+            if not meta.is_empty(transaction, meta_db):
+                meta.require_version(transaction, meta_db, path)
+                are_kept = forms.items() <= meta.read_forms(transaction, meta_db).items()
+                if are_kept and changelogs in (None, meta.read_changelogs(transaction, meta_db)):
+                    return
+    except KeyError:
+        ensure_dirty(environment.directory, boot_id)
+        environment.create_databases(databases)
+    with environment.write(META) as (transaction, (meta_db,)):
+        ensure_dirty(environment.directory, boot_id)  # here, because the owner before may be removing the file in one of his
+        if meta.is_empty(transaction, meta_db):
+            meta.write_version(transaction, meta_db)
+        meta.require_version(transaction, meta_db, path)
+        if changelogs is not None:
+            meta.write_changelogs(transaction, meta_db, changelogs)
+        found = meta.read_forms(transaction, meta_db)
+        for store, form in forms.items():
+            if found.get(store, form) != form:
+                raise CorruptStateError(
+                    str(environment.directory), found=f"{store}: {found[store]}", expected=f"{store}: {form}"
+                )
+        meta.write_forms(transaction, meta_db, forms)
