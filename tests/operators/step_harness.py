@@ -27,12 +27,13 @@ from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.plan import compile_topology
 from tidemill.spark.restored import restored_writes
 from tidemill.spark.rows import SCHEMA
-from tidemill.spark.source_step import PartitionTimes, source_rows
+from tidemill.spark.source_step import source_rows
 from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import TaskRows
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
-from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, report_from_json
+from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, report_from_json, times_after
 from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import Times
 from tidemill.testing.wire import RawRecord
 from tidemill.testing.worker import GivenReader, KeptOutput
 from tidemill.topology.graph import subtopologies
@@ -148,7 +149,8 @@ class StepRun:
         self.stores: dict[TaskId, SortedStores] = {}
         self._workers = [Worker(self.stores) for _ in self.compiled.steps]
         self._batch = 0
-        self._times = PartitionTimes()
+        self.times: Times = {}
+        """How far each input has come; emptied by who wants it unknown."""
         self.wall_clock = wall_clock
         self.epoch = "e"
         self.follows: int | None = None
@@ -233,16 +235,19 @@ class StepRun:
             ),
             now_ms=now_ms,
             follows=self._batch - 1 if self.follows is None else self.follows,
+            times=self.times,
         )
         self.follows = None
         reader = GivenReader([RawRecord(*record) for record in records])
-        rows: Any = list(source_rows(reader, request, self.compiled.source, self._times))
+        rows: Any = list(source_rows(reader, request, self.compiled.source))
         self._positions = {**reader.ends()[0], **reader.global_ends()}
         for worker, spec in zip(self._workers, self.compiled.steps, strict=True):
             worker.now = request
             rows = list((run_last_step if spec.last else run_middle_step)(rows, spec, worker))
         report = report_from_json(pa.Table.from_batches(rows).column("report")[0].as_py())
         assert report.outcome is Outcome.COMMITTED, report.message
+        arrived = {tp: found for tp, found in report.arrived.items() if tp.topic not in self._globals}
+        self.times = times_after(self.times, arrived)
         self.dropped += report.dropped
         output = self._workers[-1].output
         changelogs = {spec.changelog for spec in self.compiled.steps[-1].stores.values()}

@@ -92,7 +92,7 @@ class SmallProducer:
 
     def abort(self) -> None: ...
 
-    def commit(self, offsets: Any, membership: Any) -> dict[Any, int]:
+    def commit(self, offsets: Any, times: Any, membership: Any) -> dict[Any, int]:
         return {}
 
     def produce(

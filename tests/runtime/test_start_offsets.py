@@ -12,9 +12,11 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.config_values import OffsetReset, OffsetResetByDuration, offset_reset
 from tidemill.errors import StopError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.runtime.offsets import StartOffsets
 from tidemill.runtime.task_facts import task_facts
-from tidemill.task.lifecycle import ActiveTask
+from tidemill.task.lifecycle import ActiveTask, Bounds
+from tidemill.task.partition_time import PartitionTime, metadata_of
 
 STRING = Serdes.string()
 HOUR_MS = 3_600_000
@@ -26,12 +28,14 @@ class Brokers:
     def __init__(self, committed: dict[TopicPartition, int]) -> None:
         self.offsets, self.made_known = committed, dict[TopicPartition, int]()
         self.asked_times: list[int] = []
+        self.metadata = metadata_of(PartitionTime(1_000))
 
     def committed(self, partitions: Collection[TopicPartition], **_options: Any) -> dict[TopicPartition, Any]:
-        return {tp: Committed(self.offsets[tp]) for tp in partitions if tp in self.offsets}
+        return {tp: OffsetAndMetadata(self.offsets[tp], self.metadata) for tp in partitions if tp in self.offsets}
 
     def commit(self, offsets: dict[TopicPartition, Any]) -> None:
         self.made_known = {tp: at.offset for tp, at in offsets.items()}
+        assert {at.metadata for at in offsets.values()} <= {self.metadata}, "the partition's time goes on"
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 10)
@@ -44,16 +48,15 @@ class Brokers:
         return {tp: 40 for tp in partitions if tp.topic != "quiet"}
 
 
-class Committed:
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-
-
 def at(topic: str) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
 def starts(brokers: Brokers, default: str, **policies: str | None) -> dict[str, int]:
+    return {tp.topic: offset for tp, offset in bounds(brokers, default, **policies).inputs.items()}
+
+
+def bounds(brokers: Brokers, default: str, **policies: str | None) -> Bounds:
     builder = StreamsBuilder()
     for topic, policy in policies.items():
         builder.stream(topic, key=STRING, value=STRING, offset_reset=policy).to("out")
@@ -62,7 +65,8 @@ def starts(brokers: Brokers, default: str, **policies: str | None) -> dict[str, 
     )
     inputs = tuple(at(topic) for topic in policies)
     tasks = {TaskId(0, 0): ActiveTask(task=TaskId(0, 0), directory="", epoch="", inputs=inputs, changelogs={})}
-    return {tp.topic: offset for tp, offset in offsets.bounds(tasks)[TaskId(0, 0)].inputs.items()}
+    found: Bounds = offsets.bounds(tasks)[TaskId(0, 0)]
+    return found
 
 
 def test_each_source_begins_where_its_own_policy_says_and_the_others_where_the_applications_does() -> None:
@@ -78,6 +82,17 @@ def test_each_source_begins_where_its_own_policy_says_and_the_others_where_the_a
 def test_with_none_a_partition_without_a_committed_offset_stops_by_name(default: str, own: str | None) -> None:
     with pytest.raises(StopError, match=r"a-0 has no committed offset and auto\.offset\.reset is none: commit one"):
         starts(Brokers({}), default, a=own)
+
+
+def test_partition_times_come_with_the_committed_offsets() -> None:
+    assert bounds(Brokers({at("a"): 55}), "earliest", a=None, b=None).times == {at("a"): PartitionTime(1_000)}
+
+
+def test_what_somebody_else_has_committed_with_an_offset_is_said_and_means_unknown(caplog: pytest.LogCaptureFixture) -> None:
+    brokers = Brokers({at("a"): 55})
+    brokers.metadata = "mirrored"
+    assert bounds(brokers, "earliest", a=None).times == {at("a"): PartitionTime()}
+    assert "event=partition-time-unreadable partition=a-0 metadata='mirrored'" in caplog.text
 
 
 def offsets_of(brokers: Brokers, policy: str) -> Any:

@@ -23,7 +23,7 @@ from tidemill.spark.engine import BatchEngine
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.plan import CompiledTopology, compile_topology
-from tidemill.spark.source_step import PartitionTimes, source_rows
+from tidemill.spark.source_step import source_rows
 from tidemill.spark.step_context import TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
@@ -36,8 +36,10 @@ from tidemill.task.batch import (
     TaskRun,
     request_from_json,
     request_to_json,
+    times_after,
 )
 from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import Times
 from tidemill.testing.wire import RawRecord, data, from_json, text, to_json
 from tidemill.testing.worker import GivenReader, KeptOutput
 from tidemill.topology.graph import subtopologies
@@ -65,7 +67,6 @@ class WorkerContext:
         self.output = KeptOutput()
         self.continuity: dict[TopicPartition, int] = {}
         self.graphs = KeptGraphs()
-        self.times = PartitionTimes()
         self.unreadable = Unreadable(handler=OnUnreadable(handler), topic="dead-letters", expected=sources)
 
     def request(self) -> BatchRequest:
@@ -106,7 +107,7 @@ def source(address: str, spec: SourceSpec) -> Callable[[Iterable[pa.RecordBatch]
         for _ in batches:
             pass
         context = _context(address, "source")
-        yield from source_rows(GivenReader(context.records()), context.request(), spec, context.times)
+        yield from source_rows(GivenReader(context.records()), context.request(), spec)
 
     return read
 
@@ -176,6 +177,7 @@ class Program:
         self._globals = global_topics(self.topology)
         topics = [*self._globals, *(t for part in self._parts for t in part.source_topics)]
         self._positions = {TopicPartition(t, 0): 0 for t in topics}
+        self._times: Times = {}
         self._batch = 0
         self.wall_clock: int | None = None
         """None: a second later at each batch."""
@@ -205,6 +207,7 @@ class Program:
             ),
             now_ms=1_000 * self._batch if self.wall_clock is None else self.wall_clock,
             follows=self._batch - 1,
+            times=self._times,
         )
         rows = []
         for topic, record in records:
@@ -216,6 +219,8 @@ class Program:
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise AssertionError(f"{report.outcome}: {carried['said']}")
+        arrived = {tp: found for tp, found in report.arrived.items() if tp.topic not in self._globals}
+        self._times = times_after(self._times, arrived)
         for sent in map(from_json, carried["sent"]):
             record = Record(sent.key, sent.value, sent.timestamp, tuple((name, held or b"") for name, held in sent.headers))
             self.outputs.setdefault(sent.topic, []).append(record)

@@ -29,6 +29,7 @@ from tidemill.task.batch import (
     report_from_json,
 )
 from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import PartitionTime, Times
 from tidemill.topology.operations import Count, Operation
 
 INPUT = TopicPartition("app-counts-repartition", 0)
@@ -121,6 +122,7 @@ class MemoryOutput:
 
     committed: list[tuple[str, bytes | None, bytes | None, int]] = field(default_factory=list)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    times: dict[TopicPartition, PartitionTime] = field(default_factory=dict)
     open: list[tuple[str, bytes | None, bytes | None, int]] | None = None
     aborted: int = 0
     fails: Exception | None = None
@@ -147,13 +149,14 @@ class MemoryOutput:
             tp = TopicPartition(topic, partition)
             self.pending[tp] = self.pending.get(tp, self.logged.get(tp, 0)) + 1
 
-    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
+    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
         assert self.open is not None
         if self.fails is not None:
             self.open = None
             raise self.fails
         self.committed += self.open
         self.offsets.update(offsets)
+        self.times.update({tp: times[tp] for tp in offsets if tp in times})
         self.logged.update(self.pending)
         self.open = None
         return dict(self.pending)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from step_harness import StepRun
 
-from tidemill import Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill import PunctuationType, Record, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill.ids import TopicPartition
+from tidemill.task.partition_time import PartitionTime
 
 STRING = Serdes.string()
 
@@ -66,6 +68,55 @@ def test_operators_are_made_anew_for_another_owner_of_the_task(run: StepRun) -> 
     run.epoch = "another"
     assert pipe(run, "b") == b"21"
     assert (Clocked.made, Clocked.closed) == (2, 1)
+
+
+class StreamTimes:
+    """Forwards the stream time with each record, and when a punctuator is called by it."""
+
+    def init(self, context: Any) -> None:
+        self._context, self._at_first = context, context.current_stream_time_ms
+        context.schedule(10_000, PunctuationType.STREAM_TIME, self._punctuate)
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record.with_value(f"{self._at_first}, now {self._context.current_stream_time_ms}"))
+
+    def _punctuate(self, now: int) -> None:
+        self._context.forward(Record("k", f"called at {now}", now))
+
+
+def stream_times_run() -> StepRun:
+    builder = StreamsBuilder()
+    builder.stream("in").process(StreamTimes).to("out")
+    return StepRun(builder.build())
+
+
+def said(run: StepRun, *times: int) -> list[bytes | None]:
+    """What a batch of records of these times makes."""
+    before = len(run.written)
+    run.pipe([("in", b"k", b"", time, ()) for time in times])
+    return [record[2] for record in run.written[before:]]
+
+
+def test_operators_made_anew_go_on_at_the_tasks_stream_time() -> None:
+    run = stream_times_run()
+    assert said(run, 5_000, 1_000) == [b"-1, now 5000", b"called at 5000", b"-1, now 5000"]
+    run.follows = 0
+    assert said(run, 2_000) == [b"called at 5000", b"5000, now 5000"]
+
+
+def test_a_new_owner_goes_on_at_the_stream_time_that_was_committed_and_punctuates_without_a_record() -> None:
+    run = stream_times_run()
+    run.times = {TopicPartition("in", 0): PartitionTime(7_000)}
+    assert said(run) == [b"called at 7000"]
+    assert said(run, 9_999) == [b"7000, now 9999"]
+    assert said(run, 10_000) == [b"7000, now 10000", b"called at 10000"]
+
+
+def test_records_that_come_to_no_operator_move_the_stream_time_too() -> None:
+    run = stream_times_run()
+    assert said(run, 5_000) == [b"-1, now 5000", b"called at 5000"]
+    run.times = {TopicPartition("in", 0): PartitionTime(12_000)}
+    assert said(run, 6_000) == [b"called at 12000", b"-1, now 12000"]
 
 
 @pytest.mark.parametrize("windows", [TimeWindows.of_size(1_000), SessionWindows.of_inactivity_gap(1_000)], ids=["time", "gap"])

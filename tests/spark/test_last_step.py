@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,8 +13,9 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.errors import FencedError
 from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, UNREADABLE
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
-from tidemill.task.batch import BatchRequest, Outcome, TaskRun
+from tidemill.task.batch import Arrived, BatchRequest, Outcome, TaskRun
 from tidemill.task.commit import ORDER, CommitStep
+from tidemill.task.partition_time import PartitionTime
 from tidemill.topology.operations import Aggregate, Reduce
 
 WORDS = [word("a", 0), word("b", 1), word("a", 2)]
@@ -35,6 +37,16 @@ def test_a_whole_batch_is_counted_logged_and_committed_together() -> None:
     assert context.output.offsets == {INPUT: 3}
     assert context.stores.positions == {"counts": 2}
     assert {t for _, k, _, t in context.output.committed if k == b"a"} == {102}, "the timestamp is the highest"
+
+
+def test_offsets_are_committed_with_how_far_their_partitions_times_have_come() -> None:
+    context = Context()
+    context.now = replace(
+        BatchRequest(batch_id=1, inputs={INPUT: 0}, tasks=(TaskRun(task=TASK, directory="d", epoch="e"),)),
+        times={INPUT: PartitionTime(50, (("kept by Java", 7),))},
+    )
+    assert context.take(batch(WORDS, 0, arrived={INPUT: Arrived(3, 3, 100, 102, 303)})).outcome is Outcome.COMMITTED
+    assert context.output.times == {INPUT: PartitionTime(102, (("kept by Java", 7),))}
 
 
 def test_counts_go_on_from_what_the_store_holds() -> None:

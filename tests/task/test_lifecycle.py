@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task import lifecycle
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StoresAt
+from tidemill.task.batch import (
+    Arrived,
+    BatchReport,
+    BatchRequest,
+    Outcome,
+    Positions,
+    StoresAt,
+    request_from_json,
+    request_to_json,
+)
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+from tidemill.task.partition_time import PartitionTime
 
 TASK = TaskId(1, 0)
 IN = TopicPartition("repartition", 0)
@@ -126,3 +138,32 @@ def test_tasks_that_lack_little_can_be_restored_before_the_others() -> None:
 
     assert changelogs() == changelogs(TASK) == {LOG: 4}
     assert changelogs(TaskId(9, 9)) == {}
+
+
+def read_to(ms: int) -> dict[TopicPartition, Arrived]:
+    return {IN: Arrived(2, 1, ms, ms, ms), TopicPartition("of another task", 0): Arrived(1, 1, 99, 99, 99)}
+
+
+def test_a_tasks_times_begin_at_what_was_committed_and_follow_what_is_read() -> None:
+    committed = PartitionTime(50, (("a store of Java's", 7),))
+    tasks = reported(fetched(new_task(), replace(BOUNDS, times={IN: committed})), 10)
+    assert request(tasks).times == {IN: committed}
+    tasks = reported(tasks, 10, arrived=read_to(40))
+    assert request(tasks).times == {IN: committed}, "a record from before"
+    tasks = reported(tasks, 10, arrived=read_to(60))
+    assert request(tasks).times == {IN: committed._replace(ms=60)}
+    tasks = reported(tasks, 10, arrived={IN: Arrived(3, 0, 0, 0, 0)})
+    assert request(tasks).times == {IN: committed._replace(ms=60)}, "records without a time"
+
+
+def test_after_a_lost_batch_times_come_from_the_committed_offsets_again() -> None:
+    tasks = reported(running(), 10, arrived=read_to(60))
+    tasks = reported(tasks, outcome=Outcome.LOST, arrived=read_to(70))
+    assert request(tasks).times == {}
+    again = reported(fetched(tasks, replace(BOUNDS, times={IN: PartitionTime(60)})), 10)
+    assert request(again).times == {IN: PartitionTime(60)}
+
+
+def test_a_request_carries_times() -> None:
+    asked = replace(request(running()), times={IN: PartitionTime(50, (("store", -1), ("b", 2))), LOG: PartitionTime()})
+    assert request_from_json(request_to_json(asked)) == asked

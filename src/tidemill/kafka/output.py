@@ -12,9 +12,10 @@ from typing import Any
 
 from tidemill.errors import BatchLostError, ConfigError, RetriableError, StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group_metadata import group_metadata_bytes
+from tidemill.kafka.group_metadata import OffsetAndMetadata, group_metadata_bytes
 from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer
 from tidemill.task.batch import Membership, Positions
+from tidemill.task.partition_time import PartitionTime, Times, metadata_of
 
 
 @contextlib.contextmanager
@@ -79,11 +80,12 @@ class ExactlyOnceOutput(_Output):
         super().__init__(self._transactional)
         self._group_id = group_id
 
-    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
+    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
         if offsets:
+            said = {tp: OffsetAndMetadata(at, metadata_of(times.get(tp, PartitionTime()))) for tp, at in offsets.items()}
             group = group_metadata_bytes(self._group_id, membership.generation, membership.member_id, membership.instance_id)
             with _batch_terms():
-                self._transactional.send_offsets(offsets, group)
+                self._transactional.send_offsets(said, group)
         return self._committed()
 
 
@@ -93,6 +95,6 @@ class AtLeastOnceOutput(_Output):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(FlushingProducer(settings))
 
-    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
-        del offsets, membership
+    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+        del offsets, times, membership
         return self._committed()

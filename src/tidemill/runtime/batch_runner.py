@@ -108,7 +108,7 @@ class BatchRunner:
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
         elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
-            self._commits.processed(report.ends)
+            self._commits.processed(report.ends, self._held.times)
         if has_changed:
             self._on_change()
 

@@ -20,6 +20,7 @@ from tidemill.runtime.restore_watch import RestoreWatch
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, Positions
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+from tidemill.task.partition_time import Times
 from tidemill.task.progress import Restored
 from tidemill.task.standby import StandbyBounds, StandbyTask
 
@@ -42,6 +43,11 @@ class HeldTasks:
 
     def __str__(self) -> str:
         return f"active={text(self.active)} standby={text(self.standby)}"
+
+    @property
+    def times(self) -> Times:
+        """The partition times of all inputs that are read."""
+        return {tp: time for task in self.active.values() for tp, time in task.times.items()}
 
     # --- what the member is told -----------------------------------------------------------------------------------
 

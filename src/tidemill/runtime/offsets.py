@@ -19,6 +19,7 @@ from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.task.lifecycle import ActiveTask, Bounds
+from tidemill.task.partition_time import PartitionTime, from_metadata
 from tidemill.task.standby import StandbyBounds, StandbyTask
 
 log = logging.getLogger("tidemill.offsets")
@@ -58,7 +59,9 @@ class StartOffsets:
         inputs = [tp for task in tasks.values() for tp in task.inputs]
         changelogs = [tp for task in tasks.values() for tp in task.changelogs.values()]
         committed = self._stable(inputs)
-        starts = {**committed, **self._policy([tp for tp in inputs if tp not in committed])}
+        starts = {tp: at.offset for tp, at in committed.items()}
+        starts.update(self._policy([tp for tp in inputs if tp not in committed]))
+        times = {tp: _time_of(tp, at) for tp, at in committed.items()}
         ends = dict(self._admin.end_offsets([tp for tp in changelogs if tp.topic not in self._facts.source_changelogs]))
         ends.update({tp: starts[tp] for tp in changelogs if tp.topic in self._facts.source_changelogs})
         begins = self._admin.beginning_offsets(changelogs)
@@ -67,6 +70,7 @@ class StartOffsets:
                 inputs={tp: starts[tp] for tp in task.inputs},
                 changelog_begins={tp: begins[tp] for tp in task.changelogs.values()},
                 changelog_ends={tp: ends[tp] for tp in task.changelogs.values()},
+                times={tp: times[tp] for tp in task.inputs if tp in times},
             )
             for name, task in tasks.items()
         }
@@ -94,13 +98,14 @@ class StartOffsets:
 
     def reset(self, partitions: Sequence[TopicPartition]) -> None:
         """Commits where the policy says that reading goes on, so that every later start agrees; nothing where the committed
-        offset exists after all, since a consumer may speak of a position that it has left since.
+        offset exists after all, since a consumer may speak of a position that it has left since. The partition's time stays,
+        as in Kafka Streams.
 
         Raises StopError where no policy may decide.
         """
         committed = self._stable(partitions)
         begins, ends = self._admin.beginning_offsets(list(committed)), self._admin.end_offsets(list(committed))
-        gone = [tp for tp, at in committed.items() if not begins[tp] <= at <= ends[tp]]
+        gone = [tp for tp, at in committed.items() if not begins[tp] <= at.offset <= ends[tp]]
         for tp in gone:
             if tp.topic in self._facts.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
                 raise StopError(
@@ -109,16 +114,16 @@ class StartOffsets:
                 )
             log.warning("event=offset-out-of-range partition=%s policy=%s", tp, self._policy_of(tp))
         if gone:
-            self._member.commit({tp: OffsetAndMetadata(offset) for tp, offset in self._policy(gone).items()})
+            found = self._policy(gone)
+            self._member.commit({tp: OffsetAndMetadata(found[tp], committed[tp].metadata) for tp in gone})
 
-    def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """If an own transaction stands in the way, it is ended by fencing (rule 6)."""
         try:
-            found = self._member.committed(inputs, timeout_ms=_UNSTABLE_LIMIT_MS)
+            return self._member.committed(inputs, timeout_ms=_UNSTABLE_LIMIT_MS)
         except RetriableError:
             self._fence()
-            found = self._member.committed(inputs)
-        return {tp: at.offset for tp, at in found.items()}
+            return self._member.committed(inputs)
 
     def _policy(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if not partitions:
@@ -141,3 +146,10 @@ class StartOffsets:
         if tp.topic in self._facts.internal_topics:
             return OffsetReset.EARLIEST
         return self._facts.offset_resets.get(tp.topic, self._default)
+
+
+def _time_of(tp: TopicPartition, committed: OffsetAndMetadata) -> PartitionTime:
+    time, problem = from_metadata(committed.metadata)
+    if problem:
+        log.warning("event=partition-time-unreadable partition=%s metadata=%.200r problem=%r", tp, committed.metadata, problem)
+    return time

@@ -14,6 +14,7 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.task.batch import Positions
+from tidemill.task.partition_time import PartitionTime, Times, metadata_of
 
 log = logging.getLogger("tidemill.thread")
 
@@ -23,13 +24,14 @@ class OwnCommits:
 
     def __init__(self, thread: str, member: GroupMember, interval_ms: int) -> None:
         self._thread, self._member, self._interval_s = thread, member, interval_ms / 1e3
-        self.waiting: dict[TopicPartition, int] = {}
+        self.waiting: Positions = {}
         """Processed, their outputs acknowledged and their stores written, but not committed yet."""
+        self._times: Times = {}
         self._committed_at = time.monotonic()
 
-    def processed(self, ends: Positions) -> None:
-        """A batch is done; commits if it is time."""
-        self.waiting = {**self.waiting, **ends}
+    def processed(self, ends: Positions, times: Times) -> None:
+        """A batch is done, and its inputs have come to these times; commits if it is time to."""
+        self.waiting, self._times = {**self.waiting, **ends}, times
         if time.monotonic() - self._committed_at >= self._interval_s:
             self.commit()
 
@@ -42,8 +44,11 @@ class OwnCommits:
         if not self.waiting:
             return
         try:
-            self._member.commit({tp: OffsetAndMetadata(at) for tp, at in self.waiting.items()})
+            self._member.commit({tp: self._with_time(tp, at) for tp, at in self.waiting.items()})
         except (RejoinError, CommitRefusedError, RetriableError, BatchLostError) as problem:
             log.warning("event=commit-refused thread=%s problem=%r", self._thread, str(problem))
             return
         self.waiting = {}
+
+    def _with_time(self, tp: TopicPartition, at: int) -> OffsetAndMetadata:
+        return OffsetAndMetadata(at, metadata_of(self._times.get(tp, PartitionTime())))

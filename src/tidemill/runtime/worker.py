@@ -32,7 +32,7 @@ from tidemill.spark.control import ControlClient
 from tidemill.spark.control_socket import is_elsewhere
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
-from tidemill.spark.source_step import PartitionTimes, SourceReader, source_rows
+from tidemill.spark.source_step import SourceReader, source_rows
 from tidemill.spark.step_context import Output, TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import Unreadable
@@ -84,7 +84,6 @@ class Worker:
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = spec.unreadable
         self.graphs = KeptGraphs(spec.unreadable.handlers)
-        self.times = PartitionTimes()
         self._own = _output(spec)
         self.output: Output = self._own
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
@@ -215,7 +214,7 @@ def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Ite
         pass
     worker = _worker(name, blob)
     worker.strike("start")
-    for rows in source_rows(worker.reader, worker.request(), worker.spec.source, worker.times):
+    for rows in source_rows(worker.reader, worker.request(), worker.spec.source):
         worker.strike("chunk")
         yield rows
     worker.strike("end")

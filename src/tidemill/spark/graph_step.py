@@ -33,6 +33,7 @@ from tidemill.spark.step_spec import GraphExit, GraphSpec, StepSpec
 from tidemill.spark.task_rows import NO_STATE, TaskRows, opened
 from tidemill.spark.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
+from tidemill.task.partition_time import UNKNOWN_TIME
 from tidemill.topology.nodes import SinkNode
 
 log = logging.getLogger("tidemill.operators")
@@ -58,9 +59,12 @@ class KeptGraphs:
         self.shared = GlobalState()
         self.memory: dict[tuple[TaskId, str], Any] = {}
         """What vectorised nodes remember of a running task's store."""
+        self.stream_times: Mapping[TaskId, int] = {}
+        """How far the tasks had come with the batches before this one, where that is known."""
 
-    def begin(self, request: BatchRequest, running: Mapping[TaskId, str]) -> None:
+    def begin(self, request: BatchRequest, running: Mapping[TaskId, str], stream_times: Mapping[TaskId, int]) -> None:
         """Before a batch: drops what another batch has left that did not count, and tasks that are gone."""
+        self.stream_times = stream_times
         if request.follows != self._batch_id:
             for kept in list(self._kept):
                 self._end(kept)
@@ -88,9 +92,10 @@ class KeptGraphs:
 
     def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
         """The task's graph, bound to the batch's state."""
+        stream_time = self.stream_times.get(task, UNKNOWN_TIME)
 
         def make(rows: Mapping[str, TaskRows]) -> TaskGraph:
-            return _made(spec, task, rows, self.shared, now_ms, self.handlers)
+            return _made(spec, task, rows, self.shared, now_ms, stream_time, self.handlers)
 
         graph = self._bound(spec, task, epoch, state, view, make)
         assert isinstance(graph, TaskGraph)
@@ -123,8 +128,9 @@ class KeptGraphs:
 
 
 def _made(
-    spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: GlobalState, now_ms: int, handlers: ExceptionHandlers
-) -> TaskGraph:
+    spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: GlobalState, now_ms: int, stream_time: int,
+    handlers: ExceptionHandlers,
+) -> TaskGraph:  # fmt: skip
     def rows_of(name: str) -> TaskRows:
         return shared.rows(name) if name in spec.global_stores else rows[name]
 
@@ -136,6 +142,7 @@ def _made(
         value_serde=spec.value_serde,
         nodes=spec.inside,
         wall_clock=now_ms,
+        stream_time=stream_time,
         emit_interval_ms=spec.emit_interval_ms,
         handlers=handlers,
     )
@@ -143,10 +150,26 @@ def _made(
 
 def running_tasks(spec: StepSpec, request: BatchRequest) -> dict[TaskId, str]:
     """The tasks whose inputs the batch reads, each with its owner's epoch."""
-    subtopology_of = {topic: origin.subtopology for origin in spec.sources.values() for topic in origin.topics}
+    subtopology_of = _subtopologies(spec)
     epochs = {run.task: run.epoch for run in request.tasks}
     tasks = sorted({TaskId(subtopology_of[tp.topic], tp.partition) for tp in request.inputs if tp.topic in subtopology_of})
     return {task: epochs.get(task, "") for task in tasks}
+
+
+def stream_times(spec: StepSpec, request: BatchRequest) -> dict[TaskId, int]:
+    """The stream time of each task before the batch, where it is known: the highest time of its inputs."""
+    subtopology_of = _subtopologies(spec)
+    found: dict[TaskId, int] = {}
+    for tp, time in request.times.items():
+        if tp.topic in subtopology_of:
+            task = TaskId(subtopology_of[tp.topic], tp.partition)
+            found[task] = max(found.get(task, UNKNOWN_TIME), time.ms)
+    return found
+
+
+def _subtopologies(spec: StepSpec) -> dict[str, int]:
+    """Of all topics that tasks read."""
+    return {topic: origin.subtopology for origin in spec.sources.values() for topic in origin.topics}
 
 
 @dataclass(slots=True)
@@ -186,6 +209,8 @@ def run_graph(
         with opened(state.readers.get(task)) as view:
             graph = kept.of(spec, task, epoch, state, view, request.now_ms)
             before = graph.dropped
+            # Others may have brought the task further: its owner before this one, or records that came to no node here.
+            graph.advance_stream_time(kept.stream_times.get(task, UNKNOWN_TIME))
             _run_task(graph, spec, task, merged, output)
             graph.advance_wall_clock(request.now_ms)
             graph.flush()

@@ -19,7 +19,7 @@ from tidemill.errors import BatchLostError, FencedError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.batch_sinks import taken_batch
 from tidemill.spark.gather import Gathered, gather, why_not_whole
-from tidemill.spark.graph_step import run_graph, running_tasks
+from tidemill.spark.graph_step import run_graph, running_tasks, stream_times
 from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
 from tidemill.spark.restored import restored_writes
@@ -30,7 +30,7 @@ from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
 from tidemill.spark.unreadable import as_unreadable, unreadable_records
 from tidemill.spark.vector_step import has_table_step, run_on_records, run_on_table
 from tidemill.spark.writes import outputs_as_rows, take_outputs, take_writes, writes_as_rows
-from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json
+from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json, times_after
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.commit import CommitStep
 from tidemill.topology.operations import Count, StreamTableJoin
@@ -193,7 +193,7 @@ def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
         context.output.abort()
         raise FencedError("the group has moved on while the batch ran: its partitions may have another owner")
     batch.reached(CommitStep.MEMBERSHIP)
-    logged = context.output.commit(offsets, membership)
+    logged = context.output.commit(offsets, times_after(batch.request.times, marker.arrived), membership)
     batch.reached(CommitStep.COMMIT)
     _apply(batch, writes, logged, marker.ends)
     batch.reached(CommitStep.APPLY)
@@ -256,7 +256,7 @@ def _run_nodes(batch: _Batch) -> None:
     looked_up = {node.operation.table for node in spec.nodes.values() if isinstance(node.operation, StreamTableJoin)}
     changes: dict[str, Records] = {}
     running, kept = running_tasks(spec, batch.request), batch.context.graphs
-    kept.begin(batch.request, running)
+    kept.begin(batch.request, running, stream_times(spec, batch.request))
     batch.state.memory = kept.memory
     for tag, node in spec.nodes.items():
         table, inline = tables.pop(tag, None), waiting.pop(node.name, [])

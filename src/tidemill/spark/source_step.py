@@ -23,6 +23,7 @@ from tidemill.spark.headers import packed
 from tidemill.spark.rows import CHUNK, DROPPED_COUNT, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import Arrived, BatchRequest, Marker, marker_to_json
+from tidemill.task.partition_time import UNKNOWN_TIME
 
 _LONG = struct.Struct(">q")
 
@@ -50,37 +51,24 @@ class SourceReader(Protocol):
 
 
 @dataclass(slots=True)
-class PartitionTimes:
-    """The highest timestamp so far of each partition whose source has a timestamp extractor. Kept from batch to batch, and
-    forgotten after one that did not count."""
+class _Taken:
+    """What a batch has read of each input so far."""
 
-    highest: dict[TopicPartition, int] = field(default_factory=dict)
-    batch_id: int = 0
+    times: dict[TopicPartition, int]
+    """The highest timestamps, those of before included; kept up to date where the source has a timestamp extractor."""
     arrived: dict[TopicPartition, Arrived] = field(default_factory=dict)
-    """What this batch has read of each input."""
-
-    def begin(self, request: BatchRequest) -> None:
-        self.arrived.clear()
-        if request.follows != self.batch_id:
-            self.highest.clear()
-        self.batch_id = request.batch_id
 
 
-UNKNOWN_TIME = -1
-
-
-def source_rows(
-    reader: SourceReader, request: BatchRequest, spec: SourceSpec, times: PartitionTimes
-) -> Iterator[pa.RecordBatch]:
+def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -> Iterator[pa.RecordBatch]:
     """One micro-batch."""
-    times.begin(request)
+    taken = _Taken({tp: time.ms for tp, time in request.times.items()})
     reader.place(request)
     chunks = rows = 0
     for restoring, messages in reader.read(request):
         if restoring:
             yield restored_rows(messages, spec, chunks)
         else:
-            yield chunk_rows(messages, spec, times, request.now_ms, chunks, rows)
+            yield chunk_rows(messages, spec, taken, request.now_ms, chunks, rows)
         chunks += 1
         rows += len(messages)
     inputs, changelogs = reader.ends()
@@ -94,13 +82,13 @@ def source_rows(
         out_of_range=reader.out_of_range(),
         high_watermarks=reader.high_watermarks(),
         global_ends=reader.global_ends() if request.globals else {},
-        arrived=times.arrived,
+        arrived=taken.arrived,
     )
     yield marker_rows(marker)
 
 
 def chunk_rows(
-    messages: Sequence[Any], spec: SourceSpec, times: PartitionTimes, now_ms: int, index: int, before: int
+    messages: Sequence[Any], spec: SourceSpec, taken: _Taken, now_ms: int, index: int, before: int
 ) -> pa.RecordBatch:
     """The messages as rows in their order, and the chunk's control row; ``before``: rows of earlier chunks."""
     topics = [m.topic() for m in messages]
@@ -121,19 +109,20 @@ def chunk_rows(
         _take_sums(columns, values, headers, topics, sources)
     stamps = [m.timestamp()[1] for m in messages]
     if any(sources[topic].extractor is not None for topic in distinct):
-        _extract(messages, sources, times, stamps, node)
+        _extract(messages, sources, taken.times, stamps, node)
     for topic in distinct:
         _convert(columns, node, keys, values, topics, topic, sources[topic])
     columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}
     columns["headers"] = [packed(row) for row in headers] if any(headers) else None
     made = _batch(messages, node, seq, stamps, columns, index)
-    add_arrivals(times.arrived, topics, distinct, made)
+    add_arrivals(taken.arrived, topics, distinct, made)
     return made
 
 
 def _extract(
-    messages: Sequence[Any], sources: Mapping[str, SourceTopic], times: PartitionTimes, stamps: list[int], node: list[int]
-) -> None:
+    messages: Sequence[Any], sources: Mapping[str, SourceTopic], times: dict[TopicPartition, int], stamps: list[int],
+    node: list[int],
+) -> None:  # fmt: skip
     """The timestamps that the sources' extractors give; a record that gets a negative one is dropped."""
     for at, message in enumerate(messages):
         source = sources[message.topic()]
@@ -144,7 +133,7 @@ def _extract(
         except SerdeError:
             continue  # the step that reads it finds it unreadable
         partition = TopicPartition(message.topic(), message.partition())
-        before = times.highest.get(partition, UNKNOWN_TIME)
+        before = times.get(partition, UNKNOWN_TIME)
         record = Record(key, value, stamps[at], tuple(message.headers() or ()))
         try:
             stamps[at] = source.extractor(record, before)
@@ -156,7 +145,7 @@ def _extract(
         if stamps[at] < 0:
             node[at] = DROPPED_COUNT
         elif stamps[at] > before:
-            times.highest[partition] = stamps[at]
+            times[partition] = stamps[at]
 
 
 def restored_rows(messages: Sequence[Any], spec: SourceSpec, index: int) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, StoresAt, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import Times
 
 
 class TaskStore(StoreReader, Protocol):
@@ -51,8 +52,9 @@ class Output(Protocol):
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has."""
 
-    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
-        """Commits and gives, for each partition written by number, the offset behind its last record.
+    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+        """Commits the offsets, with the times of their partitions. Gives, for each partition written by number, the offset
+        behind its last record.
 
         Raises:
             BatchLostError: aborted, or of unknown fate. FencedError: another producer or the group has moved on.

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.task.partition_time import PartitionTime, Times
 
 Positions = Mapping[TopicPartition, int]
 
@@ -109,6 +110,8 @@ class BatchRequest:
     """Where reading starts in the topics of global stores, all partitions of them."""
     globals_anew: bool = False
     """That is where they begin: what is held of them is to be forgotten."""
+    times: Times = field(default_factory=dict)
+    """The partition times of the inputs, where they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +174,16 @@ class Membership:
     may_commit: bool
 
 
+def times_after(times: Times, arrived: Mapping[TopicPartition, Arrived]) -> dict[TopicPartition, PartitionTime]:
+    """The partition times when what has arrived is taken."""
+    after = dict(times)
+    for tp, found in arrived.items():
+        before = after.get(tp, PartitionTime())
+        if found.timed and found.newest_ms > before.ms:
+            after[tp] = before._replace(ms=found.newest_ms)
+    return after
+
+
 def positions_to_json(positions: Positions) -> list[list[Any]]:
     return [[tp.topic, tp.partition, offset] for tp, offset in positions.items()]
 
@@ -221,6 +234,7 @@ def request_to_json(request: BatchRequest) -> str:
             "follows": request.follows,
             "globals": positions_to_json(request.globals),
             "globals_anew": request.globals_anew,
+            "times": [[*tp, *time] for tp, time in request.times.items()],
         }
     )
 
@@ -230,8 +244,13 @@ def request_from_json(text: str | bytes) -> BatchRequest:
     for name in ("inputs", "changelogs", "standbys", "limits", "globals"):
         fields[name] = positions_from_json(fields[name])
     fields["internal"] = frozenset(fields["internal"])
+    fields["times"] = {TopicPartition(*row[:2]): _time_from_json(*row[2:]) for row in fields["times"]}
     fields["tasks"] = tuple(TaskRun(**{**run, "task": TaskId.parse(run["task"])}) for run in fields["tasks"])
     return BatchRequest(**fields)
+
+
+def _time_from_json(ms: int, processors: list[list[Any]]) -> PartitionTime:
+    return PartitionTime(ms, tuple((name, value) for name, value in processors))
 
 
 def marker_to_json(marker: Marker) -> str:

@@ -25,7 +25,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt, TaskRun
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt, TaskRun, times_after
+from tidemill.task.partition_time import PartitionTime, Times
 
 
 class Phase(Enum):
@@ -36,11 +37,13 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What was fetched for a task when it was taken over: where its inputs start, where its changelogs begin and end."""
+    """What was fetched for a task when it was taken over: where its inputs start, and how far their times had come, where its
+    changelogs begin and end."""
 
     inputs: Mapping[TopicPartition, int]
     changelog_begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     changelog_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    times: Times = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ class ActiveTask:
     stores: Mapping[str, int] | None = None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     """RUNNING: where its inputs are read next."""
+    times: Times = field(default_factory=dict)
+    """RUNNING: the highest timestamps of what was read of them."""
     wipe: bool = False
     """Its stores claim to be beyond their changelog: empty them before restoring."""
 
@@ -129,7 +134,9 @@ def _without_bounds(before: ActiveTask, gone: frozenset[TopicPartition], task: A
 
 
 def _read_on(task: ActiveTask, report: BatchReport) -> ActiveTask:
-    return replace(task, positions={tp: report.ends.get(tp, offset) for tp, offset in task.positions.items()})
+    arrived = {tp: report.arrived[tp] for tp in task.inputs if tp in report.arrived}
+    positions = {tp: report.ends.get(tp, offset) for tp, offset in task.positions.items()}
+    return replace(task, positions=positions, times=times_after(task.times, arrived))
 
 
 def lost(tasks: Tasks) -> dict[TaskId, ActiveTask]:
@@ -160,7 +167,7 @@ def _moved_on(task: ActiveTask) -> ActiveTask:
     restoring = replace(task, phase=Phase.RESTORING)
     if restoring.restore_from():
         return restoring
-    return replace(task, phase=Phase.RUNNING, positions=dict(task.bounds.inputs))
+    return replace(task, phase=Phase.RUNNING, positions=dict(task.bounds.inputs), times=task.bounds.times)
 
 
 def request(
@@ -178,9 +185,11 @@ def request(
     """The next micro-batch of these tasks; ``restore_only``: if any are named, no others are restored by it."""
     inputs: dict[TopicPartition, int] = {}
     changelogs: dict[TopicPartition, int] = {}
+    times: dict[TopicPartition, PartitionTime] = {}
     for task in tasks.values():
         if task.phase is Phase.RUNNING:
             inputs.update(task.positions)
+            times.update(task.times)
         if not restore_only or task.task in restore_only:
             changelogs.update(task.restore_from())
     return BatchRequest(
@@ -204,6 +213,7 @@ def request(
         wait_ms=wait_ms,
         now_ms=now_ms,
         incarnation=incarnation,
+        times=times,
     )
 
 

@@ -30,8 +30,9 @@ from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import NO_STATE, TaskRows
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, request_to_json
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, request_to_json, times_after
 from tidemill.task.batch_id import BatchId
+from tidemill.task.partition_time import Times
 from tidemill.testing.sessions import shared_session
 from tidemill.testing.topics import Duration, TestInputTopic, TestOutputTopic
 from tidemill.testing.wire import RawRecord, data, from_json, to_json
@@ -71,6 +72,7 @@ class TopologyTestDriver:
         self._parts = subtopologies(topology, self._application)
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
         self._positions = {TopicPartition(topic, 0): 0 for part in self._parts for topic in part.source_topics}
+        self._times: Times = {}
         self._globals = {TopicPartition(topic, 0): 0 for topic in _global_topics(topology)}
         self._written: dict[str, list[RawRecord]] = {}
         self._read: dict[int, ReadStores] = {}
@@ -198,6 +200,7 @@ class TopologyTestDriver:
             tasks=tuple(self._task_run(part) for part in self._parts if part.state_stores and not part.is_global),
             now_ms=self.wall_clock_ms,
             follows=self._batch,
+            times=self._times,
         )
         with open(self._address, "w", encoding="utf-8") as file:
             rows = [to_json(record) for record in records]
@@ -216,6 +219,8 @@ class TopologyTestDriver:
     def _take(self, report: BatchReport) -> None:
         self._batch = report.batch_id
         self._positions.update(report.ends)
+        arrived = {tp: found for tp, found in report.arrived.items() if tp in self._positions}
+        self._times = times_after(self._times, arrived)
         self._globals.update(report.globals)
         self.dropped += report.dropped
         self.skipped += report.skipped

@@ -20,13 +20,14 @@ from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.batch_sinks import write_batch
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
-from tidemill.spark.source_step import PartitionTimes, source_rows
+from tidemill.spark.source_step import source_rows
 from tidemill.spark.step_context import TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun, request_from_json
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import Times
 from tidemill.testing.wire import RawRecord, from_json, text, to_json
 
 _KEPT = "tidemill_testing_kept"
@@ -119,8 +120,8 @@ class KeptOutput:
             own = tuple(headers[at] or ()) if headers else ()
             self.sent.append(RawRecord(topic, key, values[at], timestamps[at], own))
 
-    def commit(self, offsets: Positions, membership: Membership) -> Mapping[TopicPartition, int]:
-        del offsets, membership
+    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+        del offsets, times, membership
         return {}
 
     def partitions_of(self, topic: str) -> int:
@@ -142,7 +143,6 @@ class _Worker:
         self.handed_over: list[list[Any]] = []
         """Node, file and batch id of what is for functions of ``foreach_batch``."""
         self.graphs = KeptGraphs(unreadable.handlers)
-        self.times = PartitionTimes()
         self.unreadable = unreadable
 
     def request(self) -> BatchRequest:
@@ -199,7 +199,7 @@ def source_of(
         for _ in batches:
             pass
         worker = _kept(address, "source", None, unreadable)
-        yield from source_rows(GivenReader(worker.records()), worker.request(), spec, worker.times)
+        yield from source_rows(GivenReader(worker.records()), worker.request(), spec)
 
     return read
 

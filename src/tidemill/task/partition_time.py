@@ -1,0 +1,85 @@
+"""The partition time, which is the highest timestamp that was taken of an input, and the text in which a commit keeps it.
+
+The text is Kafka Streams' own (TopicPartitionMetadata), so an instance in Java goes on where one of these has stopped and the
+other way round: base64 of a version byte, the time as eight bytes and, from version 2 on, what processors of the DSL keep:
+
+    1 | time
+    2 | time | number of entries (int) | length of the name (int), the name in UTF-8, value (long) | ...
+
+Decides what a text means. One that can't be read means what Kafka takes it for: an unknown time, or a known one without the
+entries behind it. Entries of processors are Java's: they are carried from commit to commit, and nothing here makes or reads any.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidemill.ids import TopicPartition
+
+UNKNOWN_TIME = -1
+_LATEST_VERSION = 2
+_VERSION_AND_TIME = struct.Struct(">bq")
+_INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
+
+
+class PartitionTime(NamedTuple):
+    """``processors``: names and values that Java's processors keep with a task's commits."""
+
+    ms: int = UNKNOWN_TIME
+    processors: tuple[tuple[str, int], ...] = ()
+
+
+Times = Mapping[TopicPartition, PartitionTime]
+"""Of a task's inputs; one that is absent is unknown."""
+
+
+def metadata_of(time: PartitionTime) -> str:
+    """The text for a commit."""
+    data = _VERSION_AND_TIME.pack(_LATEST_VERSION, time.ms)
+    if time.processors:
+        data += _INT.pack(len(time.processors))
+        for name, value in time.processors:
+            encoded = name.encode()
+            data += _INT.pack(len(encoded)) + encoded + _LONG.pack(value)
+    return base64.b64encode(data).decode()
+
+
+def from_metadata(text: str) -> tuple[PartitionTime, str]:
+    """What a commit says, and what is wrong with it; both are empty for a commit without a text."""
+    if not text:
+        return PartitionTime(), ""
+    try:
+        # Java needs no padding to read a text.
+        data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+        version, ms = _VERSION_AND_TIME.unpack_from(data)
+    except (ValueError, struct.error) as problem:
+        return PartitionTime(), f"it is not a partition time in base64: {problem}"
+    if version not in (1, _LATEST_VERSION):
+        return PartitionTime(), f"it is of version {version}, expected 1 or {_LATEST_VERSION}"
+    known = PartitionTime(max(ms, UNKNOWN_TIME))
+    rest = data[_VERSION_AND_TIME.size :]
+    if version == 1 or not rest:
+        return known, ""
+    try:
+        return known._replace(processors=_entries(rest)), ""
+    except (ValueError, struct.error) as problem:
+        return known, f"what processors keep there can't be read: {problem}"
+
+
+def _entries(data: bytes) -> tuple[tuple[str, int], ...]:
+    (count,) = _INT.unpack_from(data)
+    if count < 0:
+        raise ValueError(f"{count} entries")
+    at, found = _INT.size, dict[str, int]()
+    for _ in range(count):
+        (length,) = _INT.unpack_from(data, at)
+        at += _INT.size
+        if length < 0:
+            raise ValueError(f"a name of {length} bytes")
+        name = data[at : at + length].decode(errors="replace")
+        (found[name],) = _LONG.unpack_from(data, at + length)
+        at += length + _LONG.size
+    return tuple(sorted(found.items()))

@@ -1,0 +1,62 @@
+"""Offsets that are committed apart from the results, at least once: how far, and with which partition times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.errors import RejoinError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.group_metadata import OffsetAndMetadata
+from tidemill.runtime.own_commits import OwnCommits
+from tidemill.task.partition_time import PartitionTime, metadata_of
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+class Group:
+    """Keeps what is committed; refuses during a rebalance."""
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.is_rebalancing = False
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if self.is_rebalancing:
+            raise RejoinError("later")
+        self.committed.update(offsets)
+
+
+def commits_of(group: Any, interval_ms: int = 3_600_000) -> OwnCommits:
+    return OwnCommits("thread", group, interval_ms)
+
+
+def test_a_commit_says_how_far_each_partitions_time_has_come() -> None:
+    group = Group()
+    commits = commits_of(group)
+    commits.processed({A: 3, B: 0}, {A: PartitionTime(10)})
+    assert group.committed == {}, "not yet"
+    commits.processed({A: 5}, {A: PartitionTime(20)})
+    commits.commit()
+    assert group.committed == {
+        A: OffsetAndMetadata(5, metadata_of(PartitionTime(20))),
+        B: OffsetAndMetadata(0, metadata_of(PartitionTime())),
+    }
+
+
+def test_a_refused_commit_waits_and_a_forgotten_one_is_never_made() -> None:
+    group = Group()
+    commits = commits_of(group, interval_ms=0)
+    group.is_rebalancing = True
+    commits.processed({A: 3}, {A: PartitionTime(10)})
+    assert commits.waiting == {A: 3}
+    group.is_rebalancing = False
+    commits.processed({A: 4}, {A: PartitionTime(10)})
+    assert commits.waiting == {}
+    assert group.committed[A].offset == 4
+    group.is_rebalancing = True
+    commits.processed({A: 9}, {A: PartitionTime(99)})
+    commits.forget()
+    group.is_rebalancing = False
+    commits.commit()
+    assert group.committed[A].offset == 4

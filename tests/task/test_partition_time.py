@@ -1,0 +1,71 @@
+"""The text in which a commit keeps its partition's time: Kafka Streams' own, both ways."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.task.partition_time import UNKNOWN_TIME, PartitionTime, from_metadata, metadata_of
+
+longs = st.integers(-(2**63), 2**63 - 1)
+names = st.text().map(lambda text: text.encode(errors="replace").decode())
+
+FROM_JAVA = {
+    "Av//////////": PartitionTime(),
+    "AgAAAAAAAAAA": PartitionTime(0),
+    "AgAAAYzErjwA": PartitionTime(1_704_106_802_176),
+    "An//////////": PartitionTime(2**63 - 1),
+    "AgAAAAAAAAPoAAAAAQAAAAZjb3VudHMAAAAAAAAD5w==": PartitionTime(1_000, (("counts", 999),)),
+    "AgAAAAAAAAPoAAAAAgAAAAFh//////////8AAAADY8OpAAAAAAAAAAE=": PartitionTime(1_000, (("a", -1), ("cé", 1))),
+}
+"""What TopicPartitionMetadata.encode gives."""
+
+
+@pytest.mark.parametrize("text", FROM_JAVA)
+def test_what_java_has_written_is_read(text: str) -> None:
+    assert from_metadata(text) == (FROM_JAVA[text], "")
+
+
+@pytest.mark.parametrize("text", FROM_JAVA)
+def test_the_text_is_javas_to_the_byte(text: str) -> None:
+    assert metadata_of(FROM_JAVA[text]) == text
+
+
+def test_version_1_has_the_time_alone_and_a_commit_without_text_has_none() -> None:
+    assert from_metadata("AQAAAAAAAAPo") == (PartitionTime(1_000), "")
+    assert from_metadata("") == (PartitionTime(), "")
+
+
+@given(ms=st.integers(-1, 2**63 - 1), processors=st.dictionaries(names, longs))
+def test_what_is_written_is_read_again(ms: int, processors: dict[str, int]) -> None:
+    time = PartitionTime(ms, tuple(sorted(processors.items())))
+    assert from_metadata(metadata_of(time)) == (time, "")
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    "text", ["seven", "not base64!", "Ág==", encoded(b"\x02"), encoded(b"\x02" + bytes(7)), encoded(b"\x03" + bytes(8))]
+)
+def test_what_can_not_be_read_is_an_unknown_time_and_said(text: str) -> None:
+    time, problem = from_metadata(text)
+    assert time == PartitionTime(UNKNOWN_TIME)
+    assert problem
+
+
+@pytest.mark.parametrize("rest", [b"\x00", b"\xff" * 4, b"\x00\x00\x00\x02", b"\x00\x00\x00\x01\xff\xff\xff\xff", b"\x7f" * 12])
+def test_a_time_before_entries_that_can_not_be_read_is_kept_as_java_does(rest: bytes) -> None:
+    time, problem = from_metadata(encoded(b"\x02" + (1_000).to_bytes(8, "big") + rest))
+    assert time == PartitionTime(1_000)
+    assert "processors" in problem
+
+
+@given(data=st.binary(max_size=60))
+def test_no_bytes_break_it(data: bytes) -> None:
+    from_metadata(encoded(b"\x02" + bytes(8) + data))
+    from_metadata(encoded(data))
