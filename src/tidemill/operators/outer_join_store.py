@@ -69,6 +69,9 @@ class OuterJoinStore:
         self.clock = SharedClock() if self._kept is None else SharedClock(*self._kept)
         self.floor = 0
         """Nothing older waits: where to begin to look, past what this batch has deleted."""
+        last = next(rows.scan(None, _META, reverse=True), None)
+        self._newest = -1 if last is None else _LONG.unpack_from(last[0])[0]
+        """Nothing newer waits: of what is newer no row need be looked for."""
 
     def add(self, timestamp: int, is_left: bool, key: Any, value: Any) -> None:
         """Lets a record wait; its timestamp is also the changelog record's."""
@@ -76,7 +79,8 @@ class OuterJoinStore:
         row_key = _row_key(timestamp, is_left, self._write_key(key) or b"")
         item = _LEFT + (self._write_left(value) or b"") if is_left else _RIGHT + (self._write_right(value) or b"")
         entry = _LENGTH.pack(len(item)) + item
-        before = self._rows.get(row_key)
+        before = self._rows.get(row_key) if timestamp <= self._newest else None
+        self._newest = max(self._newest, timestamp)
         if before is None:
             row = _LIST_HEAD.pack(1, 1) + entry
         else:
@@ -116,6 +120,7 @@ class OuterJoinStore:
         if value is not None:
             _parts(value)
         self.floor = 0
+        self._newest = max(self._newest, _LONG.unpack_from(key)[0])
         self._rows.put(key, value)
         clock = self.clock
         clock.stream_time = max(clock.stream_time, timestamp)

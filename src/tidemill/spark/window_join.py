@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.operators.record import Record
+from tidemill.operators.record import record_of
 from tidemill.operators.segments import DAY_MS, Segments, pack_time
 from tidemill.operators.stream_join import Joiner, with_key
 from tidemill.spark.join_shape import WindowJoin
@@ -147,9 +147,7 @@ class JoinTask:
                 found = sides[other].shown.of(key, sides[other].segments)
             if found:
                 low, high = lows[at], highs[at]
-                if len(found) > _MANY:
-                    found = found[bisect_left(found, (low,)) : bisect_left(found, (high + 1,))]
-                for other_time, _, held in found:
+                for other_time, _, held in _within(found, low, high):
                     if low <= other_time <= high:
                         node = nodes[is_right]
                         try:
@@ -164,46 +162,55 @@ class JoinTask:
             if not keeps[is_right]:
                 self._write_value(given, at, is_right)
             if live[at]:
-                own = of[is_right].get(key)
-                row = time, numbers[at], values[at] if keeps[is_right] else rows[at]
-                if own is None:
-                    if complete[is_right]:
-                        of[is_right][key] = [row]
-                        continue
-                    own = sides[is_right].shown.of(key, sides[is_right].segments)
-                if not own or own[-1] < row:
-                    own.append(row)
-                else:
-                    insort(own, row, key=_order)
+                self._show(is_right, key, (time, numbers[at], values[at] if keeps[is_right] else rows[at]))
 
     def _match_or_wait(self, waiting: Waiting, given: Arrivals, seen: _Seen) -> None:
         """``_match`` where records of a side go on without a match, once their windows are closed."""
-        sides = self._sides
+        left, right = self._sides
+        lows, highs, live, numbers = seen.lows, seen.highs, seen.live, seen.numbers
+        of = left.shown.by_key, right.shown.by_key
+        complete = left.shown.is_complete, right.shown.is_complete
+        keys, values, decoded, headers = given.keys, given.values, given.decoded_keys, given.headers
+        keeps, reads = (left.keeps_values, right.keeps_values), (left.decode, right.decode)
         for at, (is_right, time) in enumerate(zip(seen.which, seen.times, strict=True)):
-            own, other = sides[is_right], sides[not is_right]
-            key, value = given.keys[at], given.values[at]
-            headers = () if given.headers is None else given.headers[at]
-            record = Record(given.decoded_keys[at], value, time, headers)
+            key, value, other = keys[at], values[at], not is_right
+            record = record_of((decoded[at], value, time, () if headers is None else headers[at]))
             try:
                 if not waiting.takes(record, at, is_right, has_key=key is not None):
                     continue
                 assert key is not None
-                low, high = seen.lows[at], seen.highs[at]
-                found = [row for row in other.shown.of(key, other.segments) if low <= row[0] <= high]
-                for other_time, _, held in found:
-                    theirs = held if other.keeps_values else other.decode(held)
-                    waiting.matched(record, is_right, key, other_time, theirs)
-                if not found:
+                found = of[other].get(key)
+                if found is None and not complete[other]:
+                    found = self._sides[other].shown.of(key, self._sides[other].segments)
+                low, high, has_match = lows[at], highs[at], False
+                for other_time, _, held in _within(found, low, high) if found else ():
+                    if low <= other_time <= high:
+                        waiting.matched(record, is_right, key, other_time, held if keeps[other] else reads[other](held))
+                        has_match = True
+                if not has_match:
                     waiting.found_nothing(record, is_right, high)
             except JoinerError:
                 raise
             except Exception as problem:
                 raise JoinerError(self._nodes[is_right], at) from problem
-            if not own.keeps_values:
+            if not keeps[is_right]:
                 self._write_value(given, at, is_right)
-            if seen.live[at]:
-                row = time, seen.numbers[at], value if own.keeps_values else given.rows[at]
-                insort(own.shown.of(key, own.segments), row, key=_order)
+            if live[at]:
+                self._show(is_right, key, (time, numbers[at], value if keeps[is_right] else given.rows[at]))
+
+    def _show(self, is_right: bool, key: bytes, row: Shown) -> None:
+        """Shows a record to those of the other side that come after it."""
+        side = self._sides[is_right]
+        own = side.shown.by_key.get(key)
+        if own is None:
+            if side.shown.is_complete:
+                side.shown.by_key[key] = [row]
+                return
+            own = side.shown.of(key, side.segments)
+        if not own or own[-1] < row:
+            own.append(row)
+        else:
+            insort(own, row, key=_order)
 
     def _write_value(self, given: Arrivals, at: int, is_right: bool) -> None:
         try:
@@ -216,6 +223,13 @@ def _are_there(data: Sequence[Any]) -> Flags:
     if None not in data:
         return np.ones(len(data), np.bool_)
     return np.fromiter((one is not None for one in data), np.bool_, len(data))
+
+
+def _within(found: list[Shown], low: int, high: int) -> list[Shown]:
+    """Few rows as they are, of many those of the window."""
+    if len(found) <= _MANY:
+        return found
+    return found[bisect_left(found, (low,)) : bisect_left(found, (high + 1,))]
 
 
 def _order(shown: Shown) -> tuple[int, int]:
