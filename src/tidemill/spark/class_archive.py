@@ -1,7 +1,7 @@
 """Spark's classes, loaded and verified once and kept in a file that later JVMs map: a start takes a third less.
 
-Decides where the archive of a Java and a PySpark lies, how a JVM uses it and what is run to make it. Leaves it to the JVM to
-check that an archive fits: one that does not is passed over.
+Decides where the archive of a Java and a PySpark lies, how a JVM uses it and what is run to make it. An archive's name says
+which very files it was made of: a JVM passes over one of other files, and says nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,26 @@ from tidemill.topology.nodes import Topology
 _HEAP = "512m"
 _WRITE_LIMIT_S = 120.0
 _BATCH_LIMIT_S = 60.0
+_SPARK = Path(pyspark.__file__).parent
 
 
-def archive_path(java: Path, cache: Path) -> Path:
+def archive_path(java: Path, cache: Path, spark: Path = _SPARK) -> Path:
     """Where the archive for this Java and this PySpark is, or would be, in the user's cache folder."""
     release = java.resolve().parent.parent / "release"
-    parts = (str(java.resolve()), release.read_text() if release.is_file() else "", pyspark.__file__, pyspark.__version__)
-    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return cache / "classes" / f"spark-{pyspark.__version__}-{name}.jsa"
+    where = (str(java.resolve()), str(spark))
+    what = (release.read_text() if release.is_file() else "", pyspark.__version__, *_as_the_jvm_sees(spark / "jars"))
+    return cache / "classes" / f"spark-{_short(where)}-{_short(what)}.jsa"
+
+
+def _as_the_jvm_sees(jars: Path) -> Iterator[str]:
+    """By which a JVM tells whether a file is the one that an archive was made of; PySpark installed anew has new times."""
+    for entry in sorted(os.scandir(jars), key=lambda entry: entry.name):
+        found = entry.stat()
+        yield f"{entry.name} {found.st_size} {found.st_mtime_ns}"
+
+
+def _short(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def jvm_options(java: Path, cache: Path) -> list[str]:
@@ -46,7 +58,7 @@ def jvm_options(java: Path, cache: Path) -> list[str]:
 
 def make_archive(java: Path, cache: Path) -> Path:
     """Makes the archive, about half a minute of one core: runs a plan with what most plans use, and has the JVM keep what it
-    loaded.
+    loaded. Archives of other files that lay in the same place are removed.
 
     Raises:
         EnvironmentProblem: the JVM wrote none.
@@ -73,7 +85,15 @@ def make_archive(java: Path, cache: Path) -> Path:
         draft.replace(archive)
     except OSError as problem:
         raise EnvironmentProblem(f"{java} wrote no class archive to {archive.parent}: {problem.strerror}") from problem
+    forget_others(archive)
     return archive
+
+
+def forget_others(archive: Path) -> None:
+    """Removes archives of files that ``archive``'s have taken the place of."""
+    for other in archive.parent.glob(f"{archive.stem.rpartition('-')[0]}-*.jsa"):
+        if other != archive:
+            other.unlink(missing_ok=True)
 
 
 def _sample() -> Topology:
