@@ -17,7 +17,7 @@ import threading
 from pyspark.sql import SparkSession
 
 from tidemill.cli.application_file import load_application
-from tidemill.config import parse_assignments
+from tidemill.config_texts import parse_assignments
 from tidemill.errors import TidemillError
 from tidemill.runtime.application import KafkaStreams, State
 

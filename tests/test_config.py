@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidemill.config import StreamsConfig, load_toml, parse_assignments, setting_table
+from tidemill.config import StreamsConfig, setting_table
+from tidemill.config_secrets import SPARK_REDACTED, has_credentials, is_secret, shown
+from tidemill.config_texts import load_toml, parse_assignments
 from tidemill.config_values import (
     DeserializationHandler,
     OffsetReset,
     ProcessingGuarantee,
     StoreFormat,
     StoreSuppliers,
-    is_secret,
 )
 from tidemill.errors import ConfigError
 
@@ -269,7 +271,31 @@ def test_no_credential_is_ever_shown() -> None:
         assert "hush" not in str(caught.value)
 
 
+ADDRESSES = {
+    "spark.my.url": "http://me:hush@host:1/path", "spark.my.proxy": "HTTPS://hush@host", "kafka.a.b": "x=y,jdbc:pg://me:hush@host/db",
+    "consumer.a.b": "http://a:hush@one:1,http://b:hush@two:1", "producer.a.b": "http://me:hu@hush@host", "admin.a.b": "s://:hush@h",
+}  # fmt: skip
+
+
+def test_no_credential_in_an_address_is_ever_shown() -> None:
+    config = StreamsConfig.of({**NEEDED, **ADDRESSES})
+    for printed in (config, config.kafka, config.spark, config.consumer, dataclasses.asdict(config)):
+        assert "hush" not in repr(printed)
+    assert "'my.url': 'http://(hidden)@host:1/path'" in repr(config.spark)
+    assert config.spark["my.url"] == ADDRESSES["spark.my.url"]
+    with pytest.raises(ConfigError, match=r"bootstrap.servers is 'http://\(hidden\)@host:1', expected host:port"):
+        StreamsConfig.of({**NEEDED, "bootstrap.servers": "http://me:hush@host:1"})
+    for wrong in ("kafka.ssl.key.password:hush", "kafka.ssl.key.password hush"):
+        with pytest.raises(ConfigError, match=r"'kafka.ssl.key.password' has no '='"):
+            parse_assignments([wrong])
+    # Spark looks for it in names and values, in the way of java.util.regex; the pattern means the same in both.
+    assert all(re.search(SPARK_REDACTED, value) for value in ADDRESSES.values())
+
+
 def test_what_is_no_credential_is_shown() -> None:
+    for plain in ("hdfs://host:9000/a@b", "abfss://container@account/x", "http://host:80/a@b", "h:1,h:2"):
+        assert shown("spark.a", plain) == repr(plain)
+        assert not has_credentials(plain)
     assert [name for name, _, _ in setting_table() if is_secret(name)] == [
         "tidemill.http.token", "tidemill.http.ssl.key.password",
     ]  # fmt: skip

@@ -2,19 +2,20 @@
 
 Decides which settings exist, their defaults and bounds, and which of them contradict each other. Invariant: a
 StreamsConfig is valid, never changes and shows no credential. What a setting does is decided where it is used; how client
-settings become those of a client library is decided in `tidemill.kafka.clients`.
+settings become those of a client library is decided in `tidemill.kafka.clients`, what a name means that is no setting's in
+`config_names`.
 """
 
 from __future__ import annotations
 
-import difflib
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+from tidemill.config_names import SettingNames
 from tidemill.config_rules import check
+from tidemill.config_secrets import shown
 from tidemill.config_values import (
     JAVA_HANDLERS,
     JAVA_PROCESSING_HANDLERS,
@@ -39,18 +40,12 @@ from tidemill.config_values import (
     one_of,
     rewrites,
     servers,
-    shown,
     text,
     text_like,
     true_or_false,
     whole_number,
 )
 from tidemill.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 COMMIT_INTERVAL_MS = 30_000
 COMMIT_INTERVAL_EXACTLY_ONCE_MS = 100
@@ -309,11 +304,11 @@ class StreamsConfig:
         given = {name: value for name, value in (mapping or {}).items() if value is not None}
         for keyword, value in keywords.items():
             if value is not None:
-                given[_name_of_keyword(keyword)] = value
+                given[_NAMES.of_keyword(keyword)] = value
         values: dict[str, Any] = {}
         handed_on: dict[str, dict[str, str]] = {}
         for name, value in given.items():
-            setting, rest = _find(name)
+            setting, rest = _NAMES.find(name)
             read = _read(setting, name, value)
             if rest:
                 handed_on.setdefault(setting.name, {})[rest] = read
@@ -339,75 +334,14 @@ class StreamsConfig:
         return f"StreamsConfig({', '.join(changed)})"
 
 
-def load_toml(source: str) -> dict[str, object]:
-    """The settings of a TOML text: tables and dotted keys become dotted names; ConfigError if it isn't TOML."""
-    try:
-        return dict(_flat("", tomllib.loads(source)))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the settings are not TOML: {error}; write lines such as num.stream.threads = 2") from error
-
-
-def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """The settings of ``key=value`` texts, as ``--set`` takes them."""
-    settings = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"--set takes key=value, such as num.stream.threads=2; {name.strip()!r} has no '='")
-        settings[name.strip()] = value
-    return settings
+_NAMES = SettingNames(fields(StreamsConfig))
 
 
 def setting_table() -> list[tuple[str, str, str]]:
     """Name, default and meaning of every setting, in the order of the documentation."""
     return [
-        (setting.metadata["name"], _default_shown(setting), setting.metadata["meaning"]) for setting in _BY_NAME.values()
+        (setting.metadata["name"], _default_shown(setting), setting.metadata["meaning"]) for setting in fields(StreamsConfig)
     ]
-
-
-_BY_NAME: dict[str, Field[Any]] = {setting.metadata["name"]: setting for setting in fields(StreamsConfig)}
-_PREFIXES = {name: setting for name, setting in _BY_NAME.items() if name.endswith(".")}
-_ALSO_CALLED = {"deserialization.exception.handler": "default.deserialization.exception.handler"}
-_WITHOUT_MEANING = {
-    "partition.assignment.strategy": "Kafka Streams always brings its own assignor",
-    "group.id": "the group is named by application.id",
-    "enable.auto.commit": "offsets are committed with the results",
-    "isolation.level": "inputs are always read read_committed",
-    "transactional.id": "it is made of application.id, process and thread",
-    "statestore.cache.max.bytes": "a micro-batch emits each key once: there is no record cache",
-    "cache.max.bytes.buffering": "a micro-batch emits each key once: there is no record cache",
-    "rocksdb.config.setter": "stores are LMDB's",
-    "max.poll.records": "say tidemill.batch.max.records instead",
-}
-
-
-def _name_of_keyword(keyword: str) -> str:
-    for setting in _BY_NAME.values():
-        if keyword == setting.name and not setting.metadata["name"].endswith("."):
-            return str(setting.metadata["name"])
-    return keyword.replace("_", ".")
-
-
-def _find(name: str) -> tuple[Field[Any], str]:
-    """The setting of this name; the rest of the name if it is one of a prefix."""
-    name = _ALSO_CALLED.get(name, name)
-    if name in _BY_NAME and name not in _PREFIXES:
-        return _BY_NAME[name], ""
-    for prefix, setting in _PREFIXES.items():
-        if name.startswith(prefix) and name != prefix:
-            return setting, name.removeprefix(prefix)
-    raise ConfigError(_unknown(name))
-
-
-def _unknown(name: str) -> str:
-    if name in _WITHOUT_MEANING:
-        return f"{name} is not for you to set here: {_WITHOUT_MEANING[name]}; leave it out"
-    if name.startswith(("ssl.", "sasl.", "security.")):
-        return f"unknown setting {name!r}; did you mean 'kafka.{name}'? (settings of the Kafka clients begin with kafka.)"
-    known = [*(name for name in _BY_NAME if name not in _PREFIXES), *_ALSO_CALLED]
-    nearest = difflib.get_close_matches(name.replace("_", "."), known, n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else "docs/configuration.md lists those there are"
-    return f"unknown setting {name!r}; {hint} (what is for Kafka's clients begins with kafka., for Spark with spark.)"
 
 
 def _read(setting: Field[Any], name: str, value: object) -> Any:
@@ -415,14 +349,6 @@ def _read(setting: Field[Any], name: str, value: object) -> Any:
         return setting.metadata["read"](value)
     except ValueError as error:
         raise ConfigError(f"{name} is {shown(name, value)}, expected {error}") from None
-
-
-def _flat(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, object]]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(f"{prefix}{name}.", value)
-        else:
-            yield prefix + name, value
 
 
 def _plain(value: object) -> object:

@@ -12,18 +12,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
+from tidemill.config_secrets import HIDDEN, is_reference, shown
 from tidemill.errors import ConfigError
 
 Reader = Callable[[object], Any]
 E = TypeVar("E", bound=Enum)
 
 REWRITES = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
-HIDDEN = "(hidden)"
-SPARK_REDACTION = "spark.redaction.regex"
-SPARK_REDACTED = "(?i)passw|secret|jaas|token|credential|user.?info|(access|api)[._-]?key|private"
-"""Names of Spark settings whose values Spark doesn't show, and that are on no command line."""
-_REFERENCE = re.compile(r"\$\{[^}:]*:[^}]*\}")
-_SECRET = re.compile(r"passw|secret|jaas|token|credential|user\.?info|keystore\.key|access\.?key|api\.?key|private")
 
 
 class ProcessingGuarantee(Enum):
@@ -119,22 +114,6 @@ JAVA_HANDLERS = {
     "LogAndFailExceptionHandler": DeserializationHandler.FAIL,
     "LogAndContinueExceptionHandler": DeserializationHandler.CONTINUE,
 }
-
-
-def is_secret(name: str) -> bool:
-    """Whether a setting of this name may hold a credential, so that its value is never shown."""
-    return _SECRET.search(name.lower()) is not None
-
-
-def is_reference(value: object) -> bool:
-    """Whether a value says where a secret is, ``${file:PATH:KEY}`` or the like: it may be shown, and is looked up when used."""
-    return isinstance(value, str) and _REFERENCE.search(value) is not None
-
-
-def shown(name: str, value: object) -> str:
-    """A value as messages may show it."""
-    is_only_a_reference = isinstance(value, str) and _REFERENCE.fullmatch(value.strip()) is not None
-    return HIDDEN if is_secret(name) and not is_only_a_reference else repr(value)
 
 
 class ClientSettings(Mapping[str, str]):

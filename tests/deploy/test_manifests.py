@@ -10,7 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tidemill.config import StreamsConfig, load_toml, parse_assignments
+from tidemill.config import StreamsConfig
+from tidemill.config_texts import load_toml, parse_assignments
 from tidemill.spark.cluster_settings import cluster_settings
 from tidemill.spark.session import REQUIRED, check_settings
 

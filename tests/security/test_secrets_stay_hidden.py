@@ -78,6 +78,7 @@ def _program(folder: Path, place: Secured, authority: Authority, http_port: int,
         "spark.ui.enabled": True,
         "spark.ui.port": spark_port,
         "spark.hadoop.fs.s3a.secret.key": f"{MARK}-of-hadoop",
+        "spark.example.address": f"http://me:{MARK}-of-an-address@127.0.0.1:1",
         "spark.example.jdbc.url": f"${{file:{folder}/secrets.properties:url}}",
     }
     path = folder / "counted.py"

@@ -88,7 +88,7 @@ def _of_group(
     compatibility: str | None,
 ) -> _Explained:
     from tidemill.cli.assign_live_group import Question, live_explanation
-    from tidemill.config import parse_assignments
+    from tidemill.config_texts import parse_assignments
 
     if bootstrap is None or application_id is None:
         raise ConfigError("expected a FILE to explain, or --bootstrap HOST:PORT and --application-id ID of a running group")

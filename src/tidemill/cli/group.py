@@ -70,7 +70,7 @@ def members(
     from tidemill.cli.assign_live_group import Question
     from tidemill.cli.group_tasks import COLUMNS as TASK_COLUMNS
     from tidemill.cli.group_tasks import member_rows
-    from tidemill.config import parse_assignments
+    from tidemill.config_texts import parse_assignments
 
     rows, remarks = member_rows(
         Question(

@@ -20,7 +20,8 @@ from tidemill.cli.application_file import load_application
 from tidemill.cli.instance_view import to_line, to_text, view_of
 from tidemill.cli.live_text import LiveText, live_text
 from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
-from tidemill.config import StreamsConfig, load_toml, parse_assignments
+from tidemill.config import StreamsConfig
+from tidemill.config_texts import load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
 from tidemill.log_format import JsonLines
 

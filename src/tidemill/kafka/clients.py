@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from tidemill.config import StreamsConfig
-from tidemill.config_values import shown
+from tidemill.config_secrets import shown
 from tidemill.errors import ConfigError
 from tidemill.kafka.config_providers import resolved_settings
 from tidemill.kafka.key_stores import STORE_SETTINGS, data_store_settings, group_store_settings

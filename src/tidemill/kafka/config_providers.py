@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidemill.config_values import SPARK_REDACTED, SPARK_REDACTION, is_reference
+from tidemill.config_secrets import SPARK_REDACTED, SPARK_REDACTION, is_reference
 from tidemill.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):([^}]*)\}")

@@ -27,7 +27,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
-from tidemill.config_values import SPARK_REDACTED, SPARK_REDACTION
+from tidemill.config_secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.spark.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.placement import is_cluster
@@ -206,6 +206,7 @@ def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping
     home = os.path.dirname(pyspark.__file__)
     around = launch_environment(conf["spark.master"], java, Path(home), Path(scratch))
     hidden = _pattern(conf[SPARK_REDACTION]).search  # those are set when the session is made
+    told = {name: value for name, value in conf.items() if not hidden(name) and not has_credentials(value)}
     command = [
         str(java),
         *options,
@@ -220,7 +221,7 @@ def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping
         "-cp",
         os.path.join(home, "jars", "*"),
         "org.apache.spark.deploy.SparkSubmit",
-        *(word for name, value in conf.items() if not hidden(name) for word in ("--conf", f"{name}={value}")),
+        *(word for name, value in told.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",
     ]
     environment = dict(
