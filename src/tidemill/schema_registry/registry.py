@@ -1,21 +1,28 @@
 """A schema registry as applications name it, and its clients: one for each process, made when first needed.
 
 Serdes travel to workers, connections don't: a serde carries the registry's address and settings only. Decides that a registry
-that does not answer is a RetriableError, while bytes that don't fit their schema are a SerdeError.
+that does not answer is a RetriableError, while bytes that don't fit their schema are a SerdeError. Invariant: user and password
+stand in the settings only, whichever way they were given; no message, nothing printed, no address that the client logs has them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+from tidemill.config_secrets import HIDDEN, is_secret, without_credentials
 from tidemill.errors import ConfigError, RetriableError, SerdeError
 
 if TYPE_CHECKING:
     from tidemill.schema_registry.avro import AvroSerde
     from tidemill.schema_registry.protobuf import ProtobufSerde
 
+_USER_INFO = "basic.auth.user.info"
+_NEXT_ADDRESS = re.compile(r",(?=\s*\w+://)")
+_ADDRESS = re.compile(r"(\s*\w+://|)(?:(.*)@)?(.*)", re.DOTALL)
 BY_RECORD = {"subject.name.strategy.type": "RECORD"}
 _clients: dict[tuple[tuple[str, str], ...], Any] = {}
 """By the registry's settings; a client keeps the schemas it has seen."""
@@ -25,12 +32,27 @@ _clients: dict[tuple[tuple[str, str], ...], Any] = {}
 class SchemaRegistry:
     """A registry at ``url``; ``settings``: those of confluent-kafka's client (``basic.auth.user.info``, ``ssl.ca.location`` ...).
 
+    User and password may stand in the ``url`` (``https://me:secret@host``); they are kept as ``basic.auth.user.info``.
     ``auto_register``: schemas that the registry does not have are added when they are first written with.
+
+    Raises:
+        ConfigError: two logins are given.
     """
 
     url: str
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)  # holds credentials
     auto_register: bool = True
+
+    def __post_init__(self) -> None:
+        addresses = [_ADDRESS.fullmatch(address) for address in _NEXT_ADDRESS.split(self.url)]
+        logins = {unquote(found[2]) for found in addresses if found is not None and found[2]}
+        if not logins:
+            return
+        object.__setattr__(self, "url", ",".join(found[1] + found[3] for found in addresses if found is not None))
+        if len(logins) > 1 or _USER_INFO in self.settings:
+            raise ConfigError(f"schema registry {self.url}: two logins are given; give one, in the address or as {_USER_INFO}")
+        [login] = logins
+        object.__setattr__(self, "settings", {**self.settings, _USER_INFO: login if ":" in login else f"{login}:"})
 
     def avro(self, schema: str) -> AvroSerde:
         """Avro with this schema (JSON text). Values are those of its Spark type: dicts for records.
@@ -66,7 +88,7 @@ class SchemaRegistry:
             try:
                 _clients[name] = SchemaRegistryClient.new_client(conf)
             except (ValueError, TypeError) as refused:
-                raise ConfigError(f"schema registry {self.url}: {refused}; correct its settings") from None
+                raise ConfigError(f"schema registry {self.url}: {self._said(refused)}; correct its settings") from None
         return _clients[name]
 
     def call(self, kind: str, what: str, function: Callable[[], Any]) -> Any:
@@ -83,12 +105,21 @@ class SchemaRegistry:
             return function()
         except SchemaRegistryError as refused:
             if refused.http_status_code >= 500:
-                raise RetriableError(f"schema registry {self.url}: {refused}") from None
-            raise SerdeError(f"{kind}: can't {what}: the schema registry says {refused}") from None
+                raise RetriableError(f"schema registry {self.url}: {self._said(refused)}") from None
+            raise SerdeError(f"{kind}: can't {what}: the schema registry says {self._said(refused)}") from None
         except TransportError as problem:
-            raise RetriableError(f"schema registry {self.url} does not answer: {problem}") from None
+            raise RetriableError(f"schema registry {self.url} does not answer: {self._said(problem)}") from None
         except Exception as problem:
-            raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {problem}") from None
+            raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {self._said(problem)}") from None
+
+    def _said(self, problem: Exception) -> str:
+        """What the client library says, which may hold what it was given."""
+        text = without_credentials(str(problem))
+        for name, value in self.settings.items():
+            if is_secret(name) and isinstance(value, str):
+                for secret in filter(None, (value, value.partition(":")[2])):
+                    text = text.replace(secret, HIDDEN)
+        return text
 
 
 def any_topic() -> Any:
