@@ -84,7 +84,10 @@ def measured_thread(clock: Clock, now_ms: int) -> Any:
     )
 
 
-def measured(level: RecordingLevel, now_ms: int = 1_700_000_000_000) -> dict[MetricName, Metric]:
+def measured(
+    level: RecordingLevel, now_ms: int = 1_700_000_000_000, *, is_paused: bool = False
+) -> dict[MetricName, Metric]:
     clock = Clock()
     thread = measured_thread(clock, now_ms)
+    thread.is_paused = is_paused
     return instance_metrics(FACTS, State.RUNNING, [thread], level=level, led=3, now_s=clock)

@@ -100,6 +100,13 @@ def test_a_task_that_is_given_up_leaves_no_lag_behind() -> None:
     assert not thread.metrics.sensors.of("put")
 
 
+def test_what_a_paused_instance_holds_still_is_told_as_such() -> None:
+    metrics = measured(RecordingLevel.INFO, is_paused=True)
+    updater = "stream-state-updater-metrics"
+    assert [value(metrics, f"active-{what}-tasks", updater) for what in ("restoring", "paused")] == [0, 1]
+    assert [value(metrics, f"standby-{what}-tasks", updater) for what in ("updating", "paused")] == [0, 1]
+
+
 def test_who_is_to_have_what_is_told_from_the_assignments_partitions() -> None:
     builder = StreamsBuilder()
     lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())

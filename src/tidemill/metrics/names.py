@@ -109,6 +109,8 @@ CATALOGUE: Mapping[str, Mapping[str, tuple[RecordingLevel, str]]] = {
     UPDATER: {
         "active-restoring-tasks": (_I, "Active tasks that are being restored"),
         "standby-updating-tasks": (_I, "Standby and warm-up tasks that follow their changelogs"),
+        "active-paused-tasks": (_I, "Active tasks whose restoring waits because the instance is paused"),
+        "standby-paused-tasks": (_I, "Standby and warm-up tasks that follow nothing because the instance is paused"),
         "restore-records-rate": (_I, "Changelog records applied per second, by active and standby tasks"),
     },
     NODE: {

@@ -214,7 +214,8 @@ class KafkaStreams:
 
     def pause(self) -> None:
         """No record is processed and no punctuator called until ``resume()``; the batch under way may still be ending. The
-        instance stays a member with all its tasks, standbys and restoring go on, state can be read. Before ``start()`` too."""
+        instance stays a member with all its tasks, which can be read, but nothing is restored and no standby follows either.
+        Before ``start()`` too."""
         self._paused.set()
 
     def resume(self) -> None:

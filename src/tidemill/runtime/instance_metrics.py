@@ -97,9 +97,12 @@ def _thread(thread: StreamThread, now_s: float) -> Found:
         yield group, f"{name.removesuffix('-latency')}-ratio", tags, ratio
     for name in ("task-created", "task-closed"):
         yield from _sum(group, name, tags, at(name), now_s)
-    copies = thread.copies
-    yield names.UPDATER, "active-restoring-tasks", tags, sum(copy.is_active for copy in copies)
-    yield names.UPDATER, "standby-updating-tasks", tags, sum(not copy.is_active for copy in copies)
+    active = sum(copy.is_active for copy in thread.copies)
+    standby, paused = len(thread.copies) - active, thread.is_paused
+    yield names.UPDATER, "active-restoring-tasks", tags, 0 if paused else active
+    yield names.UPDATER, "standby-updating-tasks", tags, 0 if paused else standby
+    yield names.UPDATER, "active-paused-tasks", tags, active if paused else 0
+    yield names.UPDATER, "standby-paused-tasks", tags, standby if paused else 0
     restored = [sensor for what in ("restore", "update") for sensor in metrics.sensors.of(what).values()]
     yield names.UPDATER, "restore-records-rate", tags, sum(sensor.rate(now_s) for sensor in restored)
     yield from _average(names.BATCH, "batch-latency", tags, at("batch"), now_s)

@@ -71,21 +71,25 @@ class MicroBatches:
         self._first_since: float | None = None
 
     @property
-    def are_without_inputs(self) -> bool:
-        """The instance is paused."""
+    def are_paused(self) -> bool:
+        """The instance is: its tasks are neither processed nor restored, and its standbys follow nothing (KIP-834)."""
         return self._is_paused()
 
     @property
-    def are_pausing(self) -> bool:
-        """There is nothing that goes on while the instance is paused: to restore, to follow, to keep for global stores."""
-        if not self._is_paused() or self._held.standby or self._globals.are_any:
-            return False
-        return all(task.phase is Phase.RUNNING for task in self._held.active.values())
+    def are_needed(self) -> bool:
+        """While the instance is paused only global stores are kept up, and stores opened, so that they can be read."""
+        if not self._is_paused() or self._globals.are_any:
+            return True
+        held: list[ActiveTask | StandbyTask] = [*self._held.active.values(), *self._held.standby.values()]
+        return any(task.stores is None and task.directory for task in held)
 
     def next(self) -> BatchRequest:
-        """The next batch of everything that is held; while paused, without inputs."""
+        """The next batch of everything that is held; while paused, of global stores alone."""
         request = self._next(self._held.active, self._held.standby)
-        return replace(request, inputs={}) if self._is_paused() else request
+        if not self._is_paused():
+            return request
+        # A reader that holds nothing can't wait.
+        return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=_IDLE_WAIT_MS if request.globals else 0)
 
     def none(self) -> BatchRequest:
         """A batch of no tasks: the first one of a plan takes seconds."""

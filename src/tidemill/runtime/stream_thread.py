@@ -52,7 +52,7 @@ _TELLING_LIMIT_S = 30.0
 class StreamThread(threading.Thread):
     """``on_change`` is called, on this thread, when its tasks or their phases have changed and when it ends; ``on_failure`` says
     what becomes of the instance; ``fence`` ends what a predecessor under the thread's transactional id has left open. While
-    ``is_paused`` nothing is processed, but what is restored or stands by goes on."""
+    ``is_paused`` nothing is processed, restored or followed."""
 
     def __init__(
         self,
@@ -128,6 +128,11 @@ class StreamThread(threading.Thread):
     def copies(self) -> tuple[CopyProgress, ...]:
         """How far restoring tasks and standbys are."""
         return self._restoring.copies
+
+    @property
+    def is_paused(self) -> bool:
+        """With its instance."""
+        return self._batches.are_paused
 
     @property
     def is_running(self) -> bool:
@@ -222,15 +227,15 @@ class StreamThread(threading.Thread):
                 self._changes.step(machine.CloseRequested())
             elif self._shutdown_wanted.is_set():
                 self._changes.step(machine.ApplicationShutdownRequested())
-            has_work = bool(self._held) and not self._batches.are_pausing
+            has_work = bool(self._held) and self._batches.are_needed
             self._hear_the_group(wait_s=0 if has_work else _NO_TASKS_WAIT_S)
             if self._held and not self._changes.are_over:
                 if self._offsets.fetch_bounds():
                     self._on_change()
                 self._offsets.look_at_standbys()
-                if self._batches.are_without_inputs:
+                if self._batches.are_paused:
                     self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
-                if not self._batches.are_pausing:
+                if self._batches.are_needed:
                     self._runner.run()
         if self._changes.fatal is not None:
             raise self._changes.fatal

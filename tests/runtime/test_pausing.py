@@ -1,0 +1,100 @@
+"""What a paused instance's batches read (KIP-834): nothing but global stores; stores are opened, so that they can be read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidemill.config import StreamsConfig
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.global_topics import GlobalTopics
+from tidemill.runtime.micro_batches import MicroBatches
+from tidemill.runtime.offsets import TaskFacts
+from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+from tidemill.task.standby import StandbyBounds, StandbyTask
+
+IN, LOG, OTHER_LOG, COPIED_LOG = (TopicPartition(name, 0) for name in ("in", "log", "other-log", "copied-log"))
+NONE: frozenset[Any] = frozenset()
+FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
+RUNS, RESTORES, COPIED = TaskId(0, 0), TaskId(1, 0), TaskId(2, 0)
+
+
+def held(*, are_open: bool = True) -> Any:
+    """A task that runs, one that is restored, a standby that follows."""
+    known: dict[str, Any] = {"stores": {"store": 3} if are_open else None, "directory": "d", "epoch": "e"}
+    bounds = Bounds(inputs={IN: 5}, changelog_ends={LOG: 3, OTHER_LOG: 9})
+    tasks = [
+        ActiveTask(
+            task=RUNS, phase=Phase.RUNNING, inputs=(IN,), positions={IN: 5}, changelogs={"store": LOG}, bounds=bounds, **known
+        ),
+        ActiveTask(task=RESTORES, phase=Phase.RESTORING, inputs=(), changelogs={"store": OTHER_LOG}, bounds=bounds, **known),
+    ]
+    ends = StandbyBounds(begins={}, ends={COPIED_LOG: 9})
+    copy = StandbyTask(task=COPIED, changelogs={"store": COPIED_LOG}, bounds=ends, **known)
+    return SimpleNamespace(active={task.task: task for task in tasks}, standby={COPIED: copy})
+
+
+class Brokers:
+    def partitions(self, topics: Any) -> dict[str, int]:
+        return dict.fromkeys(topics, 1)
+
+    def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def stable_end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+
+def batches(tasks: Any, *, is_paused: bool, global_topics: tuple[str, ...] = ()) -> MicroBatches:
+    unused, brokers = None, Brokers()
+    anything: Any = unused
+    return MicroBatches(
+        "thread",
+        StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1"}),
+        FACTS,
+        held=tasks,
+        group=anything,
+        global_topics=GlobalTopics(global_topics, brokers),  # type: ignore[arg-type]
+        metrics=anything,
+        fence=lambda: None,
+        on_change=lambda: None,
+        is_paused=lambda: is_paused,
+    )
+
+
+def test_running_it_reads_inputs_and_changelogs_of_actives_and_standbys() -> None:
+    going = batches(held(), is_paused=False)
+    request = going.next()
+    assert (request.inputs, request.changelogs, request.standbys) == ({IN: 5}, {OTHER_LOG: 3}, {COPIED_LOG: 3})
+    assert going.are_needed
+
+
+def test_paused_it_reads_none_of_them_and_needs_no_batch() -> None:
+    paused = batches(held(), is_paused=True)
+    request = paused.next()
+    assert (request.inputs, request.changelogs, request.standbys) == ({}, {}, {})
+    assert {run.task for run in request.tasks} == {RUNS, RESTORES, COPIED}, "their stores stay open"
+    assert not paused.are_needed
+
+
+def test_paused_it_opens_stores_without_waiting_for_records() -> None:
+    paused = batches(held(are_open=False), is_paused=True)
+    assert paused.are_needed
+    assert paused.next().wait_ms == 0
+
+
+def test_a_paused_task_without_stores_needs_no_batch() -> None:
+    tasks = held()
+    tasks.active = {RUNS: ActiveTask(task=RUNS, directory="", epoch="e", inputs=(IN,), changelogs={})}
+    assert not batches(tasks, is_paused=True).are_needed
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_global_stores_are_kept_up_in_any_case(is_paused: bool) -> None:
+    going = batches(held(), is_paused=is_paused, global_topics=("names",))
+    request = going.next()
+    assert request.globals == {TopicPartition("names", 0): 0}
+    assert going.are_needed
+    assert request.wait_ms > 0
