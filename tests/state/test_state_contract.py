@@ -1,9 +1,9 @@
-"""One contract for the state on disk and in memory: a dictionary per store, and positions that are written with it."""
+"""The contract of a task's state: a dictionary per store, and positions that are written with it."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,7 +17,6 @@ from tidemill.errors import StateBehindError, StateError
 from tidemill.ids import TopicPartition
 from tidemill.state.keys import SHORT_LIMIT
 from tidemill.state.lmdb import TaskState
-from tidemill.state.memory import MemoryTaskState
 from tidemill.state.store import Positions, TaskStores
 
 STORES = ("a", "b")
@@ -25,20 +24,13 @@ INPUT = TopicPartition("in", 0)
 _numbers = count()
 
 
-def _on_disk(folder: Path) -> TaskStores:
+def _opened(folder: Path) -> TaskState:
     return TaskState.open(folder / str(next(_numbers)), STORES)
 
 
-def _in_memory(folder: Path) -> TaskStores:
-    return MemoryTaskState("1_0", STORES)
-
-
-FACTORIES: list[Callable[[Path], TaskStores]] = [_on_disk, _in_memory]
-
-
-@pytest.fixture(params=FACTORIES, ids=["disk", "memory"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TaskStores]:
-    opened = request.param(tmp_path)
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[TaskStores]:
+    opened = _opened(tmp_path)
     yield opened
     opened.close(clean=False)
 
@@ -190,9 +182,7 @@ _KEYS = st.sampled_from(
 
 
 class _AgainstDictionaries(RuleBasedStateMachine):
-    """Random batches, scans, wipes and (on disk) reopenings; a plain dictionary per store says what must be there."""
-
-    factory: Callable[[Path], TaskStores]
+    """Random batches, scans, wipes and reopenings; a plain dictionary per store says what must be there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +192,7 @@ class _AgainstDictionaries(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.state = type(self).factory(Path(self.folder.name))
+        self.state = _opened(Path(self.folder.name))
 
     @rule(
         changes=st.dictionaries(
@@ -249,10 +239,9 @@ class _AgainstDictionaries(RuleBasedStateMachine):
 
     @rule(clean=st.booleans())
     def reopen(self, clean: bool) -> None:
-        if isinstance(self.state, TaskState):
-            directory = self.state.directory
-            self.state.close(clean=clean)
-            self.state = TaskState.open(directory, STORES)
+        directory = self.state.directory
+        self.state.close(clean=clean)
+        self.state = TaskState.open(directory, STORES)
 
     @invariant()
     def stands_where_the_last_batch_left_it(self) -> None:
@@ -263,17 +252,5 @@ class _AgainstDictionaries(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-class _OnDisk(_AgainstDictionaries):
-    factory = staticmethod(_on_disk)
-
-
-class _InMemory(_AgainstDictionaries):
-    factory = staticmethod(_in_memory)
-
-
-class TestOnDiskAgainstDictionaries(_OnDisk.TestCase):
+class TestAgainstDictionaries(_AgainstDictionaries.TestCase):
     settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-
-
-class TestInMemoryAgainstDictionaries(_InMemory.TestCase):
-    settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

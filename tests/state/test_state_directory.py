@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.errors import CorruptStateError, EnvironmentProblem, StateError
+from tidemill.errors import EnvironmentProblem, StateError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.state.directory import PROCESS_FILE, StateDirectory, read_checkpoint, write_checkpoint
+from tidemill.state.directory import PROCESS_FILE, StateDirectory, write_checkpoint
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 
@@ -99,18 +99,9 @@ def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_replaced_whole_and_without_entries_removed(tmp_path: Path) -> None:
     path = tmp_path / ".checkpoint"
-    assert read_checkpoint(path) == {}
     write_checkpoint(path, {TopicPartition("t", 0): 5})
     write_checkpoint(path, {TopicPartition("t", 0): 6})
     assert path.read_text() == "0\n1\nt 0 6\n"
-    assert read_checkpoint(path) == {TopicPartition("t", 0): 6}
     assert [entry.name for entry in tmp_path.iterdir()] == [".checkpoint"]
     write_checkpoint(path, {})
     assert not path.exists()
-
-
-def test_a_truncated_checkpoint_is_refused_with_its_path(tmp_path: Path) -> None:
-    path = tmp_path / ".checkpoint"
-    path.write_text("0\n2\nt 0 5\n")
-    with pytest.raises(CorruptStateError, match=r"\.checkpoint is corrupt: found 1 entries, where line 2 announces 2"):
-        read_checkpoint(path)

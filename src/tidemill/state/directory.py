@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.errors import CorruptStateError, EnvironmentProblem, StateError
+from tidemill.errors import EnvironmentProblem, StateError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.state import checkpoint
 from tidemill.state.durability import replace_file, sync_directory
@@ -101,16 +101,6 @@ class StateDirectory:
         # Also what a removal that died half way has left.
         for removed in self.path.glob(f"{_REMOVED}*"):
             shutil.rmtree(removed)
-
-
-def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """Offsets of the last applied records; empty if there is no file. Raises CorruptStateError."""
-    try:
-        return checkpoint.parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as fault:
-        raise CorruptStateError(str(path), found=str(fault), expected="Kafka's checkpoint format, version 0") from None
 
 
 def write_checkpoint(path: Path, offsets: Mapping[TopicPartition, int]) -> None:

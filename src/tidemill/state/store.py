@@ -1,10 +1,10 @@
-"""What a task's state is, whoever keeps it: the contract of the LMDB and of the in-memory implementation.
+"""What a task's state is, whoever keeps it: the contract that ``lmdb`` implements.
 
-A task has one state: its stores and, written in the same transaction, the positions that they stand for. The invariant of every
+A task has one state: its stores and, written in the same transaction, the positions that they stand for. The invariant of an
 implementation: what is read is always some batch that was applied whole, together with that batch's positions, and a batch is
 applied only on the positions that it was computed from (compare-and-swap).
 
-Keys and values are bytes; serdes and timestamps are ``formats``' matter, what the positions mean for a commit is the task's.
+Keys and values are bytes; what they mean is the operators' matter, what the positions mean for a commit is the task's.
 """
 
 from __future__ import annotations
