@@ -123,6 +123,16 @@ def test_a_file_that_fails_says_where_and_why(
     assert MODULE_NAME not in sys.modules
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['config = {"kafka.ssl.key.password": "hush", **nothing}', 'url = "http://me:hush@host" + nothing', 'int("http://me:hush@host")'],
+)
+def test_a_line_that_may_hold_a_secret_is_not_shown(write: Write, line: str) -> None:
+    with pytest.raises(ConfigError, match=r"app\.py, line 3: (NameError: name 'nothing'|ValueError: invalid literal)") as failed:
+        load_application(write(BUILDER + line), {})
+    assert "hush" not in str(failed.value)
+
+
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no application file .*nowhere\.py"):
         load_application(tmp_path / "nowhere.py", {})

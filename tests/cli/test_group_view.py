@@ -112,6 +112,13 @@ def test_another_instance_is_asked_when_the_one_asked_before_is_away(monkeypatch
         asked.ask()
 
 
+@pytest.mark.parametrize("answer", [{}, {"instances": 3}, {"instances": [1]}, {"instances": [{"name": "x"}]}])
+def test_another_service_at_the_address_is_said_so(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    monkeypatch.setattr(http_forward, "fetch", lambda *_, **__: json.dumps(answer).encode())
+    with pytest.raises(EnvironmentProblem, match=r"127\.0\.0\.1:1 answers, but tells of no group: something else listens there"):
+        top.GroupQuestion([HostInfo("127.0.0.1", 1)]).ask()
+
+
 def test_an_address_that_is_none_is_said_so() -> None:
     with pytest.raises(ConfigError, match="expected host:port"):
         top._hosts("localhost", None, None, {})

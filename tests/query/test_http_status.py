@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 
 import pytest
 from stand_in_status import gauge, group_app, recorded
@@ -96,6 +98,17 @@ def test_decisions_come_from_who_has_led_the_newest_rebalance() -> None:
     before = len(others.asked)
     assert ask(app, "/decisions?handed_on=1&task=1_0").json["at_ms"] == 5
     assert len(others.asked) == before, "a question that was handed on is not handed on again"
+
+
+def test_an_instance_that_never_stops_answering_keeps_no_question_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _, others = group_app(decided={"at_ms": 5, "decisions": ["own"]})
+    is_over = threading.Event()
+    monkeypatch.setattr("tidemill.query.http_status.ASK_LIMIT_S", 0.05)
+    monkeypatch.setattr(others, "document", lambda *_, **__: is_over.wait(20))
+    began = time.monotonic()
+    assert ask(app, "/decisions").json["decisions"] == ["own"]
+    assert time.monotonic() - began < 10
+    is_over.set()
 
 
 def test_decisions_that_nobody_has_are_asked_for_again_later() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tidemill.config_secrets import has_credentials, is_secret, without_credentials
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.topology.nodes import Topology
@@ -74,14 +75,16 @@ def _run(file: Path) -> dict[str, Any]:
 
 
 def _failed(file: Path, error: BaseException) -> Exception:
-    """The error for an application file that raised one: where in the file, what, and the line's text."""
+    """The error for an application file that raised one: where in the file, what, and the line's text, unless a secret may stand
+    in it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = lines[-1] if lines else None
     if isinstance(error, (ConfigError, TopologyError)):
         return type(error)(f"{file}, line {line}: {error}")
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     text = linecache.getline(str(file), line or 0).strip()
-    return ConfigError(f"{file}, line {line}: {what}" + (f" (in: {text})" if text else ""))
+    is_shown = text and not is_secret(text) and not has_credentials(text)
+    return ConfigError(f"{file}, line {line}: {without_credentials(what)}" + (f" (in: {text})" if is_shown else ""))
 
 
 def _config(file: Path, names: Mapping[str, Any]) -> dict[str, Any]:

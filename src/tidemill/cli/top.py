@@ -72,10 +72,13 @@ class GroupQuestion:
         for host in list(self._hosts):
             try:
                 found = document(fetch(host, "/group", token=self._token, timeout_s=timeout_s, tls=self._tls))
+                told = [host_of(one["host"]) for one in found["instances"] if one["host"] and one["away"] is None]
             except RetriableError as problem:
                 problems.append(f"{host} {problem}")
                 continue
-            told = [host_of(one["host"]) for one in found["instances"] if one["host"] and one["away"] is None]
+            except (KeyError, TypeError):
+                problems.append(f"{host} answers, but tells of no group: something else listens there")
+                continue
             self._hosts = list(dict.fromkeys([host, *(one for one in told if one), *self._hosts]))
             return found
         raise EnvironmentProblem(

@@ -42,6 +42,7 @@ _OLD_METADATA = {
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT,
 }  # fmt: skip
 
+
 class AdminCalls:
     """Makes calls through one librdkafka admin client; may be used from several threads."""
 

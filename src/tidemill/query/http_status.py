@@ -12,7 +12,7 @@ the documents hold (``StatusSource``) and how they are put together (``http_grou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -102,11 +102,11 @@ class StatusPages:
         loop = asyncio.get_running_loop()
         hosts = [host for host in _named(self.hosts()) if host != self.own_host]
 
-        def document(host: HostInfo) -> dict[str, Any]:
-            return self.others.document(host, target, timeout_s=ASK_LIMIT_S)
+        def ask(host: HostInfo) -> Awaitable[dict[str, Any]]:
+            request = loop.run_in_executor(self.there, lambda: self.others.document(host, target, timeout_s=ASK_LIMIT_S))
+            return asyncio.wait_for(request, ASK_LIMIT_S + 0.5)  # one that sends a byte now and then is never silent
 
-        asked = (loop.run_in_executor(self.there, document, host) for host in hosts)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        answers = await asyncio.gather(*map(ask, hosts), return_exceptions=True)
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def _call(self, function: Callable[[], Any]) -> Any:

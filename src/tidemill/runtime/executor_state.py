@@ -32,6 +32,7 @@ log = logging.getLogger("tidemill.state")
 _PREDECESSOR_LIMIT_S = 10.0
 _CLEAN_INTERVAL_S = 60.0
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorDisk:
     """Where stores lie on executors, as their workers are told. A relative ``state_dir`` begins at the executor's working folder,
@@ -41,6 +42,7 @@ class ExecutorDisk:
     application_id: str
     process_id: str
     cleanup_delay_ms: int
+
 
 class ExecutorState:
     """One worker's. ``open`` and ``close`` bracket the time in which a task's stores may be written."""
@@ -107,19 +109,24 @@ class ExecutorState:
         finally:
             state.close(clean=False)
 
+
 def _get(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
     keys = [b64decode(key) for key in question["keys"]]
     return {"values": [text(value) for value in state.get_many(question["store"], keys)]}
+
 
 def _scan(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
     rows = state.scan(question["store"], raw(question["low"]), raw(question["high"]))
     return {"rows": [[text(key), text(value)] for key, value in islice(rows, question["most"])]}
 
+
 def _positions(state: TaskState, _question: Mapping[str, Any]) -> dict[str, Any]:
     return {"changelog": dict(state.positions().changelog)}
 
+
 def _entries(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
     return {"entries": state.entries(question["store"])}
+
 
 _ANSWERS: Mapping[str, Callable[[TaskState, Mapping[str, Any]], dict[str, Any]]] = {
     "get": _get,
@@ -128,8 +135,10 @@ _ANSWERS: Mapping[str, Callable[[TaskState, Mapping[str, Any]], dict[str, Any]]]
     "entries": _entries,
 }
 
+
 def text(data: bytes | None) -> str | None:
     return None if data is None else b64encode(data).decode()
+
 
 def raw(data: str | None) -> bytes | None:
     return None if data is None else b64decode(data)

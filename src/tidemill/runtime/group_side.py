@@ -19,7 +19,7 @@ from tidemill.kafka import group_protocol
 from tidemill.kafka.group_metadata import Membership
 from tidemill.membership import member_state as machine
 from tidemill.membership.member import step
-from tidemill.membership.member_subscription import OwnSubscription, may_commit, next_subscription, owned_partitions
+from tidemill.membership.member_subscription import OwnSubscription, may_commit, next_subscription
 from tidemill.runtime.leading import Leader
 
 _COMMIT_LIMIT_S = 3.0
@@ -120,11 +120,6 @@ class GroupSide:
     def state(self) -> machine.MemberState:
         """The machine's state as it is now; it never changes itself, so any thread may read it."""
         return self._state
-
-    def owned_now(self) -> tuple[TopicPartition, ...]:
-        """What a join at this moment would claim."""
-        with self._lock:
-            return owned_partitions(self._state, incarnation=self._state.incarnation)
 
 
 def _generation(membership: Membership) -> tuple[int, int]:

@@ -71,8 +71,8 @@ class LocalState:
             self._joining.discard(thread)
 
     def clean(self, delay_ms: int) -> list[TaskId]:
-        """Removes the directories that no thread has and that nobody has written for ``delay_ms``; those it removed. None while
-        a thread waits for its assignment."""
+        """Removes the directories that no thread has and that nobody has written for ``delay_ms``, and gives those that it
+        removed. Nothing is removed while a thread waits for its assignment."""
         with self._lock:
             if self._joining:
                 return []
@@ -128,10 +128,12 @@ class StateCleaner:
     def start(self) -> None:
         self._thread.start()
 
-    def close(self) -> None:
-        """Returns when nothing is removed any more."""
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Waits for what is being removed, but not for ever."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            log.warning("event=cleaner-not-ended after_s=%d problem='state is still being removed'", timeout_s)
 
     def _run(self) -> None:
         while not self._ended.wait(max(self._delay_ms / 1e3, 0.1)):

@@ -45,7 +45,7 @@ class RepartitionPurge:
         """Deletes up to the positions that committed batches have reached."""
         done = {
             tp: position
-            for thread in self._threads
+            for thread in tuple(self._threads)
             for tp, position in thread.committed_positions.items()
             if tp.topic in self._topics and position > self._purged.get(tp, 0)
         }

@@ -6,6 +6,7 @@ threads make their engines themselves.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ from tidemill.spark.session import SparkHandle
 from tidemill.spark.stages import stages
 from tidemill.topology.nodes import Topology
 
+log = logging.getLogger("tidemill.application")
+
 
 def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> str:
     """As Kafka Streams names its threads; the group member's client id begins with it."""
@@ -62,8 +65,11 @@ class WorkerStarters:
     def start(self, name: str) -> None:
         self._starters[name] = start_workers(self._spark.session, name, self._steps, warm, self._placement)
 
-    def wait(self, name: str) -> None:
-        self._starters[name].join()
+    def wait(self, name: str, limit_s: float) -> None:
+        """Returns in any case after this time: what keeps workers from starting, the first batch tells."""
+        self._starters[name].join(limit_s)
+        if self._starters[name].is_alive():
+            log.warning("event=workers-not-started thread=%s after_s=%d", name, limit_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +120,8 @@ class ThreadMaker:
             thread.desk.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
             self.server.register(thread.name, thread.desk)
             engine = self._engine(thread, own_id)
-            self.starters.wait(thread.name)  # a batch that met a busy worker would get a second one beside it
+            # A batch that met a busy worker would get a second one beside it.
+            self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
             return engine
 
         def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:

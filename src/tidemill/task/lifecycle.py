@@ -80,7 +80,6 @@ class ActiveTask:
                 found[partition] = at
         return found
 
-
     @property
     def lacks(self) -> int:
         """Offsets that its stores are to be given before it runs."""

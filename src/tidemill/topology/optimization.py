@@ -108,6 +108,7 @@ def _reusing(node: LogicalNode) -> LogicalNode:
     assert isinstance(node.effect, KTableSource)
     return replace(node, effect=replace(node.effect, reuses_topic=True))
 
+
 def merge_repartition_topics(graph: LogicalGraph) -> LogicalGraph:
     """Repartitions below one change of keys become one, right below it; the first one's topic is kept.
 

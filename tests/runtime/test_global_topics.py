@@ -1,0 +1,87 @@
+"""What a stream thread reads for its global stores, and what it does while the brokers do not answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tidemill.errors import ConfigError, RetriableError
+from tidemill.ids import TopicPartition
+from tidemill.runtime.global_topics import GlobalTopics
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+
+IN, RATES = TopicPartition("in", 0), TopicPartition("rates", 0)
+
+
+class Brokers:
+    """One partition with ten records."""
+
+    def __init__(self) -> None:
+        self.are_away = False
+        self.asked = 0
+        self.topics = {"rates": 1}
+
+    def partitions(self, topics: Any) -> dict[str, int | None]:
+        self.asked += 1
+        if self.are_away:
+            raise RetriableError("no broker answers")
+        return {topic: self.topics.get(topic) for topic in topics}
+
+    def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def stable_end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 10)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def made() -> tuple[GlobalTopics, Brokers, Clock]:
+    brokers, clock = Brokers(), Clock()
+    return GlobalTopics(("rates",), brokers, clock), brokers, clock  # type: ignore[arg-type]
+
+
+REQUEST = BatchRequest(batch_id=1, inputs={IN: 5})
+
+
+def report(**positions: int) -> BatchReport:
+    found = {TopicPartition(topic, 0): at for topic, at in positions.items()}
+    return BatchReport(batch_id=1, outcome=Outcome.COMMITTED, globals=found)
+
+
+def test_inputs_wait_until_the_stores_have_what_was_there_at_the_start() -> None:
+    topics, _, _ = made()
+    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, globals_anew=True)
+    topics.reported(report(rates=7))
+    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 7})
+    topics.reported(report(rates=10))
+    assert topics.extend(REQUEST) == replace(REQUEST, globals={RATES: 10})
+    topics.reported(report())
+    assert topics.extend(REQUEST).globals_anew, "a new worker knows nothing"
+
+
+def test_brokers_that_do_not_answer_are_asked_again_and_keep_inputs_waiting() -> None:
+    topics, brokers, clock = made()
+    brokers.are_away = True
+    for _ in range(3):
+        assert topics.extend(REQUEST) == replace(REQUEST, inputs={})
+        topics.reported(report())
+        assert not topics.are_read
+    assert brokers.asked == 1, "once a second"
+    clock.now_s += 1.5
+    brokers.are_away = False
+    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, globals_anew=True)
+
+
+def test_a_topic_that_does_not_exist_is_named() -> None:
+    topics, brokers, _ = made()
+    brokers.topics = {}
+    with pytest.raises(ConfigError, match="the topic rates of a global store does not exist: create it"):
+        topics.extend(REQUEST)
