@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from tidemill.cli.group import COLUMNS, aligned, group_rows
+from tidemill.cli.group import COLUMNS, aligned, app, group_rows
+from tidemill.errors import ConfigError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin import Admin, GroupMemberState, GroupState, TopicSpec
 
@@ -80,6 +81,22 @@ def test_a_group_that_is_not_there_is_one_sentence(bootstrap_servers: str) -> No
     done = _describe("--bootstrap-server", bootstrap_servers, "--group", "no-such-group")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"tidemill: consumer group 'no-such-group' does not exist at {bootstrap_servers}\n"
+
+
+@pytest.mark.parametrize("command", ["describe", "members"])
+def test_the_applications_settings_are_taken_from_a_file_and_from_the_command_line(tmp_path: Path, command: str) -> None:
+    """Else a group on brokers with a login could not be looked at."""
+    file = tmp_path / "settings.toml"
+    file.write_text('kafka.security.protocol = "SASL_SSL"\nkafka.sasl.mechanism = "PLAIN"\n')
+    given = ["--bootstrap-server", "127.0.0.1:9", "--group", "any group" if command == "describe" else "any-group"]
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config"):
+        main_of(command, *given, "--config", str(file))
+    with pytest.raises(ConfigError, match=r"kafka\.security\.protocol is 'NONSENSE'"):
+        main_of(command, *given, "--config", str(file), "--set", "kafka.security.protocol=NONSENSE")
+
+
+def main_of(*arguments: str) -> None:
+    app(list(arguments), standalone_mode=False)
 
 
 def test_a_wrong_address_is_one_sentence() -> None:

@@ -7,7 +7,7 @@ it is shown. The reasons are the assignor's own Decision records; nothing is wor
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import typer
 
 from tidemill.cli.assign_replay import Record, read_records
 from tidemill.cli.assign_scenario import read_scenario, run_scenario
+from tidemill.cli.run import outside_settings
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
 
@@ -33,6 +34,7 @@ def explain(
     application_id: str | None = typer.Option(None, help="Of the running group."),
     app: Path | None = typer.Option(None, help="Of the running group: the application file, for its topology and settings."),
     settings: list[str] = typer.Option([], "--set", help="Of the running group: a setting, key=value; may be repeated."),
+    config: Path | None = typer.Option(None, metavar="FILE.toml", help="Of the running group: its settings; --set wins."),
     task: str | None = typer.Option(None, help="Only this task, such as 1_2."),
     round_: int | None = typer.Option(
         None, "--round", help="Of a scenario: the round as `simulate` numbers it (default 1). Of a record with rounds: its "
@@ -45,9 +47,11 @@ def explain(
 ) -> None:
     """Explain an assignment: a table, and sentences for each task."""
     if file is None:
-        found = _of_group(bootstrap, application_id, app, settings, assignor, compatibility)
-    elif bootstrap or application_id or app or settings:
-        raise ConfigError(f"{file}: --bootstrap, --application-id, --app and --set are about a running group; give no file")
+        found = _of_group(bootstrap, application_id, app, outside_settings(settings, config), assignor, compatibility)
+    elif bootstrap or application_id or app or settings or config:
+        raise ConfigError(
+            f"{file}: --bootstrap, --application-id, --app, --set and --config are about a running group; give no file"
+        )
     else:
         wanted = _Wanted(file, round_, identity, compatibility, assignor)
         found = _of_scenario(wanted) if file.suffix == SCENARIO else _of_record(wanted)
@@ -83,12 +87,11 @@ def _of_group(
     bootstrap: str | None,
     application_id: str | None,
     app: Path | None,
-    settings: Sequence[str],
+    settings: Mapping[str, Any],
     assignor: str | None,
     compatibility: str | None,
 ) -> _Explained:
     from tidemill.cli.assign_live_group import Question, live_explanation
-    from tidemill.config_texts import parse_assignments
 
     if bootstrap is None or application_id is None:
         raise ConfigError("expected a FILE to explain, or --bootstrap HOST:PORT and --application-id ID of a running group")
@@ -98,7 +101,7 @@ def _of_group(
             bootstrap=bootstrap,
             application_id=application_id,
             app=app,
-            settings=parse_assignments(settings),
+            settings=settings,
             assignor=assignor,
             compatibility=version,
         )

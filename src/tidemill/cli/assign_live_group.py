@@ -32,7 +32,7 @@ class Question:
     bootstrap: str
     application_id: str
     app: Path | None
-    settings: Mapping[str, str]
+    settings: Mapping[str, Any]
     assignor: str | None
     compatibility: str | None
 

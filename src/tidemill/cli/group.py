@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.errors import EnvironmentProblem
+from tidemill.cli.run import outside_settings
+from tidemill.config_values import servers
+from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -29,20 +31,27 @@ app = typer.Typer(help="Look at consumer groups.", no_args_is_help=True)
 app.callback()(lambda: None)  # with a callback it stays a group, however few commands it has
 
 
+Brokers = Annotated[str, typer.Option("--bootstrap-server", help="Brokers to begin with: host:port,...")]
+Group = Annotated[str, typer.Option("--group", help="The group: the application.id.")]
+GroupSettings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same, such as kafka.*; wins over the file.")
+]
+GroupConfig = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="The application's settings.")]
+
+
 @app.command()
 def describe(
-    bootstrap_server: str = typer.Option("localhost:9092", help="Brokers to begin with: host:port,..."),
-    group: str = typer.Option(..., help="The group: the application.id."),
+    group: Group, bootstrap_server: Brokers = "localhost:9092", settings: GroupSettings = None, config: GroupConfig = None
 ) -> None:
     """Show each partition's committed offset, end, lag and owner."""
-    from tidemill.config_values import servers
-    from tidemill.errors import ConfigError
+    from tidemill.config import StreamsConfig
     from tidemill.kafka.admin import Admin
+    from tidemill.kafka.clients import ClientRole, data_client_settings
 
-    try:
-        admin = Admin({"bootstrap.servers": servers(bootstrap_server)}, timeout_s=15)
-    except ValueError as error:
-        raise ConfigError(f"--bootstrap-server is {bootstrap_server!r}, expected {error}") from None
+    # Any group can be looked at, not only one whose name an application may have.
+    names = {"application.id": "group-describe", "bootstrap.servers": _servers(bootstrap_server)}
+    known = StreamsConfig.of({**outside_settings(settings or (), config), **names})
+    admin = Admin(data_client_settings(known, ClientRole.ADMIN), timeout_s=15)
     state = admin.describe_group(group)
     committed = admin.committed_offsets(group)
     if state is None and not committed:
@@ -61,23 +70,23 @@ def describe(
 
 @app.command()
 def members(
-    bootstrap_server: str = typer.Option("localhost:9092", help="Brokers to begin with: host:port,..."),
-    group: str = typer.Option(..., help="The group: the application.id."),
+    group: Group,
+    bootstrap_server: Brokers = "localhost:9092",
     app_file: Annotated[Path | None, typer.Option("--app", help="The application, which tells its topology for sure.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE: the settings of the application.")] = None,
+    settings: GroupSettings = None,
+    config: GroupConfig = None,
 ) -> None:
     """Show each member's tasks: active, standby or warm-up, and how far behind a copy is."""
     from tidemill.cli.assign_live_group import Question
     from tidemill.cli.group_tasks import COLUMNS as TASK_COLUMNS
     from tidemill.cli.group_tasks import member_rows
-    from tidemill.config_texts import parse_assignments
 
     rows, remarks = member_rows(
         Question(
-            bootstrap=bootstrap_server,
+            bootstrap=_servers(bootstrap_server),
             application_id=group,
             app=app_file,
-            settings=parse_assignments(settings or ()),
+            settings=outside_settings(settings or (), config),
             assignor=None,
             compatibility=None,
         )
@@ -85,6 +94,13 @@ def members(
     typer.echo("\n".join(aligned([TASK_COLUMNS, *rows])))
     for remark in remarks:
         sys.stderr.write(f"{remark}\n")
+
+
+def _servers(bootstrap_server: str) -> str:
+    try:
+        return servers(bootstrap_server)
+    except ValueError as error:
+        raise ConfigError(f"--bootstrap-server is {bootstrap_server!r}, expected {error}") from None
 
 
 def group_rows(
