@@ -37,6 +37,19 @@ class SerdeError(TidemillError):
     """Bytes can't be read, or a value can't be written, by the serde that was given: correct the serde or the data."""
 
 
+class StoredBytesError(SerdeError):
+    """What a store holds can't be read by its serde; reading it again ends in the same way."""
+
+    def __init__(self, store: str, found: str) -> None:
+        super().__init__(
+            f"store {store} holds bytes that its serde can't read ({found}). If the serde or its schema was changed, go back "
+            "to the one that wrote them, or stop all instances and give the state up: tidemill reset APP.py --execute "
+            "--local-state. If only the copy on this machine is broken, remove the task's directory in state.dir: it is restored "
+            "from the changelog"
+        )
+        self.store = store
+
+
 class AssignmentError(TidemillError):
     """No assignment can be made (missing source topic, copartitioning violated ...): the operator must act."""
 

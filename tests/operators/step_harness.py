@@ -245,7 +245,7 @@ class StepRun:
             worker.now = request
             rows = list((run_last_step if spec.last else run_middle_step)(rows, spec, worker))
         report = report_from_json(pa.Table.from_batches(rows).column("report")[0].as_py())
-        assert report.outcome is Outcome.COMMITTED, report.message
+        assert report.outcome is Outcome.COMMITTED, f"{report.outcome.value}: {report.message}"
         arrived = {tp: found for tp, found in report.arrived.items() if tp.topic not in self._globals}
         self.times = times_after(self.times, arrived)
         self.dropped += report.dropped

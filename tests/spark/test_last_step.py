@@ -56,6 +56,15 @@ def test_counts_go_on_from_what_the_store_holds() -> None:
     assert counts(context) == {"a": 7, "b": 1}
 
 
+def test_a_held_count_that_can_not_be_read_stops_with_the_task_and_the_store() -> None:
+    context = Context()
+    context.run(WORDS)
+    context.stores.rows["counts"][b"a"] = b"?"
+    report = context.run([word("a", 3)], start=3)
+    assert report.outcome is Outcome.STOPPED
+    assert "task 1_0: store counts holds bytes that its serde can't read" in report.message
+
+
 def test_null_keys_are_dropped_and_counted() -> None:
     report = Context().run([word(None, 0, n=3), word("a", 1)])
     assert report.dropped == 3

@@ -18,6 +18,7 @@ from tidemill.operators.outer_join_store import OuterJoinStore
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.operators.session_store import SessionStore
+from tidemill.operators.stored_serdes import StoredSerde
 from tidemill.operators.subscription_store import SubscriptionStore
 from tidemill.operators.suppress_buffer import SuppressBuffer
 from tidemill.operators.versioned_store import VersionedStore
@@ -48,10 +49,14 @@ _CLASSES: Mapping[StoreKind, Callable[[Store, Rows], Any]] = {
 
 def store_of(store: Store, rows: Rows, key_serde: Serde, value_serde: Serde) -> Any:
     """The store object over ``rows``; the serdes stand in where the store names none (``default.key.serde`` ...)."""
-    store = replace(
+    def stored(own: Serde | None, default: Serde) -> Serde | None:
+        serde: Serde | None = completed(own, default, key_serde=key_serde, value_serde=value_serde)
+        return None if serde is None else StoredSerde(serde, store.name)  # an application may have no default
+
+    filled = replace(
         store,
-        key_serde=completed(store.key_serde, key_serde, key_serde=key_serde, value_serde=value_serde),
-        value_serde=completed(store.value_serde, value_serde, key_serde=key_serde, value_serde=value_serde),
-        other_value_serde=completed(store.other_value_serde, value_serde, key_serde=key_serde, value_serde=value_serde),
+        key_serde=stored(store.key_serde, key_serde),
+        value_serde=stored(store.value_serde, value_serde),
+        other_value_serde=stored(store.other_value_serde, value_serde),
     )
-    return _CLASSES[store.kind](store, rows)
+    return _CLASSES[store.kind](filled, rows)

@@ -20,7 +20,16 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from tidemill.errors import BatchLostError, ConfigError, MissingRightError, NoExecutorError, RecordError, StopError
+from tidemill.errors import (
+    BatchLostError,
+    ConfigError,
+    MissingRightError,
+    NoExecutorError,
+    RecordError,
+    SerdeError,
+    StopError,
+    StoredBytesError,
+)
 from tidemill.spark.compile import ArrowStep
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
@@ -31,7 +40,10 @@ log = logging.getLogger("tidemill.engine")
 
 _WORKER_KEY = "TIDEMILL_WORKER"
 _DEATH_LIMIT_S = 5.0
-_FINAL = tuple(f"{kind.__module__}.{kind.__qualname__}: " for kind in (StopError, MissingRightError, RecordError, ConfigError))
+_FINAL = tuple(
+    f"{kind.__module__}.{kind.__qualname__}: "
+    for kind in (StopError, MissingRightError, RecordError, ConfigError, SerdeError, StoredBytesError)
+)
 """How Spark's text of a failed task begins where running the batch again would fail again."""
 _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""

@@ -9,14 +9,15 @@ What operators do is ``tidemill.operators``'.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.errors import RecordError, SerdeError
+from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Origin
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
@@ -206,7 +207,7 @@ def run_graph(
     for task, epoch in running.items():
         if task.subtopology != spec.subtopology:
             continue
-        with opened(state.readers.get(task)) as view:
+        with _named(task), opened(state.readers.get(task)) as view:
             graph = kept.of(spec, task, epoch, state, view, request.now_ms)
             before = graph.dropped
             # Others may have brought the task further: its owner before this one, or records that came to no node here.
@@ -224,6 +225,16 @@ def run_graph(
     return output
 
 
+@contextmanager
+def _named(task: TaskId) -> Iterator[None]:
+    """What a store holds can't be read while operators are made or flushed, where no record is at work: the batch must not be
+    tried again, since this would end in the same way."""
+    try:
+        yield
+    except SerdeError as problem:
+        raise StopError(f"task {task}: {problem}") from problem
+
+
 def _run_joins(
     spec: GraphSpec, join: WindowJoin, arrived: Sequence[Arrived], state: StepState, kept: KeptGraphs,
     running: Mapping[TaskId, str], now_ms: int, output: GraphOutput,
@@ -233,7 +244,7 @@ def _run_joins(
     for task, epoch in running.items():
         if task.subtopology != spec.subtopology:
             continue
-        with opened(state.readers.get(task)) as view:
+        with _named(task), opened(state.readers.get(task)) as view:
             given = both.of(task.partition)
             if given is None:
                 continue

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from tidemill.errors import BatchLostError, FencedError, StateError, StopError
+from tidemill.errors import BatchLostError, FencedError, SerdeError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.batch_sinks import taken_batch
 from tidemill.spark.gather import Gathered, gather, why_not_whole
@@ -108,7 +108,7 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
     except FencedError as fenced:
         context.continuity.clear()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.FENCED, message=str(fenced), timings_ms=batch.timings)
-    except StopError as stop:
+    except (StopError, SerdeError) as stop:  # bytes that can't be read don't become readable by trying again
         context.continuity.clear()
         context.output.abort()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.STOPPED, message=str(stop))

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemill.errors import RecordError, SerdeError
+from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.segments import Segments, pack_time
+from tidemill.operators.stored_serdes import reading
 from tidemill.operators.windowed_aggregation import Steps, steps_of
 from tidemill.spark.records import Records, side_bytes
 from tidemill.spark.shown_rows import IMMUTABLE, Shown, ShownRows
@@ -215,11 +216,14 @@ def _begun(
     gap, grace = operation.windows.gap, operation.windows.grace
     retention = operation.windows.retention if kept.retention_ms is None else kept.retention_ms
     segments = Segments(rows, retention, persistent=kept.persistent, time_ordered=False)
-    decode, keeps_values = kept.value_serde.deserialize, isinstance(kept.value_serde, IMMUTABLE)
+    decode, keeps_values = reading(kept.value_serde, kept.name), isinstance(kept.value_serde, IMMUTABLE)
     shown: ShownRows | None = state.memory.get((task, kept.name))
     if shown is None:
         shown = state.memory[task, kept.name] = ShownRows(_ENDS, decode if keeps_values else bytes)
-        shown.load(segments)
+        try:
+            shown.load(segments)
+        except SerdeError as problem:
+            raise StopError(f"task {task}: {problem}") from problem
     clock = segments.clock(node.name)
     highest = np.maximum.accumulate(timestamps) if len(timestamps) else timestamps
     stream_time = np.maximum(highest, clock.stream_time)

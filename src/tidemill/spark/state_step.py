@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tidemill.errors import RecordError, SerdeError
+from tidemill.errors import RecordError, SerdeError, StopError, StoredBytesError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers
 from tidemill.operators.record import Record
+from tidemill.operators.stored_serdes import StoredSerde
 from tidemill.spark.dead_letters import PassedOver
 from tidemill.spark.headers import Headers
 from tidemill.spark.records import Records, in_order
@@ -162,15 +163,19 @@ def _count(node: NodeSpec, operation: Count, records: Records, state: StepState)
         rows: list[bytes | None] = []
         values: list[bytes | None] = []
         timestamps: list[int] = []
-        for key, old in zip(keys, state.get_many(task, operation.store, keys), strict=True):
-            timestamp, total = latest[key], sums[key]
-            if old is not None:
-                timestamp = max(timestamp, _unpack(old)[0])
-                total += _unpack(old, 8)[0]
-            value = _pack(total)
-            rows.append(_pack(timestamp) + value)
-            values.append(value)
-            timestamps.append(timestamp)
+        try:
+            for key, old in zip(keys, state.get_many(task, operation.store, keys), strict=True):
+                timestamp, total = latest[key], sums[key]
+                if old is not None:
+                    timestamp = max(timestamp, _unpack(old)[0])
+                    total += _unpack(old, 8)[0]
+                value = _pack(total)
+                rows.append(_pack(timestamp) + value)
+                values.append(value)
+                timestamps.append(timestamp)
+        except struct.error as problem:
+            found = StoredBytesError(operation.store, f"no count behind a timestamp: {problem}")
+            raise StopError(f"task {task}: {found}") from problem
         state.put_many(task, operation.store, keys, rows, timestamps)
         out.parts.extend([task.partition] * len(keys))
         out.keys.extend(keys)
@@ -188,7 +193,7 @@ _Fold = Callable[[bytes, bytes, "bytes | None"], "bytes | None"]
 
 
 def _reducer(node: NodeSpec, operation: Reduce, store: StoreSpec) -> _Fold:
-    value_serde, stored, reducer = node.value_serde, store.value_serde, operation.reducer
+    value_serde, stored, reducer = node.value_serde, StoredSerde(store.value_serde, store.name), operation.reducer
     assert callable(reducer)
 
     def fold(_key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None:
@@ -202,7 +207,7 @@ def _reducer(node: NodeSpec, operation: Reduce, store: StoreSpec) -> _Fold:
 
 
 def _aggregator(node: NodeSpec, operation: Aggregate, store: StoreSpec) -> _Fold:
-    key_serde, value_serde, stored = node.key_serde, node.value_serde, store.value_serde
+    key_serde, value_serde, stored = node.key_serde, node.value_serde, StoredSerde(store.value_serde, store.name)
 
     def fold(key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None:
         before = operation.initializer() if aggregate is None else stored.deserialize(aggregate)

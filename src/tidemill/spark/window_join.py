@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tidemill.operators.record import record_of
 from tidemill.operators.segments import DAY_MS, Segments, pack_time
+from tidemill.operators.stored_serdes import reading
 from tidemill.operators.stream_join import Joiner, with_key
 from tidemill.spark.join_shape import WindowJoin
 from tidemill.spark.join_waiting import Joined, JoinerError, Waiting
@@ -61,7 +62,7 @@ class KeptSide:
         self.segments = Segments(
             rows, DAY_MS if store.retention_ms is None else store.retention_ms, persistent=store.persistent, time_ordered=False
         )
-        decode = store.value_serde.deserialize
+        decode = reading(store.value_serde, store.name)
         # A value that nobody can change is kept as it is read; of others the bytes, to be read for each match.
         self.keeps_values = isinstance(store.value_serde, IMMUTABLE)
         self.decode, self.encode = decode, store.value_serde.serialize
