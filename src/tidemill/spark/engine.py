@@ -214,4 +214,4 @@ def _first_line(problem: Py4JJavaError | CapturedException) -> str:
     text = str((java and java.getMessage()) or problem)
     lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip() != "Driver stacktrace:"]
     errors = [line for line in lines if line.startswith("tidemill.errors.")]
-    return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:500]
+    return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:1000]
