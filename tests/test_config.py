@@ -39,7 +39,7 @@ def test_the_defaults_are_kafka_streams_but_exactly_once() -> None:
         "num_stream_threads": 1, "session_timeout_ms": 45_000, "heartbeat_interval_ms": 3_000,
         "max_poll_interval_ms": 300_000, "num_standby_replicas": 0, "acceptable_recovery_lag": 10_000,
         "max_warmup_replicas": 2, "probing_rebalance_interval_ms": 600_000, "max_task_idle_ms": 0,
-        "buffered_records_per_partition": 1_000, "state_cleanup_delay_ms": 600_000, "replication_factor": -1,
+        "state_cleanup_delay_ms": 600_000, "replication_factor": -1,
         "transaction_timeout_ms": 10_000, "repartition_purge_interval_ms": 30_000,
         "windowstore_changelog_additional_retention_ms": 86_400_000,
     }  # fmt: skip
@@ -136,6 +136,7 @@ def test_a_malformed_value_is_told_with_name_value_and_what_was_expected(
         ("kafka.", "unknown setting 'kafka.'"),
         ("partition.assignment.strategy", "Kafka Streams always brings its own assignor"),
         ("max.poll.records", "tidemill.batch.max.records"),
+        ("buffered.records.per.partition", "a batch takes tidemill.batch.max.records; leave it out"),
     ],
 )
 def test_an_unknown_name_is_an_error_that_suggests_the_nearest(name: str, suggested: str) -> None:

@@ -183,9 +183,6 @@ class StreamsConfig:
         0,
         "How long a task waits for an input that has nothing: 0: only while its broker has more; -1: never.",
     )
-    buffered_records_per_partition: int = _setting(
-        "buffered.records.per.partition", whole_number(1), 1_000, "A partition with more waiting is paused."
-    )
 
     # The topology and its topics
     topology_optimization: tuple[str, ...] = _setting(

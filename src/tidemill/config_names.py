@@ -22,6 +22,8 @@ _WITHOUT_MEANING = {
     "transactional.id": "it is made of application.id, process and thread",
     "statestore.cache.max.bytes": "a micro-batch emits each key once: there is no record cache",
     "cache.max.bytes.buffering": "a micro-batch emits each key once: there is no record cache",
+    "buffered.records.per.partition": "records wait in the client's queue, which is bounded by bytes; a batch takes "
+    "tidemill.batch.max.records",
     "rocksdb.config.setter": "stores are LMDB's",
     "max.poll.records": "say tidemill.batch.max.records instead",
 }
