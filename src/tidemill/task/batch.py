@@ -7,7 +7,7 @@ steps'. Invariant: every value here is complete in itself, so that a replaced wo
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -178,9 +178,10 @@ def times_after(times: Times, arrived: Mapping[TopicPartition, Arrived]) -> dict
     """The partition times when what has arrived is taken."""
     after = dict(times)
     for tp, found in arrived.items():
-        before = after.get(tp, PartitionTime())
-        if found.timed and found.newest_ms > before.ms:
-            after[tp] = before._replace(ms=found.newest_ms)
+        if found.timed:
+            before = times.get(tp)
+            if before is None or found.newest_ms > before.ms:
+                after[tp] = PartitionTime(found.newest_ms, () if before is None else before.processors)
     return after
 
 
@@ -234,7 +235,7 @@ def request_to_json(request: BatchRequest) -> str:
             "follows": request.follows,
             "globals": positions_to_json(request.globals),
             "globals_anew": request.globals_anew,
-            "times": [[*tp, *time] for tp, time in request.times.items()],
+            "times": [(*tp, *time) if time.processors else (*tp, time.ms) for tp, time in request.times.items()],
         }
     )
 
@@ -244,12 +245,12 @@ def request_from_json(text: str | bytes) -> BatchRequest:
     for name in ("inputs", "changelogs", "standbys", "limits", "globals"):
         fields[name] = positions_from_json(fields[name])
     fields["internal"] = frozenset(fields["internal"])
-    fields["times"] = {TopicPartition(*row[:2]): _time_from_json(*row[2:]) for row in fields["times"]}
+    fields["times"] = {TopicPartition(row[0], row[1]): _time_from_json(*row[2:]) for row in fields["times"]}
     fields["tasks"] = tuple(TaskRun(**{**run, "task": TaskId.parse(run["task"])}) for run in fields["tasks"])
     return BatchRequest(**fields)
 
 
-def _time_from_json(ms: int, processors: list[list[Any]]) -> PartitionTime:
+def _time_from_json(ms: int, processors: Iterable[tuple[str, int]] = ()) -> PartitionTime:
     return PartitionTime(ms, tuple((name, value) for name, value in processors))
 
 
