@@ -61,6 +61,7 @@ class StandIn(threading.Thread):
     def __init__(self, number: int) -> None:
         super().__init__(name=f"t-{number}", daemon=True)
         self.number, self.error, self.told, self.is_stuck = number, None, None, False
+        self.were_workers_ended = False
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
@@ -72,7 +73,7 @@ class StandIn(threading.Thread):
             self._stop_wanted.set()
 
     def end_workers(self) -> None:
-        pass
+        self.were_workers_ended = True
 
 
 class Source:
@@ -118,12 +119,22 @@ def test_the_last_thread_is_removed_first_and_leaves_the_group(running: ThreadSe
     assert added.number == 1
 
 
-def test_a_thread_that_does_not_end_in_time_is_said_to_end_later(running: ThreadSet) -> None:
+def test_a_thread_that_does_not_end_in_time_is_said_to_end_later_and_removed_when_it_has(running: ThreadSet) -> None:
     stuck: Any = running.threads[1]
     stuck.is_stuck = True
     with pytest.raises(RetriableError, match=r"t-2 has not ended within 0\.01 s"):
         running.remove(0.01)
+    other = running.remove(5)
+    assert other is not None
+    assert other.number == 1, "the one that is leaving is not asked again"
+    assert running.remove(5) is None
+    assert running.threads == [stuck]
+    removing = next(thread for thread in threading.enumerate() if thread.name == "t-2-remove")
     stuck.is_stuck = False
+    stuck.stop()
+    removing.join(5)
+    assert running.threads == []
+    assert stuck.were_workers_ended
 
 
 def test_a_failed_thread_is_replaced_in_its_place_when_it_has_ended(running: ThreadSet) -> None:

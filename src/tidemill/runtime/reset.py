@@ -85,7 +85,10 @@ def plan_reset(
     there = admin.topics()
     missing = [topic for topic in wanted if topic not in there]
     if missing:
-        raise EnvironmentProblem(f"the input topics {', '.join(missing)} don't exist on {config.bootstrap_servers}")
+        raise EnvironmentProblem(
+            f"the input topics {', '.join(missing)} don't exist on {config.bootstrap_servers}: create them, or name the brokers "
+            "that have them (bootstrap.servers)"
+        )
     internal = {*known.internal_topics, *(t for stores in known.changelogs.values() for t in stores.values())}
     internal -= set(sources)
     unknown = {topic for topic in there - internal - set(sources) if looks_internal(topic, application)}

@@ -44,6 +44,7 @@ class ThreadSet:
         self.threads: list[StreamThread] = []
         self._is_open = is_open
         self._changing = threading.RLock()
+        self._leaving: set[StreamThread] = set()
         self._source: ThreadSource | None = None
 
     def begin(self, source: ThreadSource, count: int) -> None:
@@ -81,25 +82,30 @@ class ThreadSet:
     def remove(self, timeout_s: float | None) -> StreamThread | None:
         """The one with the highest number, which leaves the group; None if there is none, or the instance doesn't run.
 
-        Raises RetriableError if it has not ended in time; it will, and counts as removed then.
+        Raises RetriableError if it has not ended in time; it will, and is removed then.
         """
         with self._changing:
             if not self._is_open():
                 return None
-            thread = next((t for t in reversed(self.threads) if t is not threading.current_thread()), None)
+            staying = (t for t in reversed(self.threads) if t is not threading.current_thread() and t not in self._leaving)
+            thread = next(staying, None)
             if thread is None:
                 return None
+            self._leaving.add(thread)
             thread.stop(leave_group=True)
         thread.join(timeout_s)
         if thread.is_alive():
+            threading.Thread(target=self._drop, args=(thread,), name=f"{thread.name}-remove", daemon=True).start()
             raise RetriableError(f"{thread.name} has not ended within {timeout_s:g} s: it will, when its batch is finished")
-        thread.end_workers()
-        self.drop(thread)
+        self._drop(thread)
         return thread
 
-    def drop(self, thread: StreamThread) -> None:
-        """It has ended, and is not missed."""
+    def _drop(self, thread: StreamThread) -> None:
+        """When it has ended, and is not missed."""
+        thread.join()
+        thread.end_workers()
         with self._changing:
+            self._leaving.discard(thread)
             if thread in self.threads:
                 self.threads.remove(thread)
 
