@@ -116,7 +116,8 @@ def test_records_that_come_to_no_operator_move_the_stream_time_too() -> None:
     run = stream_times_run()
     assert said(run, 5_000) == [b"-1, now 5000", b"called at 5000"]
     run.times = {TopicPartition("in", 0): PartitionTime(12_000)}
-    assert said(run, 6_000) == [b"called at 12000", b"-1, now 12000"]
+    assert said(run) == [b"called at 12000"]
+    assert said(run, 6_000) == [b"-1, now 12000"]
 
 
 @pytest.mark.parametrize("windows", [TimeWindows.of_size(1_000), SessionWindows.of_inactivity_gap(1_000)], ids=["time", "gap"])

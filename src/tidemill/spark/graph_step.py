@@ -34,10 +34,14 @@ from tidemill.spark.step_spec import GraphExit, GraphSpec, StepSpec
 from tidemill.spark.task_rows import NO_STATE, TaskRows, opened
 from tidemill.spark.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
-from tidemill.task.partition_time import UNKNOWN_TIME
+from tidemill.task.partition_time import UNKNOWN_TIME, Times
 from tidemill.topology.nodes import SinkNode
 
 log = logging.getLogger("tidemill.operators")
+
+
+TaskTimes = tuple[Mapping[TaskId, int], Mapping[TaskId, int]]
+"""How far tasks have come when a batch begins, and when it ends, where that is known."""
 
 
 @dataclass(slots=True)
@@ -60,12 +64,11 @@ class KeptGraphs:
         self.shared = GlobalState()
         self.memory: dict[tuple[TaskId, str], Any] = {}
         """What vectorised nodes remember of a running task's store."""
-        self.stream_times: Mapping[TaskId, int] = {}
-        """How far the tasks had come with the batches before this one, where that is known."""
+        self.times: TaskTimes = {}, {}
 
-    def begin(self, request: BatchRequest, running: Mapping[TaskId, str], stream_times: Mapping[TaskId, int]) -> None:
+    def begin(self, request: BatchRequest, running: Mapping[TaskId, str], times: TaskTimes) -> None:
         """Before a batch: drops what another batch has left that did not count, and tasks that are gone."""
-        self.stream_times = stream_times
+        self.times = times
         if request.follows != self._batch_id:
             for kept in list(self._kept):
                 self._end(kept)
@@ -93,7 +96,7 @@ class KeptGraphs:
 
     def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
         """The task's graph, bound to the batch's state."""
-        stream_time = self.stream_times.get(task, UNKNOWN_TIME)
+        stream_time = self.times[0].get(task, UNKNOWN_TIME)
 
         def make(rows: Mapping[str, TaskRows]) -> TaskGraph:
             return _made(spec, task, rows, self.shared, now_ms, stream_time, self.handlers)
@@ -157,11 +160,11 @@ def running_tasks(spec: StepSpec, request: BatchRequest) -> dict[TaskId, str]:
     return {task: epochs.get(task, "") for task in tasks}
 
 
-def stream_times(spec: StepSpec, request: BatchRequest) -> dict[TaskId, int]:
-    """The stream time of each task before the batch, where it is known: the highest time of its inputs."""
+def stream_times(spec: StepSpec, times: Times) -> dict[TaskId, int]:
+    """The stream time of each task, where it is known: the highest time of its inputs."""
     subtopology_of = _subtopologies(spec)
     found: dict[TaskId, int] = {}
-    for tp, time in request.times.items():
+    for tp, time in times.items():
         if tp.topic in subtopology_of:
             task = TaskId(subtopology_of[tp.topic], tp.partition)
             found[task] = max(found.get(task, UNKNOWN_TIME), time.ms)
@@ -210,9 +213,10 @@ def run_graph(
         with _named(task), opened(state.readers.get(task)) as view:
             graph = kept.of(spec, task, epoch, state, view, request.now_ms)
             before = graph.dropped
-            # Others may have brought the task further: its owner before this one, or records that came to no node here.
-            graph.advance_stream_time(kept.stream_times.get(task, UNKNOWN_TIME))
+            begins, ends = (times.get(task, UNKNOWN_TIME) for times in kept.times)
+            graph.advance_stream_time(begins)  # to where the owner before this one had come
             _run_task(graph, spec, task, merged, output)
+            graph.advance_stream_time(ends)  # records that came to no node here count as well
             graph.advance_wall_clock(request.now_ms)
             graph.flush()
             if spec.writes_alone:

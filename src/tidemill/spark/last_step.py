@@ -33,6 +33,7 @@ from tidemill.spark.writes import outputs_as_rows, take_outputs, take_writes, wr
 from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json, times_after
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import Times
 from tidemill.topology.operations import Count, StreamTableJoin
 
 REPORT_SCHEMA = pa.schema([("report", pa.string())])
@@ -48,6 +49,8 @@ class _Batch:
     gathered: Gathered
     state: StepState
     stores: Mapping[TaskId, TaskStore]
+    times: Times
+    """How far the inputs have come when the batch ends."""
     pending: dict[str, list[Records]] = field(default_factory=dict)
     """By the sink, the topic, or ``out:node``."""
     onward: list[tuple[GraphExit, Records]] = field(default_factory=list)
@@ -93,7 +96,7 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem)
     stores = context.open_stores(request.tasks)
     state = StepState(stores, spec.stores, handlers=context.unreadable.handlers)
-    batch = _Batch(spec, context, request, gathered, state, stores)
+    batch = _Batch(spec, context, request, gathered, state, stores, times_after(request.times, marker.arrived))
     batch.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
     batch.reached(CommitStep.GATHER)
     try:
@@ -193,7 +196,7 @@ def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
         context.output.abort()
         raise FencedError("the group has moved on while the batch ran: its partitions may have another owner")
     batch.reached(CommitStep.MEMBERSHIP)
-    logged = context.output.commit(offsets, times_after(batch.request.times, marker.arrived), membership)
+    logged = context.output.commit(offsets, batch.times, membership)
     batch.reached(CommitStep.COMMIT)
     _apply(batch, writes, logged, marker.ends)
     batch.reached(CommitStep.APPLY)
@@ -256,7 +259,7 @@ def _run_nodes(batch: _Batch) -> None:
     looked_up = {node.operation.table for node in spec.nodes.values() if isinstance(node.operation, StreamTableJoin)}
     changes: dict[str, Records] = {}
     running, kept = running_tasks(spec, batch.request), batch.context.graphs
-    kept.begin(batch.request, running, stream_times(spec, batch.request))
+    kept.begin(batch.request, running, (stream_times(spec, batch.request.times), stream_times(spec, batch.times)))
     batch.state.memory = kept.memory
     for tag, node in spec.nodes.items():
         table, inline = tables.pop(tag, None), waiting.pop(node.name, [])
@@ -379,7 +382,9 @@ def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: 
     if not any(rows.num_rows for rows in marker):
         return  # cut short: nothing here must run, and the last step will see it
     state = StepState(stores, spec.stores, handlers=context.unreadable.handlers)
-    batch = _Batch(spec, context, request, gather(kept), state, stores)
+    said = gather(marker).marker
+    assert said is not None
+    batch = _Batch(spec, context, request, gather(kept), state, stores, times_after(request.times, said.arrived))
     _run_nodes(batch)
     yield from _onward(batch)
     # Only now: a worker that dies on the way must leave a batch that is seen to be cut short.
