@@ -46,7 +46,7 @@ class StickyPlacing:
         self, state: ApplicationState, order: IterationOrder, *, task_hash: TaskHash, fullness_of: FullnessOf
     ) -> None:
         self._state, self._order = state, order
-        self._fullness_of, self._task_hash = fullness_of, task_hash
+        self._fullness_of = fullness_of
         self._clients: dict[ProcessId, Client] = {client.process_id: client for client in state.clients}
         self.active: dict[ProcessId, set[TaskId]] = {client: set() for client in order.clients}
         self.standby: dict[ProcessId, set[TaskId]] = {client: set() for client in order.clients}

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.grace_buffer import GraceBuffer
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
 from tidemill.operators.outer_join_store import OuterJoinStore
-from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.stored_serdes import StoredSerde
@@ -24,14 +23,6 @@ from tidemill.operators.suppress_buffer import SuppressBuffer
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import TimestampedWindowStore, WindowStore
 from tidemill.topology.nodes import Serde, Store, StoreKind
-
-
-class Restorable(Protocol):
-    """What all stores have in common."""
-
-    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        """Writes the rows that a changelog record stands for."""
-
 
 _CLASSES: Mapping[StoreKind, Callable[[Store, Rows], Any]] = {
     StoreKind.KEY_VALUE: KeyValueStore,

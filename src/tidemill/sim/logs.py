@@ -13,7 +13,7 @@ from tidemill.ids import TaskId
 
 @dataclass(slots=True, kw_only=True)
 class TaskLog:
-    """``runner``: the member that runs the task. ``down_ms`` counts from its first running on."""
+    """``runner``: the member that runs the task. Outages count from its first running on."""
 
     task: TaskId
     records: int
@@ -25,7 +25,6 @@ class TaskLog:
     runner: str | None = None
     stopped_ms: int | None = None
     longest_down_ms: int = 0
-    down_ms: int = 0
     outages: list[tuple[int, int]] = field(default_factory=list)
 
     def produced_at(self, now_ms: int) -> int:
@@ -59,5 +58,4 @@ class TaskLog:
 
     def _count_outage(self, from_ms: int, to_ms: int) -> None:
         self.outages.append((from_ms, to_ms))
-        self.down_ms += to_ms - from_ms
         self.longest_down_ms = max(self.longest_down_ms, to_ms - from_ms)

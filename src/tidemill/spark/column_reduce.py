@@ -44,11 +44,6 @@ def reduces_columns(operation: Operation) -> bool:
     return isinstance(operation, Reduce) and isinstance(operation.reducer, OfColumns)
 
 
-def is_merged(operation: Operation) -> bool:
-    """Do its rows arrive merged by key?"""
-    return isinstance(operation, (HeldAggregates, MergedAggregates))
-
-
 def merge_functions(topology: Topology) -> dict[str, Callable[..., Any]]:
     """Of a program's topology, by the nodes that the plan has for them."""
     found: dict[str, Callable[..., Any]] = {}

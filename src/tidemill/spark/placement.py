@@ -211,10 +211,6 @@ class OnExecutors:
         places.add(location)
         self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap()).put(0, _sequence(jvm, places))
 
-    def executor_of(self, thread: str) -> str | None:
-        """Where its batches are to run."""
-        return self._placed.get(thread)
-
     def executors(self) -> list[Executor]:
         """Those that live, as far as the driver knows."""
         found = self._session.sparkContext._jsc.sc().statusStore().executorList(True)

@@ -52,10 +52,6 @@ class Stages:
     def step_of_part(self, part: GraphPart) -> int:
         return self.step_of[part.nodes[0]] if part.nodes else 1
 
-    @property
-    def has_global_stores(self) -> bool:
-        return any(part.is_global for part in self.parts)
-
 
 def parents_first(topology: Topology) -> tuple[str, ...]:
     """Node names so that every node stands behind its parents, otherwise in insertion order."""
