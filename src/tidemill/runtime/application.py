@@ -159,8 +159,8 @@ class KafkaStreams:
     def _asked(self) -> StoreQueries:
         if self.state in (State.NOT_RUNNING, State.ERROR):
             raise StopError(
-                f"this instance is {self.state.value}: its state can't be read through it any more; start a new KafkaStreams, or ask "
-                "another instance"
+                f"this instance is {self.state.value}: its state can't be read through it any more; start a new KafkaStreams, "
+                "or ask another instance"
             )
         queries = self._require_started().reads.queries
         assert queries is not None, "a start that has ended has them"
