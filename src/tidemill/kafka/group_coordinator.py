@@ -245,9 +245,8 @@ class GroupCoordinator:
                     raise _UnstableError(f"a transaction that commits offsets of {partition} is still open")
                 self._judge(entry.error_code, "OffsetFetch", str(partition), topic.name)
                 if entry.committed_offset >= 0:
-                    offsets[partition] = OffsetAndMetadata(
-                        entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
-                    )
+                    said = (entry.metadata or "").removesuffix("\0")  # confluent-kafka commits the end of its C string, too
+                    offsets[partition] = OffsetAndMetadata(entry.committed_offset, said, entry.committed_leader_epoch)
         return offsets
 
     def partition_counts(self, topics: Iterable[str], theirs: Collection[str] = ()) -> dict[str, int]:
