@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.task.batch import BatchReport, Outcome
 from tidemill.task.commit import CommitStep
-from tidemill.task.pacing import FEWEST, next_cap
+from tidemill.task.pacing import AS_THEY_COME_MS, FEWEST, next_cap, rest_ms
 
 TIMEOUT_MS = 10_000
 MOST = 100_000
@@ -60,3 +60,27 @@ def test_from_any_size_batches_become_short_enough_when_time_grows_with_records(
         cap = after(cap, report(cap * 1.0))
     assert cap <= TIMEOUT_MS // 4
     assert cap == after(cap, report(cap * 1.0))
+
+
+def rest(interval_ms: int, took_ms: float, *, records: int = 5, restored: int = 0, outcome: Outcome = Outcome.COMMITTED) -> float:
+    last = BatchReport(batch_id=1, outcome=outcome, records_in=records, records_restored=restored)
+    return rest_ms(last, took_ms, commit_interval_ms=interval_ms, cap=1_000, standby_cap=200)
+
+
+def test_batches_begin_a_commit_interval_apart() -> None:
+    assert rest(1_000, 60) == 940
+    assert rest(1_000, 1_500) == 0
+
+
+def test_an_interval_no_longer_than_the_default_leaves_batches_as_fast_as_they_come() -> None:
+    assert rest(AS_THEY_COME_MS, 10) == rest(0, 10) == 0
+
+
+def test_records_that_wait_already_do_not_wait_for_the_interval() -> None:
+    assert rest(1_000, 60, records=1_000) == 0
+    assert rest(1_000, 60, restored=200) == 0
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED])
+def test_a_batch_that_did_not_count_is_run_again_at_once(outcome: Outcome) -> None:
+    assert rest(1_000, 60, outcome=outcome) == 0

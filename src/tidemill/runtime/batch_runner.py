@@ -82,7 +82,7 @@ class BatchRunner:
 
     def _take_report(self, report: BatchReport, read: Collection[TaskId]) -> None:
         """``read``: the tasks whose inputs the batch has read."""
-        self._batches.adapt_size(report)
+        self._batches.adapt(report)
         for at in report.stores:
             if at.note:
                 log.warning("event=state-note task=%s note=%r", at.task, at.note)

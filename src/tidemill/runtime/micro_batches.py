@@ -1,8 +1,8 @@
 """The micro-batches of a stream thread: asked for, executed, and what a lost one means for the next.
 
-Decides how much a batch may take (caps that adapt to the transaction's time-out), how restoring and processing share it, and
-that the workers' broken files are looked for after failures in a row. What a batch reads for each task is ``task``'s; what its
-outcome asks for is ``batch_runner``'s.
+Decides how much a batch may take (caps that adapt to the transaction's time-out), when the next one is due, how restoring and
+processing share it, and that the workers' broken files are looked for after failures in a row. What a batch reads for each
+task is ``task``'s; what its outcome asks for is ``batch_runner``'s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidemill.spark.engine import BatchEngine
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
-from tidemill.task.pacing import next_cap
+from tidemill.task.pacing import next_cap, rest_ms
 from tidemill.task.standby import StandbyTask
 
 log = logging.getLogger("tidemill.thread")
@@ -69,6 +69,14 @@ class MicroBatches:
         self._counted = 0
         self._max_records = config.batch_max_records
         self._first_since: float | None = None
+        self._began_at = self._due_at = 0.0
+
+    @property
+    def due_in_s(self) -> float:
+        """How long the next batch can wait; what is not running yet never does."""
+        if any(task.phase is not Phase.RUNNING for task in self._held.active.values()):
+            return 0.0
+        return max(0.0, self._due_at - time.monotonic())
 
     @property
     def are_paused(self) -> bool:
@@ -145,7 +153,7 @@ class MicroBatches:
         """
         assert self.engine is not None
         self.under_way = request
-        started = time.monotonic()
+        started = self._began_at = time.monotonic()
         try:
             report = self.engine.run()
         except BatchLostError:
@@ -165,9 +173,17 @@ class MicroBatches:
         tell_if_slow(self._thread, report, took_s)
         return report
 
-    def adapt_size(self, report: BatchReport) -> None:
-        """What the report says of the time that a transaction has taken."""
+    def adapt(self, report: BatchReport) -> None:
+        """The next batch's size and time, by what the report says of this one's."""
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+            resting_ms = rest_ms(
+                report,
+                (time.monotonic() - self._began_at) * 1e3,
+                commit_interval_ms=self._config.commit_interval_ms,
+                cap=self._max_records,
+                standby_cap=self._config.standby_max_records,
+            )
+            self._due_at = time.monotonic() + resting_ms / 1e3
             self._max_records = next_cap(
                 self._max_records,
                 report,

@@ -44,7 +44,8 @@ from tidemill.task.standby import StandbyTask
 
 log = logging.getLogger("tidemill.thread")
 
-_NO_TASKS_WAIT_S = 0.1
+_LONGEST_WAIT_S = 0.1
+"""For what the group says, where there is no batch to run; a wish to stop is seen as soon."""
 _TELLING_LIMIT_S = 30.0
 """So long a failed thread stays a member to have all instances shut down."""
 
@@ -228,14 +229,15 @@ class StreamThread(threading.Thread):
             elif self._shutdown_wanted.is_set():
                 self._changes.step(machine.ApplicationShutdownRequested())
             has_work = bool(self._held) and self._batches.are_needed
-            self._hear_the_group(wait_s=0 if has_work else _NO_TASKS_WAIT_S)
+            rest_s = min(self._batches.due_in_s, _LONGEST_WAIT_S)
+            self._hear_the_group(wait_s=rest_s if has_work else _LONGEST_WAIT_S)
             if self._held and not self._changes.are_over:
                 if self._offsets.fetch_bounds():
                     self._on_change()
                 self._offsets.look_at_standbys()
                 if self._batches.are_paused:
                     self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
-                if self._batches.are_needed:
+                if self._batches.are_needed and not self._batches.due_in_s:
                     self._runner.run()
         if self._changes.fatal is not None:
             raise self._changes.fatal
@@ -262,6 +264,6 @@ class StreamThread(threading.Thread):
         try:
             self._changes.step(machine.ApplicationShutdownRequested())
             while not self._changes.are_over and time.monotonic() < deadline:
-                self._hear_the_group(wait_s=_NO_TASKS_WAIT_S)
+                self._hear_the_group(wait_s=_LONGEST_WAIT_S)
         except Exception:
             log.exception("event=shutdown-not-told thread=%s", self.name)
