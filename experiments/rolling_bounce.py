@@ -100,7 +100,8 @@ def main() -> int:
     report = Report("Rolling bounce: every instance restarted, one after the other, under load")
     report.say(
         f"{options.instances} instances of the word count, 1 thread each, in one Spark driver process; {TASKS} tasks, "
-        f"{LINES_PER_S:.0f} lines of 6 words a second, {STATE_WORDS:,} words as state, exactly_once_v2, a commit every {COMMIT_INTERVAL_MS} ms"
+        f"{LINES_PER_S:.0f} lines of 6 words a second, {STATE_WORDS:,} words as state, exactly_once_v2, "
+        f"a commit every {COMMIT_INTERVAL_MS} ms"
     )
     kinds = [kind for kind in KINDS if not options.only or kind.name in options.only]
     bounces = []

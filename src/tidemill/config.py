@@ -92,8 +92,9 @@ class StreamsConfig:
         "processing.guarantee", one_of(ProcessingGuarantee), ProcessingGuarantee.EXACTLY_ONCE_V2, "What a crash may do."
     )
     commit_interval_ms: int = _setting(
-        "commit.interval.ms", whole_number(0), None, "Time between commits. exactly_once_v2: 100, more sets batches as far apart. Else 30000."
-    )
+        "commit.interval.ms", whole_number(0), None,
+        "Time between commits. exactly_once_v2: 100, more sets batches as far apart. Else 30000.",
+    )  # fmt: skip
     transaction_timeout_ms: int = _setting(
         "transaction.timeout.ms", whole_number(1), 10_000, "After it the broker aborts an open transaction."
     )

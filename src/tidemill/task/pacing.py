@@ -14,7 +14,7 @@ from tidemill.task.commit import CommitStep
 FEWEST = 100
 """Records in a batch, however slow they are."""
 AS_THEY_COME_MS = 100
-"""``commit.interval.ms`` of exactly once where it is not set: batches that each follow the one before do commit about as often."""
+"""``commit.interval.ms`` of exactly once where it is not set; batches that each follow the one before commit about as often."""
 _SHARE = 4
 _ROOM = 4
 """The cap grows only while a batch of twice the size would stay clear of the limit."""
