@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient, TopicPartition
+
+from tidemill.task.partition_time import from_metadata
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
@@ -57,6 +61,14 @@ class _Group:
         assert exact.is_exact, str(exact)
         assert exact.not_rising == 0
 
+    def partition_times(self) -> list[int]:
+        """What was committed with the input's offsets."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.scene.servers)) as admin:
+            committed = admin.list_group_offsets(APPLICATION)[APPLICATION]
+        found = [from_metadata(committed[TopicPartition(INPUT, at)].metadata.removesuffix("\0")) for at in range(PARTITIONS)]
+        assert [problem for _, problem in found] == [""] * PARTITIONS
+        return [time.ms for time, _ in found]
+
     def shared_by_leader(self, leader: str) -> list[Assignment]:
         decided = assignments([self.java.log, self.second.log, self.tidemill.host.log])
         return [one for one in decided if leader in one.leader and len(one.active) == 2]
@@ -85,6 +97,8 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Group]:
 
 
 def test_a_java_leader_gives_tidemill_tasks_which_it_restores_from_what_java_wrote(group: _Group) -> None:
+    by_java = group.partition_times()
+    assert min(by_java) > 0
     group.tidemill.start(wait=False)
     until(lambda: group.is_shared_with(JAVA), "the tasks to be shared", 240, pause_s=0.2)
     assert group.shared_by_leader(JAVA)
@@ -92,6 +106,8 @@ def test_a_java_leader_gives_tidemill_tasks_which_it_restores_from_what_java_wro
     assert len(restored) == PARTITIONS // 2
     assert min(restored) > 0
     group.all_is_counted_exactly()
+    assert all(now > before for now, before in zip(group.partition_times(), by_java, strict=True))
+    assert group.tidemill.host.events("partition-time-unreadable") == []
 
 
 def test_tidemill_carries_on_alone_when_the_java_instance_is_stopped(group: _Group) -> None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
 from local_application import Place, until
 from pyspark.sql import SparkSession
 
-from tidemill import JoinWindows, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill import (
+    JoinWindows,
+    ProcessorContext,
+    Record,
+    Serdes,
+    SessionWindows,
+    StreamsBuilder,
+    TimeWindows,
+    per_record,
+)
+from tidemill.task.partition_time import PartitionTime, metadata_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 STRING = Serdes.string()
@@ -65,6 +77,39 @@ def test_windows_sessions_and_joins_go_on_after_a_restart_and_after_their_state_
         assert [value for _, value in found] == [
             b"%d-%d:1" % (first, first), b"%d-%d:None" % (first, first), b"%d-%d:2" % (first, last)
         ]  # fmt: skip
+
+
+def telling_times(place: Place) -> StreamsBuilder:
+    """Records are never older than those before them; tells the stream time that an operator begins with."""
+
+    class Tells:
+        def init(self, context: ProcessorContext) -> None:
+            self._context, self._at_first = context, context.current_stream_time_ms
+
+        def process(self, record: Record) -> None:
+            self._context.forward(record.with_value(f"{record.value}, at first {self._at_first}"))
+
+    def never_back(record: Record, partition_time: int) -> int:
+        return max(partition_time, int(record.value))
+
+    builder = StreamsBuilder()
+    builder.stream(place.topic("in"), timestamp_extractor=never_back).process(Tells).to(place.topic("out"))
+    return builder
+
+
+def test_stream_time_and_partition_times_go_on_after_a_restart(place: Place) -> None:
+    place.create("in", "out")
+    first = int(time.time() * 1000)
+    for number, guarantee in enumerate(["exactly_once_v2", "at_least_once", "exactly_once_v2"]):
+        with place.running(telling_times(place), **TEXT, **{"processing.guarantee": guarantee}):
+            place.send("in", [(b"a", b"%d" % (first - number))])
+            found = place.received("out", number + 1)
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=place.bootstrap_servers)) as admin:
+            (committed,) = admin.list_group_offsets(place.name)[place.name].values()
+        zero = "\0" if guarantee == "exactly_once_v2" else ""  # which confluent-kafka adds
+        assert committed.metadata == metadata_of(PartitionTime(first)) + zero, guarantee
+    assert [m.timestamp()[1] for m in found] == [first] * 3
+    assert [m.value().decode().split(", at first ")[1] for m in found] == ["-1", str(first), str(first)]
 
 
 def test_a_sink_sends_where_its_functions_say(place: Place) -> None:

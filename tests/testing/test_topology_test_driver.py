@@ -92,6 +92,25 @@ def test_the_wall_clock_moves_when_it_is_told_to(topology_test_driver: Any) -> N
     assert out.read_record() == TestRecord("tick", 1, 6_000)
 
 
+class StreamTicker:
+    """Says the stream time at each tick of it."""
+
+    def init(self, context: ProcessorContext) -> None:
+        context.schedule(1_000, PunctuationType.STREAM_TIME, lambda now: context.forward(Record("tick", now, now)))
+
+    def process(self, record: Record) -> None: ...
+
+
+def test_a_record_that_a_filter_of_columns_drops_moves_stream_time(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    kept = builder.stream("in", key=TEXT, value=LONG).filter(lambda _, value: value > 0)
+    kept.process(StreamTicker).to("ticks", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder)
+    source, ticks = driver.create_input_topic("in", TEXT, LONG), driver.create_output_topic("ticks", TEXT, LONG)
+    source.pipe_records([TestRecord("a", 1, 500), TestRecord("a", 0, 1_200)])
+    assert ticks.read_key_values() == [("tick", 500), ("tick", 1_200)]
+
+
 def test_windows_are_read_from_topics_and_stores(topology_test_driver: Any) -> None:
     builder = StreamsBuilder()
     grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key(key=TEXT, value=TEXT)
