@@ -136,7 +136,7 @@ def test_a_group_that_is_not_there_is_a_sentence(bootstrap_servers: str) -> None
     [
         ((), "expected a FILE to explain, or --bootstrap HOST:PORT and --application-id ID of a running group"),
         (("--bootstrap", "host:9092"), "expected a FILE to explain, or --bootstrap HOST:PORT and --application-id ID"),
-        (("x.toml", "--application-id", "a"), "--bootstrap, --application-id, --app, --set and --config are about a running group"),
+        (("x.toml", "--application-id", "a"), "--app, --set and --config are about a running group"),
         (("--bootstrap", "host", "--application-id", "a"), "bootstrap.servers is host, expected host:port"),
     ],
 )
