@@ -72,12 +72,12 @@ class Commits:
             (partition,) = struct.unpack_from(">i", key, after)
             self.times.setdefault((topic, partition), []).append(at_s)
 
-    def gaps(self, from_s: float, to_s: float) -> dict[tuple[str, int], list[float]]:
-        """Seconds between successive commits of each partition: all that lie in this time, or reach into it."""
+    def gaps(self, from_s: float, to_s: float, *, wholly: bool = False) -> dict[tuple[str, int], list[float]]:
+        """Seconds between successive commits of each partition: all that lie ``wholly`` in this time, or reach into it too."""
         found = {}
         for partition, times in sorted(self.times.items()):
-            first, last = max(bisect_left(times, from_s) - 1, 0), bisect_left(times, to_s)
-            inside = times[first : last + 1]
+            first, last = bisect_left(times, from_s), bisect_left(times, to_s)
+            inside = times[first:last] if wholly else times[max(first - 1, 0) : last + 1]
             found[partition] = [later - earlier for earlier, later in pairwise(inside)]
         return found
 

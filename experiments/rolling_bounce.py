@@ -197,7 +197,7 @@ def _under_load(
         feed.stop()
         counts.wait_total(feed.total)
         counts.settle()
-    steady = [gap * 1e3 for of_one in commits.gaps(steady_at, begins_at).values() for gap in of_one]
+    steady = [gap * 1e3 for of_one in commits.gaps(steady_at, begins_at, wholly=True).values() for gap in of_one]
     interval_ms = max(COMMIT_INTERVAL_MS, quantile(steady, 0.99))
     decided = [one for one in assignments([host.log]) if f"{application}-" in one.leader and begins_at <= one.at_s <= ends_at]
     return Bounce(
