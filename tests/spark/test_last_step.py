@@ -10,7 +10,7 @@ import pytest
 from step_fixtures import INPUT, LOST, TASK, Context, Crash, batch, count_spec, rows_batch, word
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import FencedError
+from tidemill.errors import CommitRefusedError, FencedError
 from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, UNREADABLE
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import Arrived, BatchRequest, Outcome, TaskRun
@@ -137,6 +137,19 @@ def test_a_failed_commit_leaves_stores_and_continuity_untouched(error: Exception
     assert context.run(WORDS).outcome is outcome
     assert not counts(context)
     assert not context.continuity
+
+
+def test_a_commit_that_the_group_refuses_costs_the_batch_and_nothing_else() -> None:
+    context = Context()
+    assert context.run(WORDS).outcome is Outcome.COMMITTED
+    context.output.fails = CommitRefusedError("another generation")
+    report = context.run([word("a", 3)], start=3)
+    assert report.outcome is Outcome.REFUSED
+    assert report.stores[0].changelog == {"counts": 2}
+    assert (counts(context), context.continuity) == ({"a": 2, "b": 1}, {INPUT: 3})
+    context.output.fails = None
+    assert context.run([word("a", 3)], start=3).outcome is Outcome.COMMITTED
+    assert counts(context) == {"a": 3, "b": 1}
 
 
 def test_stores_that_are_behind_stop_the_batch_before_anything_is_read_from_them() -> None:

@@ -164,6 +164,13 @@ def test_after_a_lost_batch_times_come_from_the_committed_offsets_again() -> Non
     assert request(again).times == {IN: PartitionTime(60)}
 
 
+def test_a_refused_batch_is_run_again_from_where_it_began() -> None:
+    before = reported(running(), 10, arrived=read_to(60))
+    after = reported(before, 10, outcome=Outcome.REFUSED, arrived=read_to(70))
+    assert after[TASK].phase is Phase.RUNNING
+    assert (request(after).inputs, request(after).times) == (request(before).inputs, request(before).times)
+
+
 def test_a_request_carries_times() -> None:
     asked = replace(request(running()), times={IN: PartitionTime(50, (("store", -1), ("b", 2))), LOG: PartitionTime()})
     assert request_from_json(request_to_json(asked)) == asked

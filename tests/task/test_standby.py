@@ -91,6 +91,10 @@ def test_after_a_lost_batch_stores_and_bounds_are_asked_for_again() -> None:
         assert request(fetched(reported(standbys, 9))).standbys == {LOG: 9}
 
 
+def test_a_refused_batch_has_followed_its_changelogs_all_the_same() -> None:
+    assert request(reported(following(4), 8, Outcome.REFUSED)).standbys == {LOG: 8}
+
+
 def test_a_changelog_that_is_out_of_range_is_looked_at_again() -> None:
     standbys = reported(following(), None, Outcome.LOST, out_of_range=(LOG,))
     assert standbys[TASK].needs_bounds

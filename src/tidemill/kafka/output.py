@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tidemill.errors import BatchLostError, ConfigError, RetriableError, StopError
+from tidemill.errors import BatchLostError, CommitRefusedError, ConfigError, RetriableError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group_metadata import OffsetAndMetadata, group_metadata_bytes
 from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer
@@ -68,7 +68,9 @@ class _Output:
     def _committed(self) -> Mapping[TopicPartition, int]:
         with _batch_terms():
             if self._producer.commit() is not CommitOutcome.COMMITTED:
-                raise self._producer.failure or BatchLostError("the commit was not confirmed")
+                failure = self._producer.failure or BatchLostError("the commit was not confirmed")
+                # Refused is what was never asked to be committed; of this batch nothing is known.
+                raise BatchLostError(str(failure)) if isinstance(failure, CommitRefusedError) else failure
         return dict(self._producer.ends)
 
 
@@ -81,6 +83,7 @@ class ExactlyOnceOutput(_Output):
         self._group_id = group_id
 
     def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+        """CommitRefusedError: the transaction is aborted, and was never asked to be committed."""
         if offsets:
             said = {tp: OffsetAndMetadata(at, metadata_of(times.get(tp, PartitionTime()))) for tp, at in offsets.items()}
             group = group_metadata_bytes(self._group_id, membership.generation, membership.member_id, membership.instance_id)

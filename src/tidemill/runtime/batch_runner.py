@@ -103,6 +103,8 @@ class BatchRunner:
             cost = self._rebalance.ran(read)
             if cost is not None:
                 self._metrics.rebalance(cost)
+        if report.outcome is Outcome.REFUSED:
+            log.info("event=commit-refused thread=%s reason=%r", self._thread, report.message)
         if report.outcome is Outcome.LOST:
             log.warning("event=batch-lost thread=%s reason=%r", self._thread, report.message)
             self._commits.forget()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from tidemill.errors import BatchLostError, FencedError, SerdeError, StateError, StopError
+from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, SerdeError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.batch_sinks import taken_batch
 from tidemill.spark.gather import Gathered, gather, why_not_whole
@@ -56,6 +56,7 @@ class _Batch:
     onward: list[tuple[GraphExit, Records]] = field(default_factory=list)
     unreadable: list[pa.Table] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
+    restored: Counter[tuple[TaskId, str]] = field(default_factory=Counter)
     skipped: int = 0
     note: str = ""
     out: int = 0
@@ -101,6 +102,17 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
     batch.reached(CommitStep.GATHER)
     try:
         return _run_and_commit(batch, marker)
+    except CommitRefusedError as refused:
+        return BatchReport(
+            batch_id=request.batch_id,
+            outcome=Outcome.REFUSED,
+            message=str(refused),
+            changelog_ends=marker.changelog_ends,
+            high_watermarks=marker.high_watermarks,
+            stores=tuple(store.at for store in stores.values()),
+            restored=_by_task(batch.restored),
+            timings_ms=batch.timings,
+        )
     except BatchLostError as lost:
         context.continuity.clear()
         context.output.abort()  # a store may have refused in the middle of the transaction
@@ -128,7 +140,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
             message="; ".join(f"task {at.task}: its stores are at {dict(at.changelog)}" for at in behind),
             stores=tuple(store.at for store in batch.stores.values()),
         )
-    restored = _apply_restored(batch, marker)
+    batch.restored = _apply_restored(batch, marker)
     batch.reached(CommitStep.RESTORE)
     _check_continuity(context, request)
     batch.reached(CommitStep.CONTINUITY)
@@ -155,9 +167,9 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         changelog_ends=marker.changelog_ends,
         high_watermarks=marker.high_watermarks,
         stores=tuple(store.at for store in batch.stores.values()),
-        records_in=marker.rows - restored.total(),
-        records_restored=restored.total(),
-        restored=_by_task(restored),
+        records_in=marker.rows - batch.restored.total(),
+        records_restored=batch.restored.total(),
+        restored=_by_task(batch.restored),
         records_out=batch.out,
         dropped=batch.state.dropped,
         skipped=batch.skipped + passed_over.count,
