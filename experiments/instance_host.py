@@ -18,13 +18,30 @@ from typing import Any
 
 from tidemill.cli.application_file import load_application
 from tidemill.errors import TidemillError
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
 from tidemill.runtime.application import KafkaStreams
 from tidemill.spark import class_archive
 from tidemill.spark.session import SparkHandle, start_jvm
+from tidemill.task.standby import StandbyTask
 
 _SESSION_LIMIT_S = 240.0
+
+
+def hold_copies(for_s: float) -> None:
+    """Standbys and warm-ups of this process begin to follow their changelogs only so long after they were assigned.
+
+    For rounds that are published with copies which take longer to be restored than a hand-over: ours of two records don't.
+    """
+    first_asked: dict[tuple[TaskId, str], float] = {}
+    read_from = StandbyTask.read_from
+
+    def later(task: StandbyTask) -> dict[TopicPartition, int]:
+        since = first_asked.setdefault((task.task, task.epoch), time.monotonic())
+        return read_from(task) if time.monotonic() - since > for_s else {}
+
+    StandbyTask.read_from = later  # type: ignore[method-assign]
 
 
 class Instances:
@@ -97,6 +114,8 @@ def main() -> int:
     asked = json.loads(sys.argv[1])
     logging.basicConfig(level=logging.INFO, format="%(created).3f %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("kafka").setLevel(logging.WARNING)
+    if asked["copies_wait_s"]:
+        hold_copies(asked["copies_wait_s"])
     instances = Instances(asked["program"], asked["slots"], asked["heap"])
     orders: dict[str, Callable[..., dict[str, Any]]] = {
         "start": instances.start, "look": instances.look, "close": instances.close,

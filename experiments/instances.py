@@ -134,10 +134,19 @@ class Instance:
 class Host:
     """A process of ``instance_host``; started when its first instance is, again after ``kill``. Made by a Scene."""
 
-    def __init__(self, name: str, folder: Path, program: Path, slots: int, known: Mapping[str, object], heap: str = HEAP) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        program: Path,
+        slots: int,
+        known: Mapping[str, object],
+        heap: str = HEAP,
+        copies_wait_s: float = 0.0,
+    ) -> None:
         self.name, self.folder, self.instances = name, folder, {}  # type: str, Path, dict[str, Instance]
         self.log_file = folder / f"{name}.log"
-        self._asked = {"program": str(program), "slots": slots, "heap": heap}
+        self._asked = {"program": str(program), "slots": slots, "heap": heap, "copies_wait_s": copies_wait_s}
         self._known = dict(known)
         self._process: subprocess.Popen[str] | None = None
         self._answers: dict[int, Queue[dict[str, Any]]] = {}
@@ -320,9 +329,12 @@ class Scene:
     def servers(self) -> str:
         return self.broker.bootstrap_servers
 
-    def host(self, name: str, program: Path = WORDCOUNT, *, slots: int, heap: str = HEAP) -> Host:
-        """One Spark driver process for several instances, with ``slots`` stream threads at most."""
-        made = Host(name, self.folder, program, slots, {"bootstrap.servers": self.servers}, heap)
+    def host(
+        self, name: str, program: Path = WORDCOUNT, *, slots: int, heap: str = HEAP, copies_wait_s: float = 0.0
+    ) -> Host:
+        """One Spark driver process for several instances, with ``slots`` stream threads at most; their standbys and warm-ups
+        begin to follow ``copies_wait_s`` after they were assigned."""
+        made = Host(name, self.folder, program, slots, {"bootstrap.servers": self.servers}, heap, copies_wait_s)
         self.hosts[name] = made
         return made
 
