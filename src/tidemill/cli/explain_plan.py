@@ -131,6 +131,7 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
         for _ in range(config.num_stream_threads):
             steps = [_step(f"step_{step.number}") for step in compiled.steps]
             frame = compiled.frame(spark.session.range(0, 1, 1, 1), _step("source_step"), steps, lambda _name: None)
+            compiled.check(frame)
             plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
         return compiled.stages, plans
     finally:

@@ -71,19 +71,18 @@ def start_workers(
     session: SparkSession, thread: str, steps: Sequence[str], warm: ArrowStep, placement: Placement | None = None
 ) -> threading.Thread:
     """Has Spark start a thread's Python workers while its plan is still being compiled: they take a second to import."""
-    plans = []
     placement = placement or BesideTheDriver(session)
-    placement.settle(thread)
-    with pinning(session, thread) as pin:
-        for step in steps:
-            pin(step)
-            frame = placement.root(thread).mapInArrow(warm, "id bigint")
-            plans.append(frame._jdf.queryExecution().executedPlan())
 
     def run() -> None:
-        for plan in plans:
-            with contextlib.suppress(Exception):  # the first batch would say what is wrong
-                plan.executeCollect()
+        with contextlib.suppress(Exception):  # the first batch would say what is wrong
+            placement.settle(thread)
+            plans = []
+            with pinning(session, thread) as pin:
+                for step in steps:
+                    pin(step)
+                    plans.append(placement.root(thread).mapInArrow(warm, "id bigint")._jdf.queryExecution())
+            for plan in plans:
+                plan.executedPlan().executeCollect()
 
     starter = threading.Thread(target=run, name=f"{thread}-workers", daemon=True)
     starter.start()
@@ -124,8 +123,10 @@ class BatchEngine:
     def _built(self) -> tuple[Any, str]:
         source, steps = self._steps
         with pinning(self._session, self._thread) as pin:
-            execution = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)._jdf.queryExecution()
-            return execution.executedPlan().execute(), str(execution.toString())
+            frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)
+        self._compiled.check(frame)
+        execution = frame._jdf.queryExecution()
+        return execution.executedPlan().execute(), str(execution.toString())
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each

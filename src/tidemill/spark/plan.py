@@ -6,6 +6,7 @@ the compiled plan. Made once per application; each stream thread builds its own 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,18 +49,23 @@ class CompiledTopology:
     """The static sides of ``join_dataframe``."""
     batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
     """Of ``foreach_batch``, by node."""
-    _checked: bool = False
+    _is_checked: bool = False
+    _checking: threading.Lock = field(default_factory=threading.Lock)
 
     def frame(
         self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None]
     ) -> DataFrame:
-        """The thread's static plan, from its one row on, checked (correctness.md, rules 18 and 19)."""
-        frame = self.compiler.build(root, source, list(steps), pin)
-        if not self._checked:  # all threads' plans are alike
-            check_expressions(frame)
-            check_physical(frame, lookups=len(self.lookups.joins))
-            self._checked = True
-        return frame
+        """The thread's static plan, from its one row on; to be checked."""
+        return self.compiler.build(root, source, list(steps), pin)
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuses a plan that must not run (correctness.md, rules 18 and 19). Threads wait for the first one's check: their plans
+        are all alike."""
+        with self._checking:
+            if not self._is_checked:
+                check_expressions(frame)
+                check_physical(frame, lookups=len(self.lookups.joins))
+                self._is_checked = True
 
 
 def compile_topology(
