@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from itertools import count
@@ -105,7 +107,19 @@ def test_words_are_counted_exactly_once_with_a_login_alone(
     place.send()
     with place.application():
         assert place.counts(words_of(LINES)) == dict(words_of(LINES))
-    shown("SASL_PLAINTEXT with SCRAM-SHA-256: a WordCount exactly once")
+        for command in ("describe", "members"):
+            assert f"{place.name}-" in _seen_by_command(place, command)
+    shown("SASL_PLAINTEXT with SCRAM-SHA-256: a WordCount exactly once, its group seen by `tidemill group`")
+
+
+def _seen_by_command(place: Secured, command: str) -> str:
+    settings = place.folder / "settings.toml"
+    settings.write_text("".join(f"kafka.{name} = '''{value}'''\n" for name, value in place.login.items()))
+    tidemill = str(Path(sys.executable).with_name("tidemill"))
+    brokers = ["--bootstrap-server", place.broker.bootstrap_servers, "--group", place.name, "--config", str(settings)]
+    done = subprocess.run([tidemill, "group", command, *brokers], capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 # --- every right that may be missing -----------------------------------------------------------------------------------------
