@@ -1,4 +1,4 @@
-"""The pages about tables and joins show programs that build, and the table of operators names only what there is."""
+"""The pages about aggregates, tables and joins show programs that build, and the table of operators names only what there is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import tidemill
 PAGES = Path(__file__).parents[2] / "docs" / "dsl"
 
 
-@pytest.mark.parametrize(("page", "written"), [("tables.md", "totals"), ("joins.md", "named-rows-changes")])
+@pytest.mark.parametrize(
+    ("page", "written"), [("tables.md", "totals"), ("joins.md", "named-rows-changes"), ("aggregates.md", "means")]
+)
 def test_the_program_of_the_page_builds(page: str, written: str) -> None:
     lines = (PAGES / page).read_text(encoding="utf-8").splitlines()
     code = textwrap.dedent("\n".join(line for line in lines if line.startswith("    ") or not line.strip()))
@@ -32,7 +34,7 @@ def test_every_no_of_the_table_says_why_or_what_instead() -> None:
     assert all(re.match(r"no: .{10}|differs\b.{10}|yes|`|earliest", verdict) for verdict in verdicts)
 
 
-@pytest.mark.parametrize("page", ["tables.md", "joins.md", "windows.md", "operators.md"])
+@pytest.mark.parametrize("page", ["aggregates.md", "tables.md", "joins.md", "windows.md", "operators.md"])
 def test_links_between_the_pages_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (PAGES / page).read_text(encoding="utf-8")):
         assert (PAGES / target).exists(), target

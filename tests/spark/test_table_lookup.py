@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from tidemill.ids import TaskId
 from tidemill.operators.context import Origin
 from tidemill.operators.record import Record
 from tidemill.operators.task_graph import TaskGraph
+from tidemill.spark.codecs_wire import PairSerde
+from tidemill.spark.column_join import both_sides
 from tidemill.spark.records import Records
 from tidemill.spark.state_step import StepState, run_node
 from tidemill.spark.step_spec import NodeSpec, StoreSpec
@@ -26,6 +29,7 @@ from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
 from tidemill.topology.operations import StreamTableJoin, TableSource
 
 STRING, LONG = Serdes.string(), Serdes.long()
+PAIRS = PairSerde(LONG, STRING)
 PARTITIONS = (0, 1)
 Input = tuple[str, int, "bytes | None", "bytes | None", int, int]
 """(topic, partition, key, value, timestamp, sequence)"""
@@ -35,10 +39,14 @@ def _joiner(key: str | None, left: int, right: str | None) -> str:
     return f"{key}:{left}/{right}"
 
 
-def _topology(left: bool) -> Topology:
+def _pair(left: int, right: str | None) -> bytes:
+    return PAIRS.serialize((left, right))
+
+
+def _topology(left: bool, joiner: Any = _joiner) -> Topology:
     builder = StreamsBuilder()
     stream, table = builder.stream("events", key=STRING, value=LONG), builder.table("users", store="users-store")
-    (stream.left_join if left else stream.join)(table, _joiner).to("out")
+    (stream.left_join if left else stream.join)(table, joiner).to("out", value=Serdes.bytes() if joiner is _pair else None)
     return builder.build()
 
 
@@ -86,18 +94,22 @@ def _state(readers: dict[int, Reader]) -> StepState:
 Result = tuple[int, "bytes | None", "bytes | None", int, Any, "int | None"]
 
 
-def _by_batches(topology: Topology, batches: list[list[Input]]) -> tuple[list[Result], int]:
+def _by_batches(topology: Topology, batches: list[list[Input]], *, in_pairs: bool = False) -> tuple[list[Result], int]:
     readers = {part: Reader({}) for part in PARTITIONS}
     found: list[Result] = []
     dropped = 0
     table, join = _node(topology, TableSource, STRING), _node(topology, StreamTableJoin, LONG)
     store = looks_up(topology, join.operation)
     assert store == "users-store"
+    operation = join.operation
+    assert isinstance(operation, StreamTableJoin)
+    if in_pairs:
+        operation, join = replace(operation, joiner=both_sides, takes_key=False), replace(join, out_value_serde=PAIRS)
     for batch in batches:
         state = _state(readers)
         changes = run_node(table, _columns([i for i in batch if i[0] == "users"]), state)
         records = _columns([i for i in batch if i[0] == "events"])
-        out = join_with_table(join, join.operation, records, changes, state, store)
+        out = join_with_table(join, operation, records, changes, state, store)
         assert out.headers is not None
         rows = zip(out.parts, out.keys, out.values, out.timestamps, out.headers, out.sequences, strict=True)
         found += sorted(rows, key=lambda row: row[5] or 0)
@@ -140,6 +152,8 @@ def test_each_record_sees_the_table_as_of_its_own_place(seed: int, left: bool) -
         batches.append(inputs[at : at + size])
         at += size
     assert _by_batches(topology, batches) == _by_operators(topology, inputs)
+    in_pairs = _by_batches(topology, batches, in_pairs=True)
+    assert in_pairs == _by_operators(_topology(left, _pair), inputs)
 
 
 def test_what_the_joiner_raises_says_the_node_and_the_record() -> None:

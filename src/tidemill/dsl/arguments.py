@@ -14,7 +14,7 @@ from tidemill.config_values import offset_reset
 from tidemill.errors import TopologyError
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde
-from tidemill.topology.operations import PerRecord, UserFunction
+from tidemill.topology.operations import JoinFunction, OfColumns, PerRecord, UserFunction
 
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
@@ -45,14 +45,23 @@ def python_function(function: UserFunction, expected: tuple[str, ...], operator:
     return function_of(function, expected, operator)
 
 
+def joiner_of(joiner: JoinFunction, operator: str) -> tuple[JoinFunction, bool]:
+    """As ``python_joiner``, and one of Columns."""
+    return (joiner, _takes_three(joiner.function, operator)) if isinstance(joiner, OfColumns) else python_joiner(joiner, operator)
+
+
 def python_joiner(joiner: UserFunction, operator: str) -> tuple[UserFunction, bool]:
     """A joiner of ``(left, right)`` or ``(key, left, right)``, called with Python values; and whether it takes the key."""
-    inner = joiner.function if isinstance(joiner, PerRecord) else getattr(joiner, "func", joiner)
+    takes_three = _takes_three(joiner.function if isinstance(joiner, PerRecord) else getattr(joiner, "func", joiner), operator)
+    return python_function(joiner, ("key", "left", "right") if takes_three else ("left", "right"), operator), takes_three
+
+
+def _takes_three(inner: UserFunction, operator: str) -> bool:
     signature = _signature(inner, ("left", "right"), operator)
     takes_three = not _accepts(signature, 2)
     if takes_three and not _accepts(signature, 3):
         raise _wrong_arguments(inner, "(left, right) or (key, left, right)", operator)
-    return python_function(joiner, ("key", "left", "right") if takes_three else ("left", "right"), operator), takes_three
+    return takes_three
 
 
 def python_value_function(function: UserFunction, operator: str) -> tuple[UserFunction, bool]:
@@ -121,6 +130,11 @@ def offset_reset_or_none(text: str | None) -> str | None:
 def _signature(function: Any, expected: tuple[str, ...], operator: str) -> inspect.Signature | None:
     if isinstance(function, PerRecord):
         function = function.function
+    if isinstance(function, OfColumns):
+        raise TopologyError(
+            f"{operator}: of_columns(...) is for reduce of a grouped stream and for the joins of a stream;"
+            f" expected a function of ({', '.join(expected)}) as it is"
+        )
     if not callable(function):
         raise TopologyError(
             f"{operator}: expected a function of ({', '.join(expected)}), got {function!r} of type"

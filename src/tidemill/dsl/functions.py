@@ -34,6 +34,9 @@ def of_columns(function: Callable[..., Any]) -> OfColumns:
 
     ``reduce`` takes such a function: ``reduce(of_columns(lambda total, amount: total + amount))``. It then runs in the JVM, on
     merges of several values too: it must be associative, give the type of the values, and nothing that is null.
+
+    So do the joins of a stream: ``orders.join(users, of_columns(lambda order, user: user["name"]))``.
+    A side that is missing is null.
     """
     if not callable(function):
         raise TopologyError(f"of_columns: expected a function, got {function!r} of type {type(function).__name__}")

@@ -8,7 +8,7 @@ them. Joins are made in ``stream_joins``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, takes_key, topic_names
@@ -30,7 +30,7 @@ from tidemill.topology.durations import Duration
 from tidemill.topology.logical import LogicalNode, Process, Sink
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde, Store
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.operations import JoinFunction, UserFunction
 from tidemill.topology.spark_operations import ForeachBatch
 from tidemill.topology.windows import JoinWindows
 
@@ -188,10 +188,11 @@ class KStream:
         ``Stores``. ``key`` and ``value`` are the serdes of what it forwards; keys may have changed. An exception stops the stream
         thread, with the node, the topic and the offset.
         """
-        processed = self._processed("KSTREAM-PROCESSOR-", supplier, stores, name, fixed_key=False)
+        key, value = serde_or_none(key, "process: key"), serde_or_none(value, "process: value")
+        operation = op.ProcessRecords(supplier)
+        node, made = self._processed("KSTREAM-PROCESSOR-", operation, stores, name, key=key, value=value)
         return KStream(
-            recorder=self.recorder, node=processed[0], name=processed[1], sources=self.sources,
-            key_serde=serde_or_none(key, "process: key"), value_serde=serde_or_none(value, "process: value"),
+            recorder=self.recorder, node=node, name=made, sources=self.sources, key_serde=key, value_serde=value,
             repartition_required=True,
         )
 
@@ -201,29 +202,31 @@ class KStream:
         """As ``process``, for processors that forward records with the key that they got: no repartition follows. Another key is
         an error.
         """
-        processed = self._processed("KSTREAM-PROCESSVALUES-", supplier, stores, name, fixed_key=True)
-        return self._at(*processed, key=self.key_serde, value=serde_or_none(value, "process_values: value"))
+        value = serde_or_none(value, "process_values: value")
+        operation = op.ProcessRecords(supplier, fixed_key=True)
+        processed = self._processed("KSTREAM-PROCESSVALUES-", operation, stores, name, key=self.key_serde, value=value)
+        return self._at(*processed, key=self.key_serde, value=value)
 
     def _processed(
-        self, prefix: str, supplier: UserFunction, stores: tuple[str | Store, ...], name: str | None, *, fixed_key: bool
-    ) -> tuple[int, str]:
-        operator = "process_values" if fixed_key else "process"
-        supplier_of(supplier, operator)
+        self, prefix: str, operation: op.ProcessRecords, stores: tuple[str | Store, ...], name: str | None, *,
+        key: Serde | None, value: Serde | None,
+    ) -> tuple[int, str]:  # fmt: skip
+        operator = "process_values" if operation.fixed_key else "process"
+        supplier_of(operation.supplier, operator)
         made = self.recorder.node_name(prefix, None) if name is None else legal_name(name, "an operator")
         brought = tuple(checked_store(store, operator) for store in stores if not isinstance(store, str))
         names = tuple(store if isinstance(store, str) else store.name for store in stores)
         effect = Process(
-            operation=op.ProcessRecords(supplier, names, fixed_key), more_stores=brought, uses=names,
-            key_serde=self.key_serde if fixed_key else None,
+            operation=replace(operation, stores=names), more_stores=brought, uses=names, key_serde=key, value_serde=value,
         )
         return self.recorder.add(LogicalNode(name=made, effect=effect), self.node), made
 
-    # --- joins: joiners get Python values ---
+    # --- joins: joiners get Python values, or Columns ---
 
     def join(
         self,
         other: KStream | KTable | GlobalKTable,
-        joiner: UserFunction,
+        joiner: JoinFunction,
         windows: JoinWindows | None = None,
         *,
         selector: UserFunction | None = None,
@@ -231,7 +234,7 @@ class KStream:
         name: str | None = None,
     ) -> KStream:
         """``joiner(left, right)`` or ``joiner(key, left, right)`` of each record and what it finds on the other side; with Python
-        values.
+        values, or with Columns where it is ``of_columns(joiner)``.
 
         Of a stream: the records of the same key in ``windows``; the result has the later timestamp. Of a table: the row of the
         record's key. Of a global table: the row of the key ``selector(key, value)``. ``joined``: serdes and more,
@@ -243,22 +246,22 @@ class KStream:
     def left_join(
         self,
         other: KStream | KTable | GlobalKTable,
-        joiner: UserFunction,
+        joiner: JoinFunction,
         windows: JoinWindows | None = None,
         *,
         selector: UserFunction | None = None,
         joined: StreamJoined | Joined | None = None,
         name: str | None = None,
     ) -> KStream:
-        """As ``join``, and records that find nothing: ``joiner(left, None)``; of streams once their window and its grace are over
-        (KIP-633).
+        """As ``join``, and records that find nothing: ``joiner(left, None)``, to Columns a null; of streams once their window and
+        its grace are over (KIP-633).
         """
         return self._joined(LEFT, other, joiner, windows, selector, joined, name)
 
     def outer_join(
         self,
         other: KStream,
-        joiner: UserFunction,
+        joiner: JoinFunction,
         windows: JoinWindows | None = None,
         *,
         joined: StreamJoined | None = None,
@@ -268,7 +271,7 @@ class KStream:
         return self._joined(OUTER, other, joiner, windows, None, joined, name)
 
     def _joined(
-        self, kind: JoinKind, other: object, joiner: UserFunction, windows: JoinWindows | None,
+        self, kind: JoinKind, other: object, joiner: JoinFunction, windows: JoinWindows | None,
         selector: UserFunction | None, joined: StreamJoined | Joined | None, name: str | None,
     ) -> KStream:
         if isinstance(other, KStream):

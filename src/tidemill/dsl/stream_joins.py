@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tidemill.dsl.arguments import function_of, python_function, python_joiner
+from tidemill.dsl.arguments import function_of, joiner_of, python_function
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.global_table import GlobalKTable
 from tidemill.dsl.joined import Joined, StreamJoined
@@ -41,7 +41,7 @@ INNER, LEFT, OUTER = JoinKind("join"), JoinKind("left_join", left=True), JoinKin
 
 
 def join_streams(
-    left: KStream, right: KStream, joiner: op.UserFunction, windows: JoinWindows | None, joined: StreamJoined, kind: JoinKind
+    left: KStream, right: KStream, joiner: op.JoinFunction, windows: JoinWindows | None, joined: StreamJoined, kind: JoinKind
 ) -> KStream:
     """The stream of ``joiner(left, right)`` over all pairs of one key that ``windows`` bring together."""
     if not isinstance(windows, JoinWindows):
@@ -53,7 +53,7 @@ def join_streams(
     for given in (joined.this_store, joined.other_store):
         _check_given_store(given, windows)
     serde = value_serde_of(joiner)
-    function, takes_key = python_joiner(joiner, kind.operator)
+    function, takes_key = joiner_of(joiner, kind.operator)
     name = joined.name
     left = _ready(left, None if name is None else f"{name}-left", joined.key, joined.value)
     right = _ready(right, None if name is None else f"{name}-right", joined.key, joined.other_value)
@@ -185,7 +185,7 @@ def _add_windowed(stream: KStream, name: str, store: Store) -> None:
 
 def _joined_effect(
     names: _StreamJoinNames, this_store: Store, other_store: Store, windows: JoinWindows, kind: JoinKind,
-    joiner: op.UserFunction, takes_key: bool,
+    joiner: op.JoinFunction, takes_key: bool,
 ) -> StreamStreamJoin:
     outer = names.outer_store if kind.left else None
 
@@ -207,12 +207,12 @@ def _joined_effect(
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def join_table(stream: KStream, table: KTable, joiner: op.UserFunction, joined: Joined, kind: JoinKind) -> KStream:
+def join_table(stream: KStream, table: KTable, joiner: op.JoinFunction, joined: Joined, kind: JoinKind) -> KStream:
     """The stream of ``joiner(value, row)``, with the table's row of the record's key."""
     if table.recorder is not stream.recorder:
         raise TopologyError(f"{kind.operator}: the table belongs to another StreamsBuilder; build both with one")
     serde = value_serde_of(joiner)
-    function, takes_key = python_joiner(joiner, kind.operator)
+    function, takes_key = joiner_of(joiner, kind.operator)
     stream = _ready(stream, joined.name, joined.key, joined.value)
     recorder = stream.recorder
     sources = stream.sources | table.sources
@@ -257,7 +257,7 @@ def _check_history(table: KTable, grace_ms: int, stores: tuple[str, ...], kind: 
 
 
 def join_global_table(
-    stream: KStream, table: GlobalKTable, selector: op.UserFunction | None, joiner: op.UserFunction, name: str | None,
+    stream: KStream, table: GlobalKTable, selector: op.UserFunction | None, joiner: op.JoinFunction, name: str | None,
     kind: JoinKind,
 ) -> KStream:
     """The stream of ``joiner(value, row)``, with the row of the key ``selector(key, value)``."""
@@ -267,7 +267,7 @@ def join_global_table(
         raise TopologyError(f"{kind.operator}: give selector=, a function (key, value) -> key of the global table")
     function_of(selector, ("key", "value"), f"{kind.operator}: selector")
     serde = value_serde_of(joiner)
-    function, takes_key = python_joiner(joiner, kind.operator)
+    function, takes_key = joiner_of(joiner, kind.operator)
     operation = op.GlobalTableJoin(
         store=table.store, selector=python_function(selector, ("key", "value"), f"{kind.operator}: selector"),
         joiner=function, takes_key=takes_key, left=kind.left,

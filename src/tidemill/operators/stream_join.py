@@ -25,8 +25,9 @@ Joiner = Callable[[Any, Any, Any], Any]
 """(key, left, right) -> value."""
 
 
-def with_key(joiner: Callable[..., Any], takes_key: bool) -> Joiner:
+def with_key(joiner: op.JoinFunction, takes_key: bool) -> Joiner:
     """A joiner as a function of key and both values."""
+    assert not isinstance(joiner, op.OfColumns), "the plan has such joins in another form"
     function = plain(joiner)
     return function if takes_key else lambda _key, left, right: function(left, right)
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructType
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
-from tidemill.spark.codecs_wire import Physical, in_transit, physical
+from tidemill.spark.codecs_wire import LENGTH_SIZE, PairSerde, Physical, in_transit, physical
 
 
 def is_json(serde: Any) -> bool:
@@ -30,13 +30,36 @@ def decoded(serde: Any, side: str) -> Column:
     serde = in_transit(serde)
     kind = physical(serde.sql_type)
     column = F.col(side + kind.value)
+    if isinstance(serde, PairSerde):
+        return _opened(serde, column)
     if kind is Physical.NUMBER or serde.sql_type == "float":
         return column.cast(serde.sql_type)
-    if kind is Physical.DOUBLE or serde.sql_type == "binary":
+    return column if kind is Physical.DOUBLE else _read(serde, column)
+
+
+def _read(serde: Any, column: Column) -> Column:
+    """The value of a column of bytes."""
+    if serde.sql_type == "binary":
         return column
-    if is_json(serde):
-        return F.from_json(column.cast("string"), serde.sql_type, {"mode": "PERMISSIVE"})
-    return column.cast("string")
+    text = column.cast("string")
+    return F.from_json(text, serde.sql_type, {"mode": "PERMISSIVE"}) if is_json(serde) else text
+
+
+def _opened(pair: PairSerde, column: Column) -> Column:
+    """A struct of ``left`` and ``right``. Nothing here fails on other bytes: rows of other nodes are in the frame, too."""
+    length = F.substring(column, 1, LENGTH_SIZE).cast("string").try_cast("int")
+    begin = LENGTH_SIZE + 2  # positions count from 1, and one byte says whether there is a right side
+    left = F.when(length >= 0, F.substring(column, F.lit(begin), length))
+    rest = F.length(column)  # more than there is: up to the end
+    has_right = F.substring(column, begin - 1, 1).cast("string") == "+"
+    right = F.when(has_right, F.substring(column, F.lit(begin) + F.greatest(length, F.lit(0)), rest))
+    return F.struct(_side(pair.left, left).alias("left"), _side(pair.right, right).alias("right"))
+
+
+def _side(serde: Any, column: Column) -> Column:
+    serde = in_transit(serde)
+    is_number = physical(serde.sql_type) is not Physical.BYTES
+    return column.cast("string").try_cast(serde.sql_type) if is_number else _read(serde, column)
 
 
 def readable(serde: Any, side: str) -> Column | None:

@@ -2,14 +2,17 @@
 
 Numbers of fixed width are the bigint and double columns of ``rows``. A serde that Catalyst does not know (Avro, a UUID, one of
 the user's) is replaced by the native one of its Spark type, which Python steps write on the way in and read on the way out.
+The pair that a join hands on is one value of bytes (``PairSerde``).
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from tidemill.dsl.serdes import (
     BooleanSerde,
@@ -84,7 +87,7 @@ def transit_of(serde: Any) -> Any | None:
     Raises:
         TopologyError: no native serde has its Spark type.
     """
-    if isinstance(serde, _NATIVE):
+    if isinstance(serde, (*_NATIVE, PairSerde)):
         return None
     if serde.sql_type in _BY_TYPE:
         return _BY_TYPE[serde.sql_type]()
@@ -118,3 +121,60 @@ def from_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
         value = from_spark(value)
     written: bytes | None = serde.serialize(value)
     return written
+
+
+@dataclass(frozen=True, slots=True)
+class PairSerde:
+    """Both sides of a join on their way to a function of Columns; only written here, and opened in the JVM (``codecs``).
+
+    ``length 10 (of no left side: -1) | "+", where there is a right side, else "-" | left | right``: numbers as text, which
+    Catalyst reads and bytes it does not, all else as it travels by itself.
+    """
+
+    left: Any
+    right: Any
+    name: ClassVar[str] = "pair"
+    _left_form: Callable[[bytes | None], bytes | None] = field(init=False, repr=False, compare=False)
+    _right_form: Callable[[bytes | None], bytes | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_left_form", _form_of_side(self.left))
+        object.__setattr__(self, "_right_form", _form_of_side(self.right))
+
+    @property
+    def sql_type(self) -> str:
+        return f"struct<left:{in_transit(self.left).sql_type},right:{in_transit(self.right).sql_type}>"
+
+    def serialize(self, value: tuple[Any, Any]) -> bytes:
+        return self.of_bytes((self.left.serialize(value[0]), self.right.serialize(value[1])))
+
+    def of_bytes(self, sides: tuple[bytes | None, bytes | None]) -> bytes:
+        """The pair of what both serdes have written."""
+        left, right = self._left_form(sides[0]), self._right_form(sides[1])
+        return b"%010d%b%b%b" % (-1 if left is None else len(left), b"-" if right is None else b"+", left or b"", right or b"")
+
+
+LENGTH_SIZE = 10
+"""Of a pair: in how many bytes it says how long its left side is."""
+
+
+def _form_of_side(serde: Any) -> Callable[[bytes | None], bytes | None]:
+    fixed = fixed_width(serde.sql_type)
+    if transit_of(serde) is not None:
+        return partial(_transit_form, serde)
+    return as_it_is if fixed is None else partial(_number_text, fixed)
+
+
+def _transit_form(serde: Any, data: bytes | None) -> bytes | None:
+    if data is None:
+        return None
+    fixed, written = fixed_width(serde.sql_type), for_the_jvm(serde, data)
+    return written if fixed is None else _number_text(fixed, written)
+
+
+def _number_text(fixed: FixedWidth, data: bytes | None) -> bytes | None:
+    return None if data is None else repr(fixed.decode(data)).encode()
+
+
+def as_it_is(data: bytes | None) -> bytes | None:
+    return data

@@ -13,6 +13,8 @@ from typing import Any
 from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.operators.default_serdes import completed
+from tidemill.spark.codecs_wire import PairSerde
+from tidemill.spark.column_join import makes_pairs
 from tidemill.spark.graph_parts import functions, stores_of
 from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode, Store, Topology
@@ -53,7 +55,33 @@ def leaving_serdes(
         if name + "|in" in entering:
             above.append(entering[name + "|in"])
         found[name] = _leaving(topology, node, above, default)
+        if makes_pairs(node.operation):
+            pair = _pair_serde(topology, nodes, node.operation, above, found, default)
+            found[name] = replace(found[name], value=pair)
     return found
+
+
+def _pair_serde(
+    topology: Topology, nodes: tuple[str, ...], join: op.Operation, above: list[Sides], found: Mapping[str, Sides], default: Sides
+) -> PairSerde | None:
+    """Of what a join hands on to a function of Columns: the values that its sides' stores keep, or its stream and table have."""
+    kept_by = {}
+    for name in nodes:
+        node = topology.nodes[name]
+        if isinstance(node, ProcessorNode) and isinstance(node.operation, op.JoinWindowed):
+            kept_by[node.operation.store] = found[name].value
+    match join:
+        case op.StreamStreamJoin(own_store=own, other_store=other, is_left=is_left):
+            left, right = (kept_by[own], kept_by[other]) if is_left else (kept_by[other], kept_by[own])
+        case op.StreamSelfJoin(store=store):
+            left = right = kept_by[store]
+        case op.StreamTableJoin(table=table):
+            left, right = above[0].value, found[table].value
+        case op.GlobalTableJoin(store=store):
+            left, right = above[0].value, topology.stores[store].value_serde or default.value
+        case _:
+            return None
+    return None if left is None or right is None else PairSerde(left, right)
 
 
 def _leaving(topology: Topology, node: ProcessorNode, above: list[Sides], default: Sides) -> Sides:

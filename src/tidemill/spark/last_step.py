@@ -71,7 +71,10 @@ class _Batch:
 
 def run_last_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext) -> Iterator[pa.RecordBatch]:
     """Gathers, checks, runs and commits one batch; always one report row, unless the process dies."""
-    report = replace(_commit(batches, spec, context), globals=context.graphs.shared.positions)
+    report = _commit(batches, spec, context)
+    # Where copies of the global stores may stand elsewhere now, all are read again.
+    known = report.outcome is not Outcome.LOST or not spec.has_copies_above
+    report = replace(report, globals=context.graphs.shared.positions if known else {})
     yield pa.RecordBatch.from_arrays([pa.array([report_to_json(report)])], schema=REPORT_SCHEMA)
 
 
@@ -308,7 +311,11 @@ def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
     if batch.gathered.marker is not None:
         kept.shared.read(batch.gathered.marker.global_ends)
     for graph in batch.spec.graphs:
+        dropped = batch.state.dropped
         made = run_graph(graph, batch.gathered.tables, batch.state, kept, batch.request, running)
+        if graph.is_global and not batch.spec.last:  # the last step tells what it drops and can't read
+            batch.state.dropped = dropped
+            continue
         batch.unreadable += made.unreadable
         for (topic, _), records in made.sent.items():
             batch.pending.setdefault(topic, []).append(records)
@@ -381,22 +388,25 @@ def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: 
     request = context.request()
     stores = context.open_stores(request.tasks)
     mine = {*spec.nodes, *(tag for graph in spec.graphs for tag in graph.entries)}
+    not_mine_alone = list(spec.global_tags)
+    problem = context.graphs.shared.begin(request) if not_mine_alone else None
     kept: list[pa.RecordBatch] = []
     marker: list[pa.RecordBatch] = []
     for record_batch in batches:
         nodes = record_batch.column("node").to_numpy()
-        passing = ~np.isin(nodes, [*mine, MARKER])
+        passing = ~np.isin(nodes, [*mine, MARKER]) | np.isin(nodes, not_mine_alone)
         if passing.any():
             yield record_batch if passing.all() else record_batch.take(pa.array(np.flatnonzero(passing)))
-        if not passing.all():
+        if not passing.all() or not_mine_alone:
             kept.append(record_batch.take(pa.array(np.flatnonzero(np.isin(nodes, list(mine))))))
             marker.append(record_batch.take(pa.array(np.flatnonzero(nodes == MARKER))))
-    if not any(rows.num_rows for rows in marker):
+    if problem is not None or not any(rows.num_rows for rows in marker):
         return  # cut short: nothing here must run, and the last step will see it
     state = StepState(stores, spec.stores, handlers=context.unreadable.handlers)
-    said = gather(marker).marker
-    assert said is not None
-    batch = _Batch(spec, context, request, gather(kept), state, stores, times_after(request.times, said.arrived))
+    gathered = gather([*kept, *marker])
+    assert gathered.marker is not None
+    times = times_after(request.times, gathered.marker.arrived)
+    batch = _Batch(spec, context, request, gathered, state, stores, times)
     _run_nodes(batch)
     yield from _onward(batch)
     # Only now: a worker that dies on the way must leave a batch that is seen to be cut short.

@@ -203,9 +203,9 @@ def _step_spec(
                 emit_interval_ms,
                 shared,
             )
-            for part in sorted(plan.parts, key=lambda part: not part.is_global)
-            if plan.step_of_part(part) == number
+            for part in plan.parts_in(number)
         ),
+        has_copies_above=last and any(part.is_global for above in range(1, number) for part in plan.parts_in(above)),
         batch_sinks=tuple(
             _batch_sink_spec(topology, application_id, compiler, name, parts[name])
             for name, node in topology.nodes.items()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tidemill.spark.batch_sinks import with_batch_sinks
+from tidemill.spark.column_join import with_column_joins
 from tidemill.spark.column_reduce import with_column_reduces
 from tidemill.topology.nodes import Topology
 
 
 def planned(topology: Topology) -> Topology:
     """The same if nothing has another form; a planned topology stays as it is."""
-    return with_column_reduces(with_batch_sinks(topology))
+    return with_column_joins(with_column_reduces(with_batch_sinks(topology)))

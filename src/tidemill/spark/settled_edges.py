@@ -15,6 +15,8 @@ from tidemill.errors import TopologyError
 from tidemill.spark.batch_sinks import is_batch_sink
 from tidemill.spark.changes import Pair
 from tidemill.spark.codecs import Encoded, encoded, serde_for_type
+from tidemill.spark.codecs_wire import PairSerde
+from tidemill.spark.column_join import makes_pairs
 from tidemill.spark.edges import Edge, leaving_edge
 from tidemill.spark.graph_parts import GraphPart
 from tidemill.spark.graph_plan import entered_by_columns, exit_sides, left_to_columns, sides_of_part, sink_sides
@@ -69,16 +71,30 @@ class SettledEdges:
             if not (runs_as_columns(self.topology, self.stages, name) and self.stages.step_of[name] == number):
                 continue
             entry = self.edges.get(name + "|in") or self.inline_edge(name)
-            if entry is None:
+            if entry is None or not self._table_is_settled(name):
                 continue  # behind a source whose serdes are not known yet
             self.edges[name + "|in"] = entry
-            self.edges[name] = leaving_edge(self.topology, name, entry, self._default_value)
+            self.edges[name] = self._pair_edge(name, entry) or leaving_edge(self.topology, name, entry, self._default_value)
             if outer_targets(self.topology, self.stages, name):
                 onward.append(name)
         for part in self.stages.parts:
             if self.stages.step_of_part(part) == number:
                 self._leave_part(part)
         return onward
+
+    def _pair_edge(self, name: str, entry: Edge) -> Edge | None:
+        """What leaves a join with a table that a function of Columns stands below."""
+        table = self._table_of_pairs(name)
+        return None if table is None else Edge(key=entry.key, value=PairSerde(entry.value, self.edges[table].value))
+
+    def _table_is_settled(self, name: str) -> bool:
+        table = self._table_of_pairs(name)
+        return table is None or table in self.edges
+
+    def _table_of_pairs(self, name: str) -> str | None:
+        node = self.topology.nodes[name]
+        operation = node.operation if isinstance(node, ProcessorNode) else None
+        return operation.table if isinstance(operation, StreamTableJoin) and makes_pairs(operation) else None
 
     def entering_part(self, part: GraphPart) -> dict[str, Sides] | None:
         """The serdes of what enters the part; None while they are not all known."""

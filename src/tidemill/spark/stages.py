@@ -52,6 +52,12 @@ class Stages:
     def step_of_part(self, part: GraphPart) -> int:
         return self.step_of[part.nodes[0]] if part.nodes else 1
 
+    def parts_in(self, step: int) -> list[GraphPart]:
+        """What the step runs record by record, after the global stores: it has copies of them if there is anything else."""
+        own = [part for part in self.parts if self.step_of_part(part) == step]
+        keeps_copies = step == self.last or any(not part.is_global for part in own)
+        return [*(part for part in self.parts if part.is_global and keeps_copies), *(part for part in own if not part.is_global)]
+
 
 def parents_first(topology: Topology) -> tuple[str, ...]:
     """Node names so that every node stands behind its parents, otherwise in insertion order."""
@@ -104,10 +110,9 @@ def stages(topology: Topology, *, without_jvm: bool = False, one_by_one: bool = 
     ]
     last = max([1, *in_python.values(), *behind_catalyst])
     for part in parts:
-        # Where records meet the global stores, which only the last step keeps; a part that no columns wait for can run there.
+        # The last step keeps the global stores whatever it runs; a part that no columns wait for spares another copy there.
         if part.is_global or (_global_joins(topology, part) and _ends_in_sinks(topology, part)):
             in_python.update(dict.fromkeys(part.nodes, last))
-    _check_users_of_globals(topology, parts, in_python, last)
     sinks = {name: last for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
     part_of = {name: part.number for part in parts for name in (*part.sources, *part.nodes)}
     return Stages(
@@ -168,18 +173,6 @@ class _Placing:
             f"{' and '.join(between)} works on columns, but stands between operators that run together in Python "
             f"({', '.join(together)}): wrap its function in per_record(...)"
         )
-
-
-def _check_users_of_globals(
-    topology: Topology, parts: tuple[GraphPart, ...], in_python: Mapping[str, int], last: int
-) -> None:
-    for part in parts:
-        joins = _global_joins(topology, part)
-        if joins and in_python[joins[0]] != last:
-            raise TopologyError(
-                f"{joins[0]} joins a global table, but what it or its neighbours pass on goes through functions of columns: "
-                "wrap those below it in per_record(...)"
-            )
 
 
 def _global_joins(topology: Topology, part: GraphPart) -> list[str]:

@@ -176,7 +176,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """One Python step: its nodes by the tag that rows arrive with, parents before children."""
+    """One Python step: its nodes by the tag that rows arrive with, parents before children; ``graphs``: global ones first."""
 
     number: int
     last: bool
@@ -188,4 +188,11 @@ class StepSpec:
     sources: Mapping[int, Origin] = field(default_factory=dict)
     """By index of the source node."""
     graphs: tuple[GraphSpec, ...] = ()
+    has_copies_above: bool = False
+    """Of the last step: earlier ones have copies of the global stores."""
     batch_sinks: tuple[BatchSinkSpec, ...] = ()
+
+    @property
+    def global_tags(self) -> frozenset[int]:
+        """Of the rows that the global stores are kept by."""
+        return frozenset(tag for graph in self.graphs if graph.is_global for tag in graph.entries)

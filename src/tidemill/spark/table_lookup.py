@@ -14,6 +14,8 @@ from typing import Any
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.stream_join import with_key
+from tidemill.spark.codecs_wire import as_it_is
+from tidemill.spark.column_join import makes_pairs
 from tidemill.spark.records import Records
 from tidemill.spark.state_step import StepState
 from tidemill.spark.step_spec import NodeSpec
@@ -68,7 +70,7 @@ def join_with_table(
         keys = sorted({key for at in indexes if (key := records.keys[at]) is not None and records.values[at] is not None})
         rows = dict(zip(keys, state.readers[task].get_many(store, keys), strict=True)) if keys else {}
         held: dict[bytes, bytes | None] = {key: row[_TIMESTAMP_SIZE:] for key, row in rows.items() if row is not None}
-        before = _Table(held, state.stores[store].value_serde.deserialize)
+        before = _Table(held, as_it_is if makes_pairs(operation) else state.stores[store].value_serde.deserialize)
         _join_task(node, operation, task, (records, indexes), (changes, changed), before, state, out)
     return out
 
@@ -112,6 +114,8 @@ def _join_task(
     join, left = with_key(operation.joiner, operation.takes_key), operation.left
     read_key = node.key_serde.deserialize if operation.takes_key else lambda _key: None
     read, write = node.value_serde.deserialize, node.out_value_serde.serialize
+    if makes_pairs(operation):  # which the JVM opens: no value is read here
+        read, write = as_it_is, node.out_value_serde.of_bytes
     sequences: list[Any] = records.sequences
     coming = _Changes(changes[0], changes[1], table)
     keys, values = records.keys, records.values

@@ -38,6 +38,10 @@ class OfColumns:
     function: UserFunction
 
 
+JoinFunction = UserFunction | OfColumns
+"""A joiner; one of Columns runs in the JVM, behind the join."""
+
+
 # --- streams, record by record ------------------------------------------------------------------------------------
 
 
@@ -284,7 +288,7 @@ class StreamStreamJoin:
     own_store: str
     other_store: str
     windows: JoinWindows
-    joiner: UserFunction
+    joiner: JoinFunction
     takes_key: bool = False
     outer: bool = False
     outer_store: str | None = None
@@ -296,7 +300,7 @@ class StreamSelfJoin:
 
     store: str
     windows: JoinWindows
-    joiner: UserFunction
+    joiner: JoinFunction
     takes_key: bool = False
 
 
@@ -308,7 +312,7 @@ class StreamTableJoin:
     """
 
     table: str
-    joiner: UserFunction
+    joiner: JoinFunction
     takes_key: bool = False
     left: bool = False
     grace_ms: int | None = None
@@ -324,7 +328,7 @@ class GlobalTableJoin:
 
     store: str
     selector: UserFunction
-    joiner: UserFunction
+    joiner: JoinFunction
     takes_key: bool = False
     left: bool = False
 
