@@ -210,10 +210,10 @@ class LooksUp:
     """Puts what a global store has of a record's key before its value."""
 
     def init(self, context: Any) -> None:
-        self._context, self._store = context, context.get_state_store("everywhere")
+        self._context, self._store = context, context.store("everywhere")
 
     def process(self, record: Any) -> None:
-        self._context.forward(record.with_value(f"{self._store.get(record.key).value}-{record.value}"))
+        self._context.forward(record.with_value(f"{self._store.get(record.key)[0]}-{record.value}"))
 
 
 @pytest.mark.spark

@@ -76,6 +76,25 @@ def test_a_step_with_a_copy_joins_as_the_last_one_does_and_counts_nothing_twice(
         assert (sum(r.dropped for r in reports[0]), sum(r.skipped for r in reports[0])) == (2, 1)
 
 
+class LooksUp:
+    """Puts what the global store has of a record's key before its value."""
+
+    def init(self, context: Any) -> None:
+        self._context, self._store = context, context.store("rows-store")
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record.with_value(f"{self._store.get(record.key)}-{record.value}"))
+
+
+def test_a_processor_reads_a_global_store_that_another_part_keeps() -> None:
+    builder = StreamsBuilder()
+    builder.global_table("rows", key=TEXT, value=LONG, store="rows-store")
+    builder.stream("events", key=TEXT, value=TEXT).process_values(LooksUp, value=TEXT).to("out", key=TEXT)
+    for run in (StepRun(builder.build()), two_steps(StepRun(builder.build()))):
+        run.pipe([("rows", b"a", bytes(7) + b"\5", 1, ()), ("events", b"a", b"x", 2, ())])
+        assert [value for _, _, value, *_ in run.written] == [b"(5, 1)-x"]
+
+
 def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_anew() -> None:
     source = compile_topology(None, program(), APPLICATION).source
     run = two_steps(StepRun(program()))

@@ -125,7 +125,9 @@ class ProcessorContext:
 
     def _is_global(self, name: str) -> bool:
         topology = self._context.topology
-        keepers = (n for n in topology.nodes.values() if isinstance(n, ProcessorNode) and name in n.stores)
+        keepers = [n for n in topology.nodes.values() if isinstance(n, ProcessorNode) and name in n.stores]
+        if not keepers:  # of a part of a topology: only a global store is there without who keeps it
+            return name in topology.stores
         above = (topology.nodes[parent] for keeper in keepers for parent in topology.parents[keeper.name])
         return any(isinstance(node, SourceNode) and node.is_global for node in above)
 
