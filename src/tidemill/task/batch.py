@@ -25,8 +25,8 @@ class Outcome(Enum):
     LOST = "lost"
     """Aborted or of unknown fate: read the committed offsets and start again there."""
     REFUSED = "refused"
-    """The group counts another generation than the offsets were sent in, so the transaction was aborted before its commit: nothing
-    of the batch counts, its reader and stores stand where they did before it, and it is run again."""
+    """The group counts another generation than the offsets were sent in, so the transaction was aborted before its commit:
+    nothing of the batch counts, reader and stores stand where they did before it, and it is run again."""
     FENCED = "fenced"
     """The group or another producer has moved on: rejoin."""
     STOPPED = "stopped"
