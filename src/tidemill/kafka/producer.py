@@ -38,7 +38,8 @@ class TransactionalProducer(RecordProducer):
     """One transaction for each batch, begun at its first record.
 
     ``settings`` are librdkafka's names and win over the defaults here. A producer under a ``transactional_id`` fences
-    its predecessor, in this process or any other.
+    its predecessor, in this process or any other. No call waits for longer than ``transaction.timeout.ms``, after which the
+    broker has aborted the transaction; ``timeout_ms`` may be less.
     """
 
     def __init__(
@@ -49,7 +50,8 @@ class TransactionalProducer(RecordProducer):
         timeout_ms: int = 30_000,
         init_timeout_ms: int = 60_000,
     ) -> None:
-        super().__init__({**settings, "transactional.id": transactional_id}, timeout_ms=timeout_ms)
+        most_ms = int(settings.get("transaction.timeout.ms", _TRANSACTIONAL["transaction.timeout.ms"]))
+        super().__init__({**settings, "transactional.id": transactional_id}, timeout_ms=min(timeout_ms, most_ms))
         self._transactional_id = transactional_id
         self._init_timeout_s = init_timeout_ms / 1000
 

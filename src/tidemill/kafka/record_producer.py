@@ -196,11 +196,23 @@ class RecordProducer(ABC):
         """What an exception of the client means; aborts the batch. ``topics``: what it is about, if not all that was written;
         ``reader``: the group that reads them, where it is about that."""
         error: KafkaError = problem.args[0]
-        if error.fatal():
+        # What may be tried again was tried until its time was over: an abort would wait as long, a new producer is quick.
+        if error.fatal() or error.retriable():
             self._give_up()
         else:
             self.abort()
+        if error.code() == KafkaError._STATE:  # the batch had failed before, of which nobody was told
+            return self._earlier(error, doing)
         return self._meaning(error, doing, topics, reader=reader)
+
+    def _earlier(self, error: KafkaError, doing: str) -> TidemillError:
+        """What had failed before, where it is known; else the batch is lost, and the next one asks for reasons."""
+        self._asks_for_reasons = True
+        self._give_up()
+        if self._delivery_error is not None:
+            first, topic = self._delivery_error
+            return self._meaning(first, f"writing to {topic}", (topic.topic,))
+        return BatchLostError(f"{doing}: {error.str()} ({error.name()}): it had failed before; run the batch again.")
 
     def _meaning(
         self, error: KafkaError, doing: str, topics: Sequence[str] | None = None, *, reader: str = ""
