@@ -104,10 +104,13 @@ def _standbys_are_held_still_while_paused(place: Place, one: KafkaStreams, two: 
     send(place, last)
     assert until(lambda: set(rows(one).values()) == {last}, 60)
     time.sleep(1)
-    active = rows(one)
-    copied = [value for key, value in rows(two, allow_stale=True).items() if key in active]
-    assert copied
-    assert last not in copied
+
+    def copied() -> list[int]:
+        active = rows(one)
+        return [value for key, value in rows(two, allow_stale=True).items() if key in active]
+
+    assert until(lambda: bool(copied()), 60), (rows(one), rows(two, allow_stale=True))
+    assert last not in copied()
     two.resume()
 
 
