@@ -43,6 +43,7 @@ def test_a_killed_broker_that_comes_back_costs_time_and_nothing_else(
         assert differences(stored_counts([instance.state_dir], APPLICATION), feed.expected) == {}
         assert len(instance.events("starting")) == 1
         assert instance.events("state-note") == []
+        assert instance.events("batch-hangs") == [], "no call to the brokers outlasts their return"
     finally:
         feed.stop()
         instance.end()

@@ -31,6 +31,9 @@ _TRANSACTIONAL: Mapping[str, Any] = {
     "transaction.timeout.ms": 10_000,
     # Just after a commit the coordinator answers "concurrent transactions"; the default pause would be a batch's cost.
     "retry.backoff.ms": 2,
+    # Else the client forgets brokers that are all away, and its request for the offsets, the group's coordinator once known,
+    # waits ten minutes for one that it has forgotten. A producer that fails is made anew, from bootstrap.servers.
+    "metadata.recovery.strategy": "none",
 }
 
 
