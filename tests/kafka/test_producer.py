@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DataPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -50,7 +50,10 @@ def _create(bootstrap_servers: str, name: str) -> str:
 
 @pytest.fixture
 def source(bootstrap_servers: str, unique_name: Callable[[str], str]) -> TopicPartition:
-    return TopicPartition(_create(bootstrap_servers, unique_name("source")), 0)
+    """Of a group whose coordinator is known: librdkafka does not wait for the first group's on a new broker."""
+    made = TopicPartition(_create(bootstrap_servers, unique_name("source")), 0)
+    _committed(bootstrap_servers, made.topic, made)
+    return made
 
 
 @pytest.fixture
@@ -117,9 +120,16 @@ def _values(bootstrap_servers: str, topic: str, expected: int, isolation: str = 
 
 def _committed(bootstrap_servers: str, group: str, partition: TopicPartition) -> tuple[int, str]:
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    deadline = time.monotonic() + 20
     try:
-        [answer] = consumer.committed([DataPartition(*partition)], 10)
-        return answer.offset, answer.metadata or ""
+        while True:
+            try:
+                [answer] = consumer.committed([DataPartition(*partition)], 10)
+                return answer.offset, answer.metadata or ""
+            except KafkaException as problem:  # the first group of a new broker makes its coordinator
+                if problem.args[0].code() != KafkaError.NOT_COORDINATOR or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
     finally:
         consumer.close()
 
@@ -316,7 +326,7 @@ def test_a_commit_that_is_not_answered_is_unknown_until_the_committed_offsets_ar
     servers = freezable.bootstrap_servers
     topic, source = _create(servers, unique_name("output")), TopicPartition(_create(servers, unique_name("source")), 0)
     metadata = group_metadata_bytes(topic, *NO_GROUP_MEMBER)
-    _committed(servers, topic, source)  # the group's coordinator is there: librdkafka may wait for ever for one that is not
+    _committed(servers, topic, source)  # the group's coordinator is there
     producer = _producer(servers, topic, timeout_ms=2_500)
     _write(producer, topic, b"first")
     producer.send_offsets({source: 1}, metadata)
@@ -332,6 +342,25 @@ def test_a_commit_that_is_not_answered_is_unknown_until_the_committed_offsets_ar
     counts = _committed(servers, topic, source)[0] == 2
     seen = _values(servers, topic, 1 + counts)
     assert seen == ([b"first", b"second"] if counts else [b"first"])  # offsets and records agree, whatever it was
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_group_without_a_coordinator_loses_the_batch_in_time(unique_name: Callable[[str], str]) -> None:
+    too_many = {"offsets.topic.replication.factor": "3"}  # of one broker: the topic of the groups' offsets can't be made
+    with EmbeddedBroker(environ=os.environ, start_limit_s=120, settings=too_many) as broker:
+        topic = _create(broker.bootstrap_servers, unique_name("output"))
+        producer = _producer(broker.bootstrap_servers, topic, timeout_ms=1_000)
+        _write(producer, topic, b"first")
+        began = time.monotonic()
+        with pytest.raises(BatchLostError, match=r"(?s)input offsets: no answer within 1 s.*__consumer_offsets"):
+            producer.send_offsets({TopicPartition(topic, 0): 1}, group_metadata_bytes("group", *NO_GROUP_MEMBER))
+        assert time.monotonic() - began < 10
+        assert producer.must_init
+        assert not producer.is_open
+        _write(producer, topic, b"second")  # by a producer made anew, which has fenced the one that waits
+        assert producer.commit() is CommitOutcome.COMMITTED
+        assert _values(broker.bootstrap_servers, topic, 1) == [b"second"]
 
 
 @pytest.mark.broker

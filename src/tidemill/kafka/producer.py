@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from tidemill.errors import RetriableError
+from tidemill.errors import BatchLostError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group_metadata import OffsetAndMetadata, group_of
 from tidemill.kafka.record_producer import CommitOutcome, RecordProducer, error_text
@@ -35,6 +36,10 @@ _TRANSACTIONAL: Mapping[str, Any] = {
     # waits ten minutes for one that it has forgotten. A producer that fails is made anew, from bootstrap.servers.
     "metadata.recovery.strategy": "none",
 }
+
+
+_GRACE_S = 0.5
+"""What the client's own time-out is given to be told in."""
 
 
 class TransactionalProducer(RecordProducer):
@@ -84,16 +89,20 @@ class TransactionalProducer(RecordProducer):
         """Adds the input offsets (the next to read) to the transaction, in the name of a member of their group.
 
         Raises CommitRefusedError if the group doesn't accept the member's generation, FencedError, BatchLostError or
-        StopError; the transaction is aborted then.
+        StopError; the transaction is aborted then, or its producer given up.
         """
         self.begin()
         assert self._producer is not None
         positions = [_client_position(partition, at) for partition, at in sorted(offsets.items())]
+        send = functools.partial(self._producer.send_offsets_to_transaction, positions, group_metadata)
         try:
-            _persist(
-                functools.partial(self._producer.send_offsets_to_transaction, positions, group_metadata),
-                self._timeout_s,
-            )
+            _limited(functools.partial(_persist, send, self._timeout_s), self._timeout_s + _GRACE_S)
+        except TimeoutError:
+            self._give_up()
+            raise BatchLostError(
+                f"sending the input offsets: no answer within {self._timeout_s:.0f} s. Is the coordinator of the group "
+                f"{group_of(group_metadata)} there, and the topic __consumer_offsets available?"
+            ) from None
         except KafkaException as problem:
             read = sorted({partition.topic for partition in offsets})
             reader = group_of(group_metadata)
@@ -214,6 +223,29 @@ def _persist(call: Callable[[float], None], limit_s: float) -> None:
             if not problem.args[0].retriable() or time.monotonic() >= deadline:
                 raise
             time.sleep(0.01)
+
+
+def _limited(call: Callable[[], None], limit_s: float) -> None:
+    """Raises TimeoutError and leaves the call to itself when it does not end.
+
+    For librdkafka's search for a group's coordinator: it asks three times, and again only when a connection comes or goes,
+    whatever time-out the caller gave.
+    """
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as problem:  # raised where it is waited for
+            problems.append(problem)
+
+    thread = threading.Thread(target=run, name="send-offsets", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        raise TimeoutError
+    if problems:
+        raise problems[0]
 
 
 def _client_position(partition: TopicPartition, at: OffsetAndMetadata | int) -> ClientPartition:
