@@ -101,3 +101,30 @@ def test_nothing_is_removed_between_a_report_and_its_assignment(directory: State
     assert local.clean(HOUR_MS) == []
     local.holds("thread-1", [])
     assert local.clean(HOUR_MS) == [ONE]
+
+
+def test_a_task_that_another_thread_has_open_is_not_opened_before_that_has_closed_it(local: LocalState) -> None:
+    local.holds("thread-1", {ONE})
+    assert local.opens("thread-1", {ONE}) == {ONE}
+    local.holds("thread-2", {ONE, TWO})  # a standby that goes from one to the other: neither waits to be told so
+    assert local.opens("thread-2", {ONE, TWO}) == {TWO}
+    local.holds("thread-1", {ONE, OTHER})
+    assert local.opens("thread-2", {ONE, TWO}) == {TWO}
+    local.holds("thread-1", {OTHER})  # as it says when the stores are closed
+    assert local.opens("thread-2", {ONE, TWO}) == {ONE, TWO}
+    assert local.opens("thread-1", {ONE}) == frozenset()
+
+
+def test_a_thread_that_has_ended_has_nothing_open(local: LocalState) -> None:
+    local.holds("thread-1", {ONE})
+    assert local.opens("thread-1", {ONE}) == {ONE}
+    local.ended("thread-1")
+    local.holds("thread-2", {ONE})
+    assert local.opens("thread-2", {ONE}) == {ONE}
+
+
+def test_a_task_that_came_and_went_before_it_was_opened_is_free(local: LocalState) -> None:
+    local.holds("thread-1", {ONE})
+    local.holds("thread-2", {ONE})
+    assert local.opens("thread-2", {ONE}) == {ONE}
+    assert local.opens("thread-1", {ONE}) == frozenset()  # a batch of what it was given before

@@ -37,6 +37,8 @@ class HeldTasks:
         self._began: dict[TaskId, tuple[float, Mapping[str, int] | None]] = {}
         """When a task took up its role, and where its stores were, once known: what a later line tells the way from."""
         self._caught_up: set[TaskId] = set()
+        self._waiting: frozenset[TaskId] = frozenset()
+        """Another thread of the instance has not closed their stores yet."""
 
     def __bool__(self) -> bool:
         return bool(self.active or self.standby)
@@ -91,6 +93,16 @@ class HeldTasks:
             {name: task for name, task in self.active.items() if name not in tasks},
             {name: task for name, task in self.standby.items() if name not in tasks},
         )
+
+    def to_open(self) -> frozenset[TaskId]:
+        """What a batch may work on: all that no other thread of the instance still has open."""
+        held = {*self.active, *self.standby}
+        may_open = self._local.opens(self._thread, held)
+        waiting = frozenset(held - may_open)
+        if waiting - self._waiting:
+            log.info("event=tasks-wait thread=%s tasks=%s cause='another thread has them open'", self._thread, text(waiting))
+        self._waiting = waiting
+        return may_open
 
     def drop(self, tasks: Collection[TaskId], cause: str) -> None:
         """Their stores are closed."""

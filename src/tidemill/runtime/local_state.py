@@ -1,6 +1,8 @@
 """What of an application's state lies on this machine, which stream thread has it, and what may be removed.
 
-Decides which offset sums an instance answers for beside those of its running tasks, and when a directory goes away. A state on
+Decides which offset sums an instance answers for beside those of its running tasks, when a directory goes away, and that a task
+which goes from one thread of the instance to another is opened there only when it is closed here, as Kafka Streams' locks of
+task directories do: standbys are given out anew without being revoked first. A state on
 disk that no thread has is told to the leader, since its client would restore less than others (KIP-441): by one thread, so
 that it is told once. Between that and the assignment that follows nothing is removed, else the task would be sent to a client
 that has nothing of it any more.
@@ -37,12 +39,19 @@ class LocalState:
         self._logged, self._reporter = frozenset(logged), reporter
         self._lock = threading.Lock()
         self._held: dict[str, frozenset[TaskId]] = {}
+        self._open_in: dict[TaskId, str] = {}
         self._joining: set[str] = set()
 
     def holds(self, thread: str, tasks: Collection[TaskId]) -> None:
         """The tasks that a thread has, or is about to open, from now on."""
         with self._lock:
             self._held[thread] = frozenset(tasks)
+            self._closed_in(thread)
+
+    def opens(self, thread: str, tasks: Collection[TaskId]) -> frozenset[TaskId]:
+        """Those of the thread's tasks that no other thread has open; they are its own until it holds them no more."""
+        with self._lock:
+            return frozenset(task for task in tasks if self._open_in.setdefault(task, thread) == thread)
 
     def joins(self, thread: str, known: Mapping[TaskId, int | None]) -> dict[TaskId, int]:
         """The offset sums of a join that begins now: of the tasks that the thread has (None: its worker has not told them
@@ -69,6 +78,7 @@ class LocalState:
         with self._lock:
             self._held.pop(thread, None)
             self._joining.discard(thread)
+            self._closed_in(thread)
 
     def clean(self, delay_ms: int) -> list[TaskId]:
         """Removes the directories that no thread has and that nobody has written for ``delay_ms``, and gives those that it
@@ -83,6 +93,10 @@ class LocalState:
                 self.directory.remove(task, self._directory_lock)
                 log.info("event=state-removed task=%s cause='not assigned here for %d ms'", task, delay_ms)
         return old
+
+    def _closed_in(self, thread: str) -> None:
+        held = self._held.get(thread, frozenset())
+        self._open_in = {task: owner for task, owner in self._open_in.items() if owner != thread or task in held}
 
     def _kept(self, task: TaskId) -> int | None:
         return kept_offset_sum(self.directory.task_path(task))

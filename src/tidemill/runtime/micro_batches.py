@@ -116,6 +116,9 @@ class MicroBatches:
     def _next(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
         """While something runs restoring is bounded; a batch waits for records unless there is something to restore."""
         self._batch_id += 1
+        may_open = self._held.to_open()
+        active = {name: task for name, task in active.items() if name in may_open}
+        standbys = {name: task for name, task in standbys.items() if name in may_open}
         runs = any(task.phase is Phase.RUNNING for task in active.values())
         request = lifecycle.request(
             active,
