@@ -71,7 +71,7 @@ vectors-pure: install
 	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 -m "not broker and not spark"
 
 vectors-spark: install
-	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest tests/spark/test_operator_vectors.py tests/spark/test_program_vectors.py
+	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 --dist worksteal tests/spark/test_operator_vectors.py tests/spark/test_program_vectors.py
 
 ifneq ($(wildcard benchmarks/wordcount.py),)
 .PHONY: bench

@@ -128,3 +128,16 @@ def test_a_task_that_came_and_went_before_it_was_opened_is_free(local: LocalStat
     local.holds("thread-2", {ONE})
     assert local.opens("thread-2", {ONE}) == {ONE}
     assert local.opens("thread-1", {ONE}) == frozenset()  # a batch of what it was given before
+
+
+def test_where_stores_were_left_is_known_to_the_thread_that_may_open_them(directory: StateDirectory, local: LocalState) -> None:
+    kept(directory, ONE, 8)
+    local.holds("thread-1", {ONE, TWO})
+    assert local.positions("thread-1", ONE) == {"counts": 8}
+    assert local.positions("thread-1", TWO) is None  # nothing is there
+    local.holds("thread-2", {ONE})
+    assert local.positions("thread-2", ONE) is None  # thread-1 writes it still
+    local.holds("thread-1", {TWO})
+    assert local.positions("thread-2", ONE) == {"counts": 8}
+    (directory.task_path(ONE) / "data.mdb").write_bytes(b"garbage")
+    assert local.positions("thread-2", ONE) is None

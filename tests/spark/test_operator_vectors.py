@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 WHOLE = 1 << 30
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600 if ALL else 600)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_on_its_plan_gives_what_kafka_streams_gives(name: str, spark: SparkSession, tmp_path: Path) -> None:
     found = cases()[name] if ALL else sampled(name)

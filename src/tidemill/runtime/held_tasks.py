@@ -60,7 +60,7 @@ class HeldTasks:
             warm = standbys.pop(task, None)
             if warm is None:
                 active[task] = self._new_active(task, partitions)
-                self._began_now(task, None)
+                self._began_now(task, active[task].stores)
                 log.info("event=task-assigned task=%s thread=%s", task, self._thread)
             else:
                 active[task] = standby.promoted(warm, partitions)
@@ -137,10 +137,22 @@ class HeldTasks:
             epoch=str(uuid4()),
             inputs=tuple(sorted(partitions)),
             changelogs=self._changelogs(task),
+            stores=self._left_at(task),
         )
 
     def _new_standby(self, task: TaskId) -> StandbyTask:
-        return StandbyTask(task=task, directory=self._path(task), epoch=str(uuid4()), changelogs=self._changelogs(task))
+        return StandbyTask(
+            task=task,
+            directory=self._path(task),
+            epoch=str(uuid4()),
+            changelogs=self._changelogs(task),
+            stores=self._left_at(task),
+        )
+
+    def _left_at(self, task: TaskId) -> Mapping[str, int] | None:
+        """What the worker checks when it opens them (rule 15)."""
+        found = self._local.positions(self._thread, task)
+        return found if found is not None and found.keys() == self._changelogs(task).keys() else None
 
     def _path(self, task: TaskId) -> str:
         return str(self._local.directory.task_path(task))

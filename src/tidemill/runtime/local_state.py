@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from tidemill.errors import StateError
 from tidemill.ids import TaskId
@@ -25,6 +26,8 @@ from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.registry import DATA_FILE, LOCK_FILE
 
 log = logging.getLogger("tidemill.state")
+
+T = TypeVar("T")
 
 
 class LocalState:
@@ -94,6 +97,13 @@ class LocalState:
                 log.info("event=state-removed task=%s cause='not assigned here for %d ms'", task, delay_ms)
         return old
 
+    def positions(self, thread: str, task: TaskId) -> Mapping[str, int] | None:
+        """Where a task's stores were left, by store, so that its first batch can restore or run it; None if the worker must open
+        them to know: they are open elsewhere, there are none, or not here."""
+        if not self.opens(thread, {task}):
+            return None
+        return _read(self.directory.task_path(task), lambda state: state.positions().changelog)
+
     def _closed_in(self, thread: str) -> None:
         held = self._held.get(thread, frozenset())
         self._open_in = {task: owner for task, owner in self._open_in.items() if owner != thread or task in held}
@@ -104,6 +114,11 @@ class LocalState:
 
 def kept_offset_sum(path: Path) -> int | None:
     """The sum over a closed state's changelogs of the offsets last applied; None if there is none that can be believed."""
+    offsets = _read(path, TaskState.checkpoint)
+    return sum(offset for offset in offsets.values() if offset != OFFSET_UNKNOWN) if offsets else None
+
+
+def _read(path: Path, ask: Callable[[TaskState], T]) -> T | None:
     if not (path / DATA_FILE).exists():
         return None
     try:
@@ -111,12 +126,11 @@ def kept_offset_sum(path: Path) -> int | None:
     except StateError:
         return None
     try:
-        offsets = state.checkpoint()
+        return ask(state)
     except StateError:
         return None
     finally:
         state.close(clean=False)
-    return sum(offset for offset in offsets.values() if offset != OFFSET_UNKNOWN) if offsets else None
 
 
 def written_s(path: Path) -> float:

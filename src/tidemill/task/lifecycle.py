@@ -12,7 +12,8 @@
     changelog out of   same               CREATED (offsets   -
     range                                 to fetch anew)
 
-A task that was a standby here comes with its stores' positions known (``standby``), so nothing but its offsets is missing.
+A task that was a standby here (``standby``), or whose stores were left here before, comes with their positions known: nothing but
+its offsets is missing, and the worker compares them with the files (rule 15).
 
 Decides phases, what a batch reads for each task and which of them wait for offsets; fetching is the stream thread's. Rule 10
 of correctness.md is the order: old owner fenced, committed offsets stable, changelog end, restore up to it, only then run.
