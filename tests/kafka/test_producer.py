@@ -262,6 +262,30 @@ def test_a_record_that_the_broker_refuses_for_good_stops_with_the_reason(
     assert _values(bootstrap_servers, topic, 1) == [b"after it"]
 
 
+def _write_on(producer: TransactionalProducer, topic: str, limit_s: float) -> None:
+    """Until the client has heard that the broker refuses what was written before."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        _write(producer, topic, b"more of it")
+        time.sleep(0.05)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("by_number", [True, False], ids=["with its reason", "without"])
+def test_a_batch_that_had_failed_when_more_of_it_is_written_is_told_of(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str, by_number: bool
+) -> None:
+    producer.write(topic, [b"key"], [LARGE], [1_000], [0] if by_number else None)
+    with pytest.raises(StopError if by_number else BatchLostError) as caught:
+        _write_on(producer, topic, limit_s=20)
+    assert ("max.message.bytes" if by_number else "had failed before") in str(caught.value)
+    assert not producer.is_open
+    assert producer.must_init
+    _write(producer, topic, b"after it")
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert _values(bootstrap_servers, topic, 1) == [b"after it"]
+
+
 @pytest.mark.broker
 def test_a_record_that_the_client_refuses_is_told_by_its_place_and_leaves_the_batch_open(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str
