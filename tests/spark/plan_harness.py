@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -147,8 +149,7 @@ class Program:
             session, topology, APPLICATION, presum=presum, default_key=default, default_value=default,
             emit_interval_ms=emit_interval_ms,
         )  # fmt: skip
-        self._folder = folder / f"program-{id(self)}"
-        self._folder.mkdir()
+        self._folder = Path(tempfile.mkdtemp(prefix="program-", dir=folder))
         self._address = str(self._folder / "batch")
         expected = {
             i: f"a key of {e.key.name} and a value of {e.value.name}"
