@@ -21,8 +21,8 @@ FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_c
 RUNS, RESTORES, COPIED = TaskId(0, 0), TaskId(1, 0), TaskId(2, 0)
 
 
-def held(*, are_open: bool = True) -> Any:
-    """A task that runs, one that is restored, a standby that follows."""
+def held(*, are_open: bool = True, elsewhere: TaskId | None = None) -> Any:
+    """A task that runs, one that is restored, a standby that follows; ``elsewhere``: the one that another thread has open."""
     known: dict[str, Any] = {"stores": {"store": 3} if are_open else None, "directory": "d", "epoch": "e"}
     bounds = Bounds(inputs={IN: 5}, changelog_ends={LOG: 3, OTHER_LOG: 9})
     tasks = [
@@ -33,7 +33,8 @@ def held(*, are_open: bool = True) -> Any:
     ]
     ends = StandbyBounds(begins={}, ends={COPIED_LOG: 9})
     copy = StandbyTask(task=COPIED, changelogs={"store": COPIED_LOG}, bounds=ends, **known)
-    return SimpleNamespace(active={task.task: task for task in tasks}, standby={COPIED: copy})
+    may_open = frozenset({RUNS, RESTORES, COPIED}) - {elsewhere}
+    return SimpleNamespace(active={task.task: task for task in tasks}, standby={COPIED: copy}, to_open=lambda: may_open)
 
 
 class Brokers:
@@ -69,6 +70,14 @@ def test_running_it_reads_inputs_and_changelogs_of_actives_and_standbys() -> Non
     request = going.next()
     assert (request.inputs, request.changelogs, request.standbys) == ({IN: 5}, {OTHER_LOG: 3}, {COPIED_LOG: 3})
     assert going.are_needed
+
+
+@pytest.mark.parametrize("task", [RUNS, RESTORES, COPIED])
+def test_what_another_thread_has_open_is_left_to_it(task: TaskId) -> None:
+    request = batches(held(elsewhere=task), is_paused=False).next()
+    assert {run.task for run in request.tasks} == {RUNS, RESTORES, COPIED} - {task}
+    found = {RUNS: request.inputs, RESTORES: request.changelogs, COPIED: request.standbys}
+    assert {name for name, positions in found.items() if not positions} == {task}
 
 
 def test_paused_it_reads_none_of_them_and_needs_no_batch() -> None:
