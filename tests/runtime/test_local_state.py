@@ -6,11 +6,16 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.membership.member_state import AssignTasks
+from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.local_state import LocalState, kept_offset_sum
+from tidemill.runtime.offsets import TaskFacts
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
@@ -141,3 +146,34 @@ def test_where_stores_were_left_is_known_to_the_thread_that_may_open_them(direct
     assert local.positions("thread-2", ONE) == {"counts": 8}
     (directory.task_path(ONE) / "data.mdb").write_bytes(b"garbage")
     assert local.positions("thread-2", ONE) is None
+
+
+def holding(local: LocalState, thread: str) -> HeldTasks:
+    facts = TaskFacts(
+        changelogs={1: {"counts": "log"}},
+        has_stores=frozenset({1}),
+        internal_topics=frozenset(),
+        source_changelogs=frozenset(),
+        topics=("in",),
+        offset_resets={},
+    )
+    unwatched: Any = SimpleNamespace(look=lambda *_: None)
+    return HeldTasks(thread, facts, local, unwatched)
+
+
+def test_a_task_starts_from_where_its_stores_were_left_here(directory: StateDirectory, local: LocalState) -> None:
+    kept(directory, ONE, 8)
+    held = holding(local, "thread-1")
+    held.take_up(AssignTasks(active={ONE: (TopicPartition("in", 0),)}, standby={TWO: ()}))
+    assert held.active[ONE].stores == {"counts": 8}
+    assert held.standby[TWO].stores is None  # nothing of it is here: the worker tells when it has opened them
+
+
+def test_a_standby_that_goes_to_another_thread_waits_there_until_it_is_dropped_here(local: LocalState) -> None:
+    before, after = holding(local, "thread-1"), holding(local, "thread-2")
+    before.take_up(AssignTasks(standby={ONE: ()}))
+    assert before.to_open() == {ONE}
+    after.take_up(AssignTasks(standby={ONE: (), TWO: ()}))
+    assert after.to_open() == {TWO}
+    before.drop({ONE}, "not assigned any more")
+    assert after.to_open() == {ONE, TWO}
