@@ -35,10 +35,10 @@ dashboard-check: install
 	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q selenium==4.51.0
 	@PYTHONPATH=tests/query $(BIN)/python tests/dashboard/dashboard_check.py
 
-# Everything that has to hold before a change goes in: the pure tests on two cores, then those that need the machine to
-# themselves, the broker's and Spark's and the faults.
+# Everything that has to hold before a change goes in: the pure tests, then the broker's and Spark's and the faults, which wait as
+# much as they work: two files at a time, each process with a broker and a Spark session of its own.
 test: install lint check
-	$(BIN)/pytest -m "(broker or spark) and not (security or cluster)"
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(broker or spark) and not (security or cluster)"
 
 # TLS, logins, ACLs and secrets on brokers of their own, and every kind of bad input; prints what it has verified.
 test-security: install

@@ -266,6 +266,9 @@ class PlainConsumer:
     def topics(self) -> Sequence[str]:
         return (self._settings.topic,)
 
+    def wait_until_taken_up(self) -> None:
+        """Joins at once: what it has not given up yet it claims."""
+
     def user_data(self) -> bytes:
         return b""
 

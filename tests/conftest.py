@@ -17,6 +17,10 @@ from tidemill.spark.session import start_jvm
 
 _numbers = count(1)
 
+if os.environ.get("TIDEMILL_ALL_VECTORS") != "1":
+    # Tests start dozens of JVMs for seconds each, a third of whose time goes to a compiler that pays off after minutes.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 # Drawn examples: a sample, or as many as Hypothesis likes (`make vectors`). On a busy machine no example has a deadline.
 settings.register_profile("sample", max_examples=30, deadline=None)
 settings.register_profile("all", deadline=None)

@@ -15,13 +15,14 @@ from pathlib import Path
 from tidemill.kafka.jars import LOCK_FILE, ivy_jar
 from tidemill.kafka.java import java_candidates
 
-LOG4J = "2.25.4"  # what Kafka 4.3 itself brings: one version for all of log4j's parts
+LOG4J = "2.25.4"  # what Kafka itself brings: one version for all of log4j's parts
 LOGGING = [
     f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J}",
     f"org.apache.logging.log4j:log4j-core:{LOG4J}",
 ]
 BUNDLES = {
-    "broker": ["org.apache.kafka:kafka_2.13:4.3.0", f"org.apache.logging.log4j:log4j-1.2-api:{LOG4J}", *LOGGING],
+    # 4.3.0, 4.3.1 and 4.4.0 drop transaction markers that are due while a partition has no leader (KAFKA-20734).
+    "broker": ["org.apache.kafka:kafka_2.13:4.2.1", f"org.apache.logging.log4j:log4j-1.2-api:{LOG4J}", *LOGGING],
     # The examples bring Kafka's own WordCount: benchmarks need no Java compiler.
     "kafka-streams": ["org.apache.kafka:kafka-streams:4.3.1", "org.apache.kafka:kafka-streams-examples:4.3.1", *LOGGING],
 }

@@ -65,12 +65,18 @@ class OffsetReset(Enum):
     LATEST = "latest"
     NONE = "none"
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetByDuration:
     """So long before now: the first record that is as new (KIP-1106)."""
 
     duration_ms: int
+
+    def __str__(self) -> str:
+        return f"by_duration:PT{self.duration_ms / 1000:.15g}S"
 
 
 _BY_DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")

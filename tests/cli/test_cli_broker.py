@@ -147,7 +147,7 @@ def test_missing_jars_while_offline_are_one_sentence(tidemill: Shell, tmp_path: 
             JAVA_TOOL_OPTIONS=nowhere,
         )
     )
-    assert "org.apache.kafka:kafka_2.13:4.3.0 and 46 more" in said
+    assert "org.apache.kafka:kafka_2.13:4.2.1 and 46 more" in said
     assert "connect to the internet once" in said
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
-from plain_consumer import _ranges, _sticky
+from plain_consumer import PlainConsumer, _ranges, _sticky
 
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group_protocol import MemberSubscription
+from tidemill.kafka.group_protocol import GroupProtocol, MemberSubscription
 
 PARTITIONS = [TopicPartition("t", number) for number in range(5)]
 
@@ -38,3 +38,9 @@ def test_what_has_to_move_is_withheld_while_its_owner_claims_it() -> None:
 
 def test_what_is_free_goes_to_whoever_has_least_and_the_rest_stays() -> None:
     assert _numbers(_sticky(PARTITIONS, _said(a=(), b=(0, 1, 2)))) == {"a": [3, 4], "b": [0, 1, 2]}
+
+
+def test_a_plain_consumer_answers_all_that_a_group_member_asks() -> None:
+    questions = [name for name in vars(GroupProtocol) if not name.startswith("_")]
+    assert "assign" in questions
+    assert [name for name in questions if not hasattr(PlainConsumer, name)] == []

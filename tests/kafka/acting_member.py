@@ -92,6 +92,9 @@ class ActingMember:
     def topics(self) -> Sequence[str]:
         return self.side.topics
 
+    def wait_until_taken_up(self) -> None:
+        self.side.wait_until_taken_up()
+
     def owned_partitions(self) -> Sequence[TopicPartition]:
         return self.side.owned_partitions()
 

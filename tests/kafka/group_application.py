@@ -79,6 +79,9 @@ class Application:
     closed: bool = False
     reads_events: threading.Event = field(default_factory=threading.Event)
 
+    def wait_until_taken_up(self) -> None:
+        """It joins at once, whatever it still has to do."""
+
     def user_data(self) -> bytes:
         return b"said by the test"
 

@@ -85,6 +85,30 @@ def test_records_survive_a_stop_and_a_kill_on_the_same_port(private_broker: Call
     assert _values(broker, "kept", 2) == [b"first", b"second"]
 
 
+def test_a_transaction_that_a_kill_left_open_is_ended_when_the_broker_comes_back(
+    private_broker: Callable[..., EmbeddedBroker],
+) -> None:
+    # A broker that returns so soon would know itself as the leader of all, and then be fenced for its old registration: markers
+    # that are due between the two are lost in Kafka 4.3.0 to 4.4.0, and nobody reads on.
+    broker = private_broker()
+    _create(broker, "written")
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "writer", "transaction.timeout.ms": 1_000}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("written", b"never")
+    assert producer.flush(20) == 0
+    broker.kill()
+    time.sleep(1.1)  # its transaction's time is over before the broker is back
+    broker.start()
+    _produce(broker, "written", b"read")
+    assert _values(broker, "written", 1) == [b"read"]
+    log = broker.log_file.read_text()
+    assert log.count("Elected as the txn coordinator for partition 0") == 2, "once at each start"
+    assert "DUPLICATE_BROKER_REGISTRATION" not in log
+
+
 def test_it_listens_on_the_loopback_interface_only(broker: EmbeddedBroker) -> None:
     listening = [c for c in psutil.Process(broker.pid).net_connections("inet") if c.status == psutil.CONN_LISTEN]
     assert len(listening) == 2
@@ -112,11 +136,27 @@ def test_two_brokers_on_one_folder_are_refused(private_broker: Callable[..., Emb
         private_broker(data=tmp_path)
 
 
+@pytest.mark.parametrize("variable", ["JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"])
 def test_a_setting_that_kafka_refuses_is_told_with_the_broker_s_own_words(
-    private_broker: Callable[..., EmbeddedBroker],
+    private_broker: Callable[..., EmbeddedBroker], monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
+    monkeypatch.setenv(variable, "-XX:TieredStopAtLevel=1")  # of which the JVM tells first
     with pytest.raises(EnvironmentProblem, match=r"num\.network\.threads"):
         private_broker(settings={"num.network.threads": "none"})
+
+
+def test_a_folder_of_a_newer_kafka_is_told(tmp_path: Path) -> None:
+    said = "Caused by: org.apache.kafka.common.errors.UnsupportedVersionException: Can't read version 4 of BrokerEndpoint"
+    java = tmp_path / "jdk" / "bin" / "java"  # says what Kafka 4.2.1 says of a folder that 4.3.0 has written
+    java.parent.mkdir(parents=True)
+    java.write_text(f'#!/bin/sh\necho "{said}" >> {tmp_path}/data/broker.log\nexit 1\n')
+    java.chmod(0o755)
+    (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="17.0.15"\n')
+    (tmp_path / "data" / "data").mkdir(parents=True)
+    (tmp_path / "data" / "data" / "meta.properties").touch()
+    broker = EmbeddedBroker(environ={**os.environ, "JAVA_HOME": str(tmp_path / "jdk")}, data=tmp_path / "data")
+    with pytest.raises(EnvironmentProblem, match=r"written by a newer Kafka .*version 4 of BrokerEndpoint\): name another"):
+        broker.start()
 
 
 def test_data_in_a_named_folder_stays_and_temporary_data_goes(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ class _Nothing:
 
     topics: Sequence[str] = ()
 
+    def wait_until_taken_up(self) -> None: ...
+
     def user_data(self) -> bytes:
         return b""
 
@@ -69,3 +71,13 @@ def test_a_commit_of_an_unknown_generation_means_a_lost_membership_if_no_join_is
         member.commit({ONE: OffsetAndMetadata(1)})
     assert isinstance(member.events.get(), Lost)
     assert member.membership.incarnation == 1
+
+
+def test_a_join_serves_what_is_asked_for_while_it_waits_for_the_assignment_before(
+    member: GroupMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member._protocol, "wait_until_taken_up", lambda: member.request_rejoin("tasks are given up"))
+    monkeypatch.setattr(member, "_join_and_sync", lambda before, reason: True)
+    member.request_rejoin("the group rebalances")
+    assert member._join()
+    assert not member._state.wait_to_join(0), "no second join for it"

@@ -185,7 +185,7 @@ def test_a_bundle_that_the_lock_file_lacks_is_told_with_those_it_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bundle", "root"), [("broker", "org.apache.kafka:kafka_2.13:4.3.0"), ("kafka-streams", "org.rocksdb:rocksdbjni")]
+    ("bundle", "root"), [("broker", "org.apache.kafka:kafka_2.13:4.2.1"), ("kafka-streams", "org.rocksdb:rocksdbjni")]
 )
 def test_the_lock_file_names_exact_versions_and_checksums(bundle: str, root: str) -> None:
     jars = locked_jars(bundle, LOCK_FILE.read_text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,13 +17,6 @@ from tidemill.task.batch import BatchRequest
 pytestmark = pytest.mark.broker
 
 RECORDS = 1_000
-
-
-@pytest.fixture
-def reader(bootstrap_servers: str) -> Iterator[ThreadReader]:
-    made = ThreadReader({"bootstrap.servers": bootstrap_servers, "group.id": "reads without a group", "log_level": 0})
-    yield made
-    made.close()
 
 
 @pytest.fixture

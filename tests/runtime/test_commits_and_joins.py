@@ -1,4 +1,5 @@
-"""Commits and joins are kept apart: a generation that is read for a commit is still the group's when the offsets arrive."""
+"""Joins begin between other things: a generation that is read for a commit is still the group's when the offsets arrive, and
+what the last assignment takes away is given up before the next join tells what is owned."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tidemill.ids import ProcessId
+from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group_metadata import Membership
-from tidemill.membership.member_state import MemberConfig
+from tidemill.membership.member_state import Assigned, MemberConfig, TasksReleased
+from tidemill.membership.wire import AssignmentInfo, encode_assignment
+from tidemill.runtime import group_side
 from tidemill.runtime.group_side import GroupSide
 
 
@@ -46,7 +49,8 @@ def test_a_join_says_what_is_owned_only_when_the_commit_under_way_is_over(group:
     assert not join.is_alive()
 
 
-def test_a_join_does_not_wait_for_ever(group: Group) -> None:
+def test_a_join_does_not_wait_for_ever(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_side, "_COMMIT_LIMIT_S", 0.2)
     group.side.begin_commit()
     join = begun(group.side.user_data)
     join.join(5)
@@ -70,3 +74,63 @@ def test_while_a_group_waits_for_others_only_one_commit_of_the_join_is_held_up(g
         group.side.begin_commit()
         group.side.end_commit()
         assert at_least <= time.monotonic() - began <= at_most
+
+
+# --- joins and assignments -----------------------------------------------------------------------------------------------
+
+TASK = TaskId(0, 0)
+INPUT = TopicPartition("in", 0)
+
+
+def is_let_begin(join: threading.Thread) -> bool:
+    join.join(0.1)
+    return not join.is_alive()
+
+
+def assigned(group: Group, *, generation: int, active: tuple[TaskId, ...] = ()) -> None:
+    """The stream thread reads it."""
+    data = encode_assignment(AssignmentInfo(active_tasks=active, standby_tasks={}))
+    partitions = tuple(INPUT for _ in active)
+    group.side.step(Assigned(generation=generation, member_id="m", incarnation=0, partitions=partitions, user_data=data))
+
+
+def test_a_join_waits_until_the_thread_has_read_the_assignment_before(group: Group) -> None:
+    join = begun(group.side.wait_until_taken_up)
+    assert not is_let_begin(join)
+    assigned(group, generation=1)
+    with group.side.acting():
+        pass
+    assert is_let_begin(join)
+
+
+def test_a_join_waits_until_what_is_revoked_is_given_up(group: Group) -> None:
+    assigned(group, generation=1, active=(TASK,))
+    group.membership = Membership(generation=2, member_id="m")
+    assigned(group, generation=2)
+    join = begun(group.side.wait_until_taken_up)
+    assert not is_let_begin(join)
+    with group.side.acting():
+        group.side.step(TasksReleased(tasks=frozenset({TASK})))
+    assert is_let_begin(join)
+
+
+def test_no_join_begins_while_instructions_are_carried_out(group: Group) -> None:
+    """One of them asks for a join, and those after it change what the join must tell."""
+    with group.side.acting():
+        with group.side.acting():
+            assigned(group, generation=1)
+        join = begun(group.side.wait_until_taken_up)
+        assert not is_let_begin(join)
+    assert is_let_begin(join)
+
+
+def test_the_group_is_not_held_up_for_ever_by_a_thread_in_a_long_batch(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_side, "_TAKE_UP_LIMIT_S", 0.2)
+    join = begun(group.side.wait_until_taken_up)
+    join.join(5)
+    assert not join.is_alive()
+
+
+def test_who_is_no_member_has_nothing_to_take_up(group: Group) -> None:
+    group.membership = Membership()
+    assert is_let_begin(begun(group.side.wait_until_taken_up))

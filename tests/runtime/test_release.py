@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from tidemill.config import StreamsConfig
 from tidemill.errors import BatchLostError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group_metadata import Membership
-from tidemill.membership.member_state import AssignTasks, MemberConfig, RevokeTasks
+from tidemill.membership.member_state import AssignTasks, CloseStandbys, MemberConfig, RevokeTasks
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
@@ -23,6 +24,7 @@ from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.state.directory import StateDirectory
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, request_from_json, request_to_json
 from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.standby import StandbyTask
 
 KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
 NONE: frozenset[Any] = frozenset()
@@ -91,8 +93,49 @@ def test_a_batch_without_the_tasks_that_reads_nothing_is_the_acknowledgement(tmp
     [request] = engine.asked
     assert [run.task for run in request.tasks] == [KEPT]
     assert (request.inputs, request.changelogs) == ({}, {})
+    assert not request.reads, "what was fetched for the task that stays is not thrown away"
     assert not engine.was_killed
     assert set(thread.tasks) == {KEPT}
+
+
+def test_when_nothing_is_left_the_readers_hold_nothing_either(tmp_path: Path) -> None:
+    engine = Engine(Outcome.COMMITTED)
+    thread = thread_with(engine, tmp_path)
+    thread._changes._act([RevokeTasks(tasks=frozenset({KEPT, GIVEN}))])
+    [request] = engine.asked
+    assert request.reads
+    assert (request.inputs, request.tasks) == ({}, ())
+
+
+def test_actives_and_standbys_that_go_are_closed_in_one_batch(tmp_path: Path) -> None:
+    engine = Engine(Outcome.COMMITTED)
+    thread = thread_with(engine, tmp_path)
+    copy = TaskId(1, 0)
+    thread._held.standby = {copy: StandbyTask(task=copy, directory="s", epoch="e", changelogs={})}
+    thread._changes._act([RevokeTasks(tasks=frozenset({GIVEN})), CloseStandbys(tasks=frozenset({copy}))])
+    [request] = engine.asked
+    assert [run.task for run in request.tasks] == [KEPT]
+    assert (set(thread.tasks), set(thread.standbys)) == ({KEPT}, set())
+    thread._changes._act([RevokeTasks(tasks=frozenset({KEPT}))])
+    assert len(engine.asked) == 2, "what was closed once is forgotten"
+
+
+def test_a_task_without_stores_is_given_up_at_once(tmp_path: Path) -> None:
+    engine = Engine(None)
+    thread = thread_with(engine, tmp_path)
+    thread._held.active = {**thread._held.active, GIVEN: replace(running(GIVEN), directory="")}
+    thread._changes._act([RevokeTasks(tasks=frozenset({GIVEN}))])
+    assert engine.asked == []
+    assert set(thread.tasks) == {KEPT}
+
+
+def test_but_not_while_it_is_unknown_what_a_worker_does(tmp_path: Path) -> None:
+    engine = Engine(None)
+    thread = thread_with(engine, tmp_path)
+    thread._held.active = {**thread._held.active, GIVEN: replace(running(GIVEN), directory="")}
+    thread._runner.run()
+    thread._changes._act([RevokeTasks(tasks=frozenset({GIVEN}))])
+    assert engine.was_killed
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED, None], ids=["lost", "fenced", "failed"])

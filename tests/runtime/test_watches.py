@@ -15,6 +15,7 @@ from tidemill.runtime.instance_state import InstanceState, State
 from tidemill.runtime.rebalance_watch import RebalanceCost, RebalanceWatch
 from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.restore_watch import RestoreWatch
+from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.progress import SuspendReason
 from tidemill.task.standby import StandbyBounds, StandbyTask
 
@@ -37,6 +38,14 @@ def copy(at: int, end: int = 1_000) -> dict[TaskId, StandbyTask]:
     }
 
 
+def restoring(at: int, end: int = 1_000) -> dict[TaskId, ActiveTask]:
+    held = ActiveTask(
+        task=ONE, directory="d", epoch="e", inputs=(), changelogs={"s": LOG}, phase=Phase.RESTORING,
+        bounds=Bounds(inputs={}, changelog_ends={LOG: end}), stores={"s": at},
+    )  # fmt: skip
+    return {ONE: held}
+
+
 def test_the_time_that_is_left_follows_from_what_was_read_in_the_last_seconds(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     watch = RestoreWatch("thread", RestoreListeners(), clock)
@@ -56,6 +65,25 @@ def test_the_time_that_is_left_follows_from_what_was_read_in_the_last_seconds(ca
     assert watch.copies[0].lag == 1_000, "it was emptied"
     watch.look({}, {})
     assert watch.copies == ()
+
+
+def test_a_restore_that_stands_still_says_where_and_what_it_may_wait_for(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    watch = RestoreWatch("thread", RestoreListeners(), clock)
+    caplog.set_level(logging.INFO, "tidemill.restore")
+    watch.look(restoring(0), {})
+    for second in range(1, 21):
+        clock.now_s += 1
+        watch.look(restoring(min(second, 5)), {})
+    assert watch.copies[0].offsets_per_s == 0
+    assert watch.copies[0].seconds_left is None
+    slow, stands = caplog.records
+    assert slow.getMessage().startswith("event=restore-progress task=1_0 thread=thread role=active lag=995 ")
+    assert stands.levelno == logging.WARNING
+    assert stands.getMessage().startswith(
+        "event=restore-stands task=1_0 thread=thread store=s changelog=log-0 at=5 end=1000 seconds=10 problem="
+    )
+    assert "a transaction there is still open" in stands.getMessage()
 
 
 class Fails:

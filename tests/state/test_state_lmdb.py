@@ -14,6 +14,7 @@ from state_processes import KEYS, STORES, apply_batch, at_batch, batch_found, st
 
 from tidemill.errors import StateBehindError, StateError
 from tidemill.ids import TopicPartition
+from tidemill.state import registry
 from tidemill.state.directory import CHECKPOINT_FILE
 from tidemill.state.durability import DIRTY_FILE, Shutdown
 from tidemill.state.lmdb import TaskState, wipe_files
@@ -435,3 +436,19 @@ def test_the_files_are_those_that_the_documents_name(directory: Path) -> None:
     assert {entry.name for entry in directory.iterdir()} == {DATA_FILE, "lock.mdb", ".checkpoint"}
     wipe_files(directory)
     assert list(directory.iterdir()) == []
+
+
+def test_reads_that_never_end_and_moves_of_the_map_do_not_wait_for_each_other_for_ever(
+    state: TaskState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_GATE_LIMIT_S", 0.05)
+    shared = registry.open_environment(state.directory, read_only=True, map_size=1 << 20)
+    try:
+        with shared.read(), pytest.raises(StateError, match=r"1 reads .* have not ended .* close iterators"), shared.exclusive():
+            pytest.fail("beside a read")
+        with shared.exclusive(), pytest.raises(StateError, match="another thread has been moving"), shared.read():
+            pytest.fail("beside a move")
+        with shared.read():
+            pass
+    finally:
+        registry.close_environment(shared)

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,6 +27,7 @@ from tidemill.kafka.broker_plan import (
     set_users,
     wait_until_ready,
 )
+from tidemill.kafka.broker_return import end_old_registration
 from tidemill.kafka.broker_security import BrokerSecurity
 from tidemill.kafka.jars import fetch_bundle
 from tidemill.kafka.java import find_java
@@ -159,24 +159,12 @@ class EmbeddedBroker:
 
     def _start_once(self) -> None:
         prepare(self._plan)
+        end_old_registration(self._plan, limit_s=self._start_limit_s)
         log_offset = log_size(self._plan)
         folder = str(self.data) if self._data_is_temporary else "-"
-        command = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), folder, *self._plan.run_command()]
-        with self._plan.console_file.open("w") as console:
-            self._guard = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=console,
-                text=True,
-                start_new_session=True,
-            )
-        assert self._guard.stdout is not None
-        with self._guard.stdout as first_line:
-            pid = first_line.readline()
-        if not pid.strip():
+        self._guard, self._pid = guard.start(self._plan.run_command(), console=self._plan.console_file, folder=folder)
+        if self._pid is None:
             raise EnvironmentProblem(f"can't run {self._plan.java.path}: see {self._plan.console_file}")
-        self._pid = int(pid)
         wait_until_ready(
             self._plan, log_offset=log_offset, is_alive=lambda: self.is_running, limit_s=self._start_limit_s
         )

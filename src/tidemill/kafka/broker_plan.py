@@ -11,6 +11,7 @@ import base64
 import fcntl
 import os
 import random
+import re
 import socket
 import subprocess
 import time
@@ -26,6 +27,8 @@ from tidemill.kafka.java import Java
 
 HOST = "127.0.0.1"
 READY = "Kafka Server started"
+_LAUNCHER_SAYS = re.compile("(NOTE: )?Picked up [A-Z_]+: ")
+"""Of options in the environment, ahead of anything else."""
 _FORMAT_LIMIT_S = 60
 # Below the ports that Linux and macOS give to outgoing connections: a client that calls a stopped broker's port again
 # and again could otherwise get that very port for its own end, connect to itself and keep the broker from coming back.
@@ -89,9 +92,6 @@ def server_properties(plan: BrokerPlan) -> str:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": str(plan.data / "data"),
-        # A broker that was killed is let back in once its old registration has timed out: 3 s, not Kafka's 9.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
         "num.partitions": "1",
         "auto.create.topics.enable": "false",
         "num.network.threads": "2",
@@ -224,7 +224,8 @@ def _format(plan: BrokerPlan) -> None:
             f"formatting the broker's storage in {plan.data} was not done after {_FORMAT_LIMIT_S} s"
         ) from error
     if done.returncode != 0:
-        told = [line for line in (done.stderr + done.stdout).splitlines() if line.strip() and line[0] != "\t"]
+        said = (done.stderr + done.stdout).splitlines()
+        told = [line for line in said if line.strip() and line[0] != "\t" and not _LAUNCHER_SAYS.match(line)]
         raise EnvironmentProblem(
             f"can't format the broker's storage in {plan.data}: {told[0] if told else 'Kafka said nothing'}"
         )
@@ -243,10 +244,10 @@ def wait_until_ready(plan: BrokerPlan, *, log_offset: int, is_alive: Callable[[]
     deadline = time.monotonic() + limit_s
     while True:
         alive = is_alive()
-        if READY in _log_since(plan, log_offset) and port_is_taken(plan.port):
+        if READY in log_since(plan, log_offset) and port_is_taken(plan.port):
             return
         if not alive:
-            raise _failed_start(plan, log_offset)
+            raise failed_start(plan, log_offset)
         if time.monotonic() > deadline:
             raise EnvironmentProblem(
                 f"the broker was not ready after {limit_s:g} s: {_last_word(plan, log_offset)}; "
@@ -263,7 +264,8 @@ def set_users(plan: BrokerPlan) -> None:
         set_scram_passwords(plan.internal_servers, plan.security)
 
 
-def _log_since(plan: BrokerPlan, offset: int) -> str:
+def log_since(plan: BrokerPlan, offset: int) -> str:
+    """What the broker has logged from this size of its log on."""
     try:
         with plan.log_file.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
@@ -273,12 +275,18 @@ def _log_since(plan: BrokerPlan, offset: int) -> str:
         return ""
 
 
-def _failed_start(plan: BrokerPlan, offset: int) -> EnvironmentProblem:
-    log = _log_since(plan, offset)
+def failed_start(plan: BrokerPlan, offset: int) -> EnvironmentProblem:
+    """Why it ended, by its log."""
+    log = log_since(plan, offset)
     if "Failed to acquire lock on file" in log:
         return _folder_in_use(plan)
     if "Address already in use" in log:
         return PortTakenError(f"port {plan.port} or {plan.controller_port} on {HOST} was taken meanwhile; try again")
+    if "UnsupportedVersionException: Can't read version" in log:
+        return EnvironmentProblem(
+            f"{plan.data} was written by a newer Kafka than the one that jars.lock names ({_last_word(plan, offset)}): "
+            f"name another folder, or remove this one if its records are not needed"
+        )
     return EnvironmentProblem(
         f"the broker ended while it started: {_last_word(plan, offset)}; the log: {plan.log_file}"
     )
@@ -286,7 +294,7 @@ def _failed_start(plan: BrokerPlan, offset: int) -> EnvironmentProblem:
 
 def _last_word(plan: BrokerPlan, offset: int) -> str:
     """The line that most likely explains why a broker doesn't start: its last error, or what the JVM said."""
-    log = _log_since(plan, offset).splitlines()
+    log = log_since(plan, offset).splitlines()
     told = [line for line in log if "] FATAL" in line or "] ERROR" in line or line.startswith("Caused by")]
     try:
         console = plan.console_file.read_text(errors="replace").strip().splitlines()

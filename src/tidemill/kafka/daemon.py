@@ -19,6 +19,7 @@ import psutil
 
 from tidemill.errors import EnvironmentProblem
 from tidemill.kafka.broker_plan import HOST, BrokerPlan, free_port, log_size, prepare, set_users, wait_until_ready
+from tidemill.kafka.broker_return import end_old_registration
 from tidemill.kafka.broker_security import BrokerSecurity
 from tidemill.kafka.jars import fetch_bundle
 from tidemill.kafka.java import find_java
@@ -68,6 +69,7 @@ def start_broker(
         internal_port=free_port(port, controller) if security is not None else 0,
     )
     prepare(plan)
+    end_old_registration(plan, limit_s=start_limit_s)
     log_offset = log_size(plan)
     with plan.console_file.open("w") as console:
         jvm = subprocess.Popen(

@@ -242,7 +242,8 @@ class GroupMember:
     # Joining
 
     def _join(self) -> bool:
-        """One attempt; False if the next should wait a little."""
+        """One attempt; False if the next should wait a little. Serves whatever was asked for until it begins."""
+        self._protocol.wait_until_taken_up()
         reason, before = self._state.begin_join()
         log.info("event=join group=%s member=%s reason=%r", self._config.group_id, before.member_id, reason)
         try:

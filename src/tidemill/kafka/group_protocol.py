@@ -65,6 +65,10 @@ class GroupProtocol(Protocol):
     def topics(self) -> Sequence[str]:
         """The topics to subscribe to, at each JoinGroup."""
 
+    def wait_until_taken_up(self) -> None:
+        """Returns when the last assignment has been carried out, what it takes away given up; within a limit of its own. A join
+        that claims what is about to be given up makes yet another rebalance necessary."""
+
     def user_data(self) -> bytes:
         """The member's user data, at each JoinGroup."""
 

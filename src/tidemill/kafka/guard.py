@@ -1,7 +1,7 @@
 """Runs a command that must not outlive the process that ordered it.
 
-A script of its own, started as ``python -I -S guard.py OWNER_PID FOLDER COMMAND...``, so that it is small and quick. It
-starts the command, writes its pid as one line on standard output and ends when it ends; when the owner is gone, by
+A script of its own, started (``start``) as ``python -I -S guard.py OWNER_PID FOLDER COMMAND...``, so that it is small and
+quick. It starts the command, writes its pid as one line on standard output and ends when it ends; when the owner is gone, by
 whatever signal, it kills the command and removes FOLDER (``-``: none). If the guard itself is killed, Linux kills the
 command; elsewhere the command then lives until its owner stops it.
 
@@ -50,6 +50,23 @@ def main(owner: int, folder: str, command: list[str]) -> int:
             break
         time.sleep(_POLL_S)
     return child.returncode
+
+
+def start(command: list[str], *, console: os.PathLike[str], folder: str = "-") -> tuple[subprocess.Popen[str], int | None]:
+    """Runs a command under a guard of this process. The guard, and the command's pid, None if it can't be run."""
+    with open(console, "w") as errors:
+        guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__, str(os.getpid()), folder, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    assert guard.stdout is not None
+    with guard.stdout as first_line:
+        pid = first_line.readline().strip()
+    return guard, int(pid) if pid else None
 
 
 if __name__ == "__main__":

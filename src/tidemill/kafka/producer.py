@@ -146,7 +146,8 @@ class TransactionalProducer(RecordProducer):
             raise self.refused(problem, "beginning a transaction") from problem
 
     def _all_acknowledged(self) -> bool:
-        """Flushes; what is missing after that aborts the transaction, whose commit has not been asked for yet."""
+        """Flushes; what is missing after that aborts the transaction, whose commit has not been asked for yet. The next batch
+        gets another producer: librdkafka counts on in the partition of a refused record, and would be refused once more."""
         assert self._producer is not None
         problem: KafkaException | None = None
         try:
@@ -157,6 +158,7 @@ class TransactionalProducer(RecordProducer):
             return True
         self.failure = self._reason(problem, "writing the batch")
         self.abort()
+        self._give_up()
         return False
 
 

@@ -27,6 +27,9 @@ READ_LIMIT_S = 1.0
 _WAIT_SLICE_S = 0.005
 _WATERMARK_INTERVAL_S = 1.0
 _LEADERS_LIMIT_S = 0.5
+FIRST_FETCH_LIMIT_S = 0.15
+"""So long a batch waits to hear of each partition that it is the first to read: the fetch under way, which is without it, and
+the one after that may each take ``fetch.wait.max.ms``."""
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _NO_ENTRY = {
@@ -56,6 +59,9 @@ class PartitionConsumer:
         )
         self._placed: dict[TopicPartition, int] = {}
         self._ended_at: dict[TopicPartition, int] = {}
+        self.unheard: set[TopicPartition] = set()
+        """Added by the last placing, and neither a record nor an end has come of them; kept where the consumer tells ends."""
+        self._tells_ends = tells_ends
         self._topics: frozenset[str] = frozenset()
         self.out_of_range: set[TopicPartition] = set()
 
@@ -65,6 +71,7 @@ class PartitionConsumer:
         now = self.ends()
         stale = [tp for tp in self._placed if positions.get(tp) != now[tp] or tp in self.out_of_range]
         self.out_of_range.clear()
+        self.unheard.clear()
         if stale:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
             for tp in stale:
@@ -75,6 +82,8 @@ class PartitionConsumer:
             self._ask_for_leaders(frozenset(tp.topic for tp in new))
             self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in new.items()])
             self._placed.update(new)
+            if self._tells_ends:
+                self.unheard = set(new)
 
     def _ask_for_leaders(self, topics: frozenset[str]) -> None:
         """A consumer at work looks once a second for the leaders of a topic that is new to it: 0.4 to 1 s for a task's first
@@ -100,17 +109,22 @@ class PartitionConsumer:
             messages += self._consumer.consume(most - 1, 0)
         if any(m.error() is not None for m in messages):
             messages = [m for m in messages if m.error() is None or self._error(m)]
+        if self.unheard:
+            self.unheard.difference_update({(m.topic(), m.partition()) for m in messages})
         return messages
 
     def _error(self, message: Any) -> bool:
         error = message.error()
         if error.code() == KafkaError._PARTITION_EOF:
-            self._ended_at[TopicPartition(message.topic(), message.partition())] = message.offset()
+            tp = TopicPartition(message.topic(), message.partition())
+            self._ended_at[tp] = message.offset()
+            self.unheard.discard(tp)
         elif error.code() in _OUT_OF_RANGE:
             tp = TopicPartition(message.topic(), message.partition())
             at = message.offset()
             if at is None or at < 0 or at == self.ends().get(tp):  # else of a position that was left since
                 self.out_of_range.add(tp)
+                self.unheard.discard(tp)
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             topics = [message.topic()] if message.topic() else sorted({tp.topic for tp in self._placed})
             right = [Right.of(Resource.TOPIC, topic, Operation.READ) for topic in topics]
@@ -162,6 +176,7 @@ class PartitionConsumer:
 _GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE = "global", "changelog", "standby", "internal", "source"
 _KINDS = (_GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE)
 _INPUTS = (_INTERNAL, _SOURCE)
+_TELL_ENDS = (_CHANGELOG, *_INPUTS)
 _SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16_384}
 
 
@@ -185,20 +200,22 @@ class ThreadReader:
         for kind, positions in wanted.items():
             if positions and kind not in self._consumers:
                 prefetch = _SMALL_PREFETCH if kind == _STANDBY else {}
-                self._consumers[kind] = PartitionConsumer({**prefetch, **self._settings}, tells_ends=kind in _INPUTS)
+                self._consumers[kind] = PartitionConsumer({**prefetch, **self._settings}, tells_ends=kind in _TELL_ENDS)
             if kind in self._consumers:
                 self._consumers[kind].place(positions)
         self._limits, self._at_limit = request.limits, {}
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
-        """Each kind until its share is used up or nothing more is there. Standbys alone don't end the wait for inputs: their
-        records are taken as they come, and the batch is closed after ``wait_ms`` or when their share is full."""
+        """Each kind until its share is used up or nothing more is there, and each partition that is new has been heard of.
+        Standbys alone don't end the wait for inputs: their records are taken as they come, and the batch is closed after
+        ``wait_ms`` or when their share is full."""
         kinds = [kind for kind in _KINDS if kind in self._consumers]
         left = dict.fromkeys(_INPUTS, request.max_records)
         left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
         left[_GLOBAL] = request.max_restore_records
         deadline = time.monotonic() + READ_LIMIT_S
         idle_until = time.monotonic() + request.wait_ms / 1e3
+        heard_until = time.monotonic() + FIRST_FETCH_LIMIT_S
         found = False
         while kinds and time.monotonic() < deadline:
             got = 0
@@ -211,11 +228,19 @@ class ThreadReader:
                     left[kind] -= len(messages)
                     got += len(messages)
                     found = found or kind != _STANDBY
-            if got and all(left[kind] > 0 for kind in _INPUTS) and any(left[kind] > 0 for kind in kinds):
+            is_full = any(left[kind] <= 0 for kind in _INPUTS)
+            if got and not is_full and any(left[kind] > 0 for kind in kinds):
                 continue
-            if found or left[_STANDBY] <= 0 or time.monotonic() >= idle_until:
+            now = time.monotonic()
+            if is_full or left[_STANDBY] <= 0:
                 return
-            found = yield from self._wait(kinds, left)
+            if (found or now >= idle_until) and (now >= heard_until or not self._is_one_unheard(left)):
+                return
+            found = (yield from self._wait(kinds, left)) or found
+
+    def _is_one_unheard(self, left: Mapping[str, int]) -> bool:
+        """Whether a partition that the last placing has added has not been heard of, and may still be read in this batch."""
+        return any(consumer.unheard and left[kind] > 0 for kind, consumer in self._consumers.items())
 
     def _wait(
         self, kinds: Sequence[str], left: dict[str, int]

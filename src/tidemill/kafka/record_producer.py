@@ -148,7 +148,8 @@ class RecordProducer(ABC):
                 except KafkaException as problem:
                     if problem.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:  # not taken up: the others are not harmed
                         raise RecordTooLargeError(str(meaning_of(problem.args[0], f"writing to {topic}")), at=at) from problem
-                    raise self.refused(problem, f"writing to {topic}", (topic,)) from problem
+                    where = topic if partition == _ANY_PARTITION else TopicPartition(topic, partition)
+                    raise self.refused(problem, f"writing to {where}", (topic,)) from problem
         self._producer.poll(0)
 
     def partitions_of(self, topic: str) -> int:

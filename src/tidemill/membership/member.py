@@ -251,12 +251,13 @@ def _on_released_while_closing(state: MemberState, event: TasksReleased, _now_ms
 def _rejoin_if_due(state: MemberState) -> Step:
     """Rule 3."""
     reason = state.rejoin_reason or (REVOKED if state.owes_rejoin else None)
-    if reason is None or _is_revoking(state):
+    if reason is None or is_revoking(state):
         return state, ()
     return replace(state, rejoin_reason=None, owes_rejoin=False), (RejoinNow(reason=reason),)
 
 
-def _is_revoking(state: MemberState) -> bool:
+def is_revoking(state: MemberState) -> bool:
+    """Actives are on their way out."""
     return any(had.role is Role.ACTIVE and had.hold is Hold.RELEASING for had in state.held.values())
 
 
@@ -298,7 +299,7 @@ def _on_revoke_all(state: MemberState, _event: RevokeAllRequested, _now_ms: int)
 
 
 def _confirm_if_revoked(state: MemberState) -> Step:
-    if not state.must_confirm_revocation or _is_revoking(state):
+    if not state.must_confirm_revocation or is_revoking(state):
         return state, ()
     return replace(state, must_confirm_revocation=False), (ConfirmRevoked(),)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
+import time
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -20,6 +22,7 @@ from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 
 ROWS_PATH = "rows"
+_PART_BYTES = 65_536
 _FOREIGN = "answers, but is no instance of this application's version of Tidemill"
 
 
@@ -66,7 +69,8 @@ def fetch(
     accept: str = "application/json",
     tls: ssl.SSLContext | None = None,
 ) -> bytes:
-    """The body of a GET. RetriableError, with why, if the instance is away in whatever way."""
+    """The body of a GET, within ``timeout_s`` for its head and as long again for all of it. RetriableError, with why, if the
+    instance is away in whatever way."""
     headers = {"Accept": accept, "Connection": "close"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -75,9 +79,11 @@ def fetch(
     else:
         connection = http.client.HTTPSConnection(host.host, host.port, timeout=timeout_s, context=tls)
     try:
+        connection.connect()
+        line = connection.sock
         connection.request("GET", target, headers=headers)
         answer = connection.getresponse()
-        body = answer.read()
+        body = _body(answer, line, time.monotonic() + timeout_s)
     except (OSError, http.client.HTTPException) as error:
         raise RetriableError(f"does not answer ({type(error).__name__}: {error})") from None
     finally:
@@ -85,3 +91,17 @@ def fetch(
     if answer.status != http.client.OK:
         raise RetriableError(f"answers with status {answer.status}")
     return body
+
+
+def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: float) -> bytes:
+    """All of it: with a limit for each part alone an answer could trickle for ever."""
+    parts = []
+    while part := answer.read1(_PART_BYTES):
+        parts.append(part)
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("its answer is still coming")
+        line.settimeout(left_s)
+    if answer.length:
+        raise http.client.IncompleteRead(b"".join(parts), answer.length)
+    return b"".join(parts)

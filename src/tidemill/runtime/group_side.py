@@ -10,21 +10,24 @@ batch of tasks that don't even move is lost with them.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.group_metadata import Membership
 from tidemill.membership import member_state as machine
-from tidemill.membership.member import step
+from tidemill.membership.member import is_revoking, step
 from tidemill.membership.member_subscription import OwnSubscription, may_commit, next_subscription
 from tidemill.runtime.leading import Leader
 
 _COMMIT_LIMIT_S = 3.0
 _JOIN_LIMIT_S = 0.1
 """How long a join waits for a commit under way, and a commit for the answer to a join: the group may be waiting for others."""
+_TAKE_UP_LIMIT_S = 1.0
+"""A thread takes an assignment up when its batch is done; the whole group waits for a join."""
 
 
 class GroupSide:
@@ -46,6 +49,7 @@ class GroupSide:
         self._said: OwnSubscription | None = None
         self._gate = threading.Condition()
         self._is_committing = False
+        self._acting = 0
         self._joins_from: tuple[int, int] | None = None
         self.membership: Callable[[], Membership] = Membership
         """The group's word on this member; set by who makes the member."""
@@ -55,6 +59,17 @@ class GroupSide:
         with self._lock:
             self._state, instructions = step(self._state, event, int(time.time() * 1000))
         return instructions
+
+    @contextlib.contextmanager
+    def acting(self) -> Iterator[None]:
+        """While instructions are carried out, each of which may lead to others, no join begins: it would tell of half of them."""
+        self._acting += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._acting -= 1
+                self._gate.notify_all()
 
     def may_commit(self, tasks: Iterable[TaskId], *, began_incarnation: int) -> bool:
         """Rule 5: the membership is that of the batch's start, and everything that it read is still owned."""
@@ -89,6 +104,16 @@ class GroupSide:
     @property
     def topics(self) -> Sequence[str]:
         return self._topics
+
+    def wait_until_taken_up(self) -> None:
+        """As Kafka Streams' members do, whose only thread joins when it is done with the assignment before."""
+        with self._gate:
+            self._gate.wait_for(self._has_taken_up, _TAKE_UP_LIMIT_S)
+
+    def _has_taken_up(self) -> bool:
+        now, state = self.membership(), self._state
+        is_read = not now.is_member or (state.incarnation, state.generation) >= (now.incarnation, now.generation)
+        return is_read and not self._acting and not is_revoking(state)
 
     def owned_partitions(self) -> Sequence[TopicPartition]:
         """The first question of a join; answered together with ``user_data``, since both must fit."""

@@ -94,6 +94,10 @@ class HeldTasks:
             {name: task for name, task in self.standby.items() if name not in tasks},
         )
 
+    def have_stores(self, tasks: Collection[TaskId]) -> bool:
+        """Whether a worker may have something of theirs open."""
+        return any(task in self.standby or (task in self.active and self.active[task].directory) for task in tasks)
+
     def to_open(self) -> frozenset[TaskId]:
         """What a batch may work on: all that no other thread of the instance still has open."""
         held = {*self.active, *self.standby}

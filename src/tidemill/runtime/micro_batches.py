@@ -70,11 +70,13 @@ class MicroBatches:
         self._max_records = config.batch_max_records
         self._first_since: float | None = None
         self._began_at = self._due_at = 0.0
+        self._were_read: frozenset[str] = frozenset()
+        """The epochs of the tasks whose inputs the last batch has read."""
 
     @property
     def due_in_s(self) -> float:
-        """How long the next batch can wait; what is not running yet never does."""
-        if any(task.phase is not Phase.RUNNING for task in self._held.active.values()):
+        """How long the next batch can wait; what is not running yet, or has never been read, does not."""
+        if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in self._held.active.values()):
             return 0.0
         return max(0.0, self._due_at - time.monotonic())
 
@@ -95,6 +97,7 @@ class MicroBatches:
         """The next batch of everything that is held; while paused, of global stores alone."""
         request = self._next(self._held.active, self._held.standby)
         if not self._is_paused():
+            self._were_read = frozenset(self._held.active[name].epoch for name in self.read_by(request))
             return request
         # A reader that holds nothing can't wait.
         return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=_IDLE_WAIT_MS if request.globals else 0)
@@ -104,10 +107,12 @@ class MicroBatches:
         return self._next({}, {})
 
     def without(self, tasks: Collection[TaskId]) -> BatchRequest:
-        """A batch that reads nothing and keeps the stores of all other tasks open."""
-        request = self._next(*self._held.without(tasks))
+        """A batch that reads nothing and keeps the stores of all other tasks open, and what was fetched for them."""
+        active, standbys = self._held.without(tasks)
+        request = self._next(active, standbys)
         runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
-        return replace(request, inputs={}, changelogs={}, standbys={}, tasks=runs, wait_ms=0)
+        nothing = replace(request, inputs={}, changelogs={}, standbys={}, globals={}, globals_anew=False)
+        return replace(nothing, tasks=runs, wait_ms=0, reads=not (active or standbys))
 
     def read_by(self, request: BatchRequest) -> list[TaskId]:
         """The tasks whose inputs the batch reads."""

@@ -82,7 +82,7 @@ class RestoreWatch:
             while len(seen) > 2 and seen[1][0] < now_s - _RATE_WINDOW_S:
                 seen.popleft()
             then, moved_s = seen[0][1], now_s - seen[0][0]
-            if at > then and moved_s > 0:
+            if (at > then and moved_s > 0) or moved_s >= _RATE_WINDOW_S:
                 self._rates[task] = (at - then) / moved_s
         self.copies = copies(self._progress, self._rates)
         self._tell(now_s)
@@ -94,10 +94,23 @@ class RestoreWatch:
             if now_s - since_s < LINE_INTERVAL_S:
                 continue
             self._told_at[copy.task] = now_s
-            if copy.is_active or (copy.seconds_left or 0) > 1:
+            if copy.is_active and copy.offsets_per_s == 0:
+                self._tell_of_a_standstill(copy.task)
+            elif copy.is_active or (copy.seconds_left or 0) > 1:
                 left = "unknown" if copy.seconds_left is None else f"{copy.seconds_left:.0f}"
                 log.info(
                     "event=restore-progress task=%s thread=%s role=%s lag=%d offsets_per_s=%.0f seconds_left=%s",
                     copy.task, self._thread, "active" if copy.is_active else "standby",
                     copy.lag, copy.offsets_per_s or 0.0, left,
+                )  # fmt: skip
+
+    def _tell_of_a_standstill(self, task: TaskId) -> None:
+        """A restore reads what is committed, up to an end that counts what is not."""
+        for (of, store), under in self._progress.restoring.items():
+            if of == task and under.at < under.end:
+                log.warning(
+                    "event=restore-stands task=%s thread=%s store=%s changelog=%s at=%d end=%d seconds=%.0f problem=%r",
+                    task, self._thread, store, under.partition, under.at, under.end, _RATE_WINDOW_S,
+                    "nothing committed has come: a transaction there is still open (kafka-transactions.sh find-hanging), "
+                    "or the brokers do not answer",
                 )  # fmt: skip

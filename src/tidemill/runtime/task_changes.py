@@ -49,6 +49,8 @@ class TaskChanges:
         self._thread, self._group, self._member, self._held, self._local = thread, group, member, held, local
         self._batches, self._commits, self._rebalance, self._metrics = batches, commits, rebalance, metrics
         self._close_stores, self._on_change = close_stores, on_change
+        self._closed: frozenset[TaskId] = frozenset()
+        """Their stores are closed, but they have not been given up yet."""
         self.is_assigned = False
         """By the group, as of its last word."""
         self.are_over = False
@@ -68,7 +70,8 @@ class TaskChanges:
 
     def step(self, event: machine.Event) -> None:
         """Does what the member's machine makes of it."""
-        self._act(self._group.step(event))
+        with self._group.acting():
+            self._act(self._group.step(event))
 
     def _take(self, event: group_protocol.GroupEvent) -> None:
         if isinstance(event, group_protocol.Assigned):
@@ -107,12 +110,14 @@ class TaskChanges:
             log.warning("event=group-problem thread=%s problem=%r", self._thread, str(event.error))
 
     def _act(self, instructions: Sequence[machine.Instruction]) -> None:
+        standbys = [instruction.tasks for instruction in instructions if isinstance(instruction, machine.CloseStandbys)]
         for instruction in instructions:
             if isinstance(instruction, machine.AdoptMembership):
                 self._batches.incarnation = instruction.incarnation
             elif isinstance(instruction, machine.RevokeTasks):
                 self._commits.commit()
                 self._held.demote(instruction.becomes_standby)
+                self._close((instruction.tasks - instruction.becomes_standby).union(*standbys))  # in one batch
                 self._release(instruction.tasks, "revoked", stays_open=instruction.becomes_standby)
             elif isinstance(instruction, machine.GiveUpTasks):
                 self._commits.forget()
@@ -135,12 +140,20 @@ class TaskChanges:
                 self.are_over = True
 
     def _release(self, tasks: Collection[TaskId], cause: str, stays_open: Collection[TaskId] = ()) -> None:
-        """Gives tasks up: a batch without them makes the worker close their stores, and its report is the proof (rule 12).
-        Those that stay open are to come back in another role at once."""
+        """Gives tasks up. Those that stay open are to come back in another role at once."""
         closed = frozenset(tasks).difference(stays_open)
-        if closed and self._batches.has_workers and not self._close_stores(closed):
-            self._batches.end_workers()  # no acknowledgement: their death is as good
+        self._close(closed)
+        self._closed -= closed
         self._held.drop(closed, cause)
         self._rebalance.gone(self._held.active)
         self._on_change()
         self.step(machine.TasksReleased(tasks=frozenset(tasks)))
+
+    def _close(self, tasks: Collection[TaskId]) -> None:
+        """A batch without them makes the worker close their stores, and its report is the proof (rule 12). There is none where
+        nothing is open: what is read for others goes on, and the last batch has answered."""
+        tasks = frozenset(tasks) - self._closed
+        self._closed |= tasks
+        is_open = self._held.have_stores(tasks) or not any(self._held.without(self._closed)) or self._batches.failures
+        if tasks and is_open and self._batches.has_workers and not self._close_stores(self._closed):
+            self._batches.end_workers()  # no acknowledgement: their death is as good

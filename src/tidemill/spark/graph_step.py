@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tidemill.errors import RecordError, SerdeError, StopError
@@ -27,8 +26,8 @@ from tidemill.spark.arrived import Arrived, decoded_rows, source_bytes
 from tidemill.spark.global_state import GlobalState
 from tidemill.spark.join_records import BothSides, empty_records
 from tidemill.spark.join_shape import WindowJoin
+from tidemill.spark.merged import Merged
 from tidemill.spark.records import Records
-from tidemill.spark.rows import topic_index
 from tidemill.spark.state_step import StepState, StoreView, Written
 from tidemill.spark.step_spec import GraphExit, GraphSpec, StepSpec
 from tidemill.spark.task_rows import NO_STATE, TaskRows, opened
@@ -203,7 +202,7 @@ def run_graph(
     if spec.window_join is not None and kept.handlers.are_failing:  # which can't leave a single record out
         _run_joins(spec, spec.window_join, arrived, state, kept, running, request.now_ms, output)
         return output
-    merged = _Merged(arrived, spec.shift)
+    merged = Merged(arrived, spec.shift)
     if spec.is_global:
         _keep_global(kept.shared.graph(spec, request.now_ms), merged, state)
         return output
@@ -264,57 +263,7 @@ def _run_joins(
                     given.forward(made, name, exit_.key_serde, task, held)
 
 
-class _Merged:
-    """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of their ``seq``."""
-
-    def __init__(self, arrived: Sequence[Arrived], shift: int) -> None:
-        self.keys = _joined([a.keys for a in arrived])
-        self.values = _joined([a.values for a in arrived])
-        self.timestamps = _joined([a.timestamps for a in arrived])
-        self.headers = _joined([a.headers for a in arrived])
-        self.offsets = _joined([a.offsets for a in arrived])
-        self.nodes = _joined([[a.entry.node] * len(a.keys) for a in arrived])
-        self.topics = _joined([_topics(a, shift) for a in arrived])
-        self._by_part: dict[int, Any] = {}
-        self._order: Any = np.arange(0)
-        self.sequences: list[int] = []
-        self.parts: list[int] = []
-        if not arrived:
-            return
-        parts = np.concatenate([a.parts for a in arrived])
-        sequences = np.concatenate([a.sequences for a in arrived])
-        self.sequences = sequences.tolist()
-        if len(sequences) > 1 and (np.diff(sequences) < 0).any():
-            order = np.argsort(sequences, kind="stable")
-        else:
-            order = np.arange(len(sequences))
-        self.parts, self._order = parts.tolist(), order
-        for part in np.unique(parts):
-            self._by_part[int(part)] = order[parts[order] == part]
-
-    def all(self) -> list[int]:
-        found: list[int] = self._order.tolist()
-        return found
-
-    def of(self, partition: int) -> list[int]:
-        found = self._by_part.get(partition)
-        return [] if found is None else found.tolist()
-
-
-def _joined(lists: Sequence[list[Any]]) -> list[Any]:
-    if len(lists) == 1:
-        return lists[0]
-    return [item for one in lists for item in one]
-
-
-def _topics(arrived: Arrived, shift: int) -> list[str]:
-    topics = arrived.entry.topics
-    if len(topics) == 1:
-        return [topics[0]] * len(arrived.keys)
-    return [topics[topic_index(int(seq) >> shift)] for seq in arrived.sequences]
-
-
-def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: _Merged, output: GraphOutput) -> None:
+def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: Merged, output: GraphOutput) -> None:
     """Feeds a task's records to its graph, in their order."""
     partition = task.partition
     nodes, keys, values, timestamps = merged.nodes, merged.keys, merged.values, merged.timestamps
@@ -353,7 +302,7 @@ def _put_all(output: GraphOutput, spec: GraphSpec, task: TaskId, produced: Itera
         records.headers += [made[4][3] or None for made in several]
 
 
-def _keep_global(graph: TaskGraph, merged: _Merged, state: StepState) -> None:
+def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:
     """Brings records of all partitions into the global stores."""
     before = graph.dropped
     for at in merged.all():

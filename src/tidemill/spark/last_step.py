@@ -22,7 +22,7 @@ from tidemill.spark.gather import Gathered, gather, why_not_whole
 from tidemill.spark.graph_step import run_graph, running_tasks, stream_times
 from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
-from tidemill.spark.restored import restored_writes
+from tidemill.spark.restored import apply_restored
 from tidemill.spark.rows import MARKER, UNREADABLE
 from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import StepContext, TaskStore
@@ -143,7 +143,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
             message="; ".join(f"task {at.task}: its stores are at {dict(at.changelog)}" for at in behind),
             stores=tuple(store.at for store in batch.stores.values()),
         )
-    batch.restored = _apply_restored(batch, marker)
+    batch.restored = apply_restored(batch.gathered.tables, batch.spec.stores.values(), marker.changelog_ends, batch.stores)
     batch.reached(CommitStep.RESTORE)
     _check_continuity(context, request)
     batch.reached(CommitStep.CONTINUITY)
@@ -225,32 +225,6 @@ def _check_continuity(context: StepContext, request: BatchRequest) -> None:
         expected = context.continuity.get(tp, start)
         if start != expected:
             raise BatchLostError(f"{tp} was read from {start}, but the last commit ended at {expected}")
-
-
-def _apply_restored(batch: _Batch, marker: Marker) -> Counter[tuple[TaskId, str]]:
-    """Changelog records go straight to their stores, with where the changelog was left; how many of each store there were."""
-    ends: dict[TaskId, dict[str, int]] = {}
-    writes: dict[TaskId, dict[str, dict[bytes, bytes | None]]] = {}
-    restored: Counter[tuple[TaskId, str]] = Counter()
-    by_changelog = {s.changelog or s.source_topic: s for s in batch.spec.stores.values()}
-    for tp, end in marker.changelog_ends.items():
-        store = by_changelog[tp.topic]
-        ends.setdefault(TaskId(store.subtopology, tp.partition), {})[store.name] = end
-    for store in batch.spec.stores.values():
-        table = batch.gathered.tables.pop(store.tag, None)
-        if table is None:
-            continue
-        for task, (count, rows) in restored_writes(table, store, batch.stores).items():
-            restored[task, store.name] += count
-            writes.setdefault(task, {})[store.name] = rows
-    for task, positions in ends.items():
-        if task not in batch.stores:
-            continue
-        store_of_task, found = batch.stores[task], writes.get(task, {})
-        known = store_of_task.at.changelog
-        if found or any(known.get(name) != position for name, position in positions.items()):
-            store_of_task.apply(found, positions)
-    return restored
 
 
 def _by_task(restored: Mapping[tuple[TaskId, str], int]) -> dict[TaskId, dict[str, int]]:

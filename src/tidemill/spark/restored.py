@@ -8,7 +8,8 @@ record: nothing can be counted on from there on, and reading it again would end 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 
 import pyarrow as pa
 
@@ -18,8 +19,10 @@ from tidemill.ids import TaskId
 from tidemill.operators.stores import store_of
 from tidemill.spark.headers import unpacked
 from tidemill.spark.state_step import StoreReader, StoreView, Written
+from tidemill.spark.step_context import TaskStore
 from tidemill.spark.step_spec import StoreSpec
 from tidemill.spark.task_rows import TaskRows, opened
+from tidemill.task.batch import Positions
 from tidemill.topology.nodes import StoreKind
 
 Rows = dict[bytes, "bytes | None"]
@@ -37,6 +40,36 @@ _TIMES_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
 }
 """The least length of a changelog key, and where times begin in it, none of which is negative."""
 _WIDTHS = {"long": 8, "double": 8, "integer": 4, "float": 4, "short": 2, "boolean": 1}
+
+
+def apply_restored(
+    tables: MutableMapping[int, pa.Table], specs: Collection[StoreSpec], changelog_ends: Positions,
+    stores: Mapping[TaskId, TaskStore],
+) -> Counter[tuple[TaskId, str]]:
+    """Changelog records go straight to their stores, with where the changelog was left; how many of each store there were. Their
+    ``tables`` are taken."""
+    ends: dict[TaskId, dict[str, int]] = {}
+    writes: dict[TaskId, dict[str, Rows]] = {}
+    restored: Counter[tuple[TaskId, str]] = Counter()
+    by_changelog = {spec.changelog or spec.source_topic: spec for spec in specs}
+    for tp, end in changelog_ends.items():
+        spec = by_changelog[tp.topic]
+        ends.setdefault(TaskId(spec.subtopology, tp.partition), {})[spec.name] = end
+    for spec in specs:
+        table = tables.pop(spec.tag, None)
+        if table is None:
+            continue
+        for task, (count, rows) in restored_writes(table, spec, stores).items():
+            restored[task, spec.name] += count
+            writes.setdefault(task, {})[spec.name] = rows
+    for task, positions in ends.items():
+        if task not in stores:
+            continue
+        store, found = stores[task], writes.get(task, {})
+        known = store.at.changelog
+        if found or any(known.get(name) != position for name, position in positions.items()):
+            store.apply(found, positions)
+    return restored
 
 
 def restored_writes(

@@ -62,16 +62,17 @@ class _Taken:
 def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -> Iterator[pa.RecordBatch]:
     """One micro-batch."""
     taken = _Taken({tp: time.ms for tp, time in request.times.items()})
-    reader.place(request)
+    if request.reads:
+        reader.place(request)
     chunks = rows = 0
-    for restoring, messages in reader.read(request):
+    for restoring, messages in reader.read(request) if request.reads else ():
         if restoring:
             yield restored_rows(messages, spec, chunks)
         else:
             yield chunk_rows(messages, spec, taken, request.now_ms, chunks, rows)
         chunks += 1
         rows += len(messages)
-    inputs, changelogs = reader.ends()
+    inputs, changelogs = reader.ends() if request.reads else ({}, {})
     marker = Marker(
         batch_id=request.batch_id,
         starts=request.inputs,
@@ -79,7 +80,7 @@ def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -
         changelog_ends=changelogs,
         chunks=chunks,
         rows=rows,
-        out_of_range=reader.out_of_range(),
+        out_of_range=reader.out_of_range() if request.reads else (),
         high_watermarks=reader.high_watermarks(),
         global_ends=reader.global_ends() if request.globals else {},
         arrived=taken.arrived,

@@ -26,6 +26,8 @@ DATA_FILE, LOCK_FILE = "data.mdb", "lock.mdb"
 _MAX_DATABASES = 256
 _MAX_READERS = 512
 _ATTEMPTS = 10
+_GATE_LIMIT_S = 60.0
+"""So long transactions of this process and what moves the map wait for each other: each is meant to last well under a second."""
 
 _CORRUPT = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PanicError)
 
@@ -75,10 +77,16 @@ class SharedEnvironment:
         """The bare environment while this process has no transaction; never ask for it inside of one."""
         self._require_own_process()
         with self._gate:
-            self._gate.wait_for(lambda: not self._is_exclusive)
+            self._wait_for_the_map()
             self._is_exclusive = True
-            self._gate.wait_for(lambda: self._open_transactions == 0)
         try:
+            with self._gate:
+                if not self._gate.wait_for(lambda: self._open_transactions == 0, _GATE_LIMIT_S):
+                    raise StateError(
+                        f"{self.directory}: {self._open_transactions} reads of this process have not ended for "
+                        f"{_GATE_LIMIT_S:.0f} s, and the file's map can't be moved beside them: close iterators over stores that "
+                        "are read no further"
+                    )
             with self._errors():
                 yield self._environment
         finally:
@@ -211,8 +219,15 @@ class SharedEnvironment:
     def _enter(self) -> None:
         self._require_own_process()
         with self._gate:
-            self._gate.wait_for(lambda: not self._is_exclusive)
+            self._wait_for_the_map()
             self._open_transactions += 1
+
+    def _wait_for_the_map(self) -> None:
+        """Within the gate."""
+        if not self._gate.wait_for(lambda: not self._is_exclusive, _GATE_LIMIT_S):
+            raise StateError(
+                f"{self.directory}: another thread has been moving the file's map for {_GATE_LIMIT_S:.0f} s; try again"
+            )
 
     def _leave(self) -> None:
         with self._gate:

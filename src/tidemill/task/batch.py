@@ -103,6 +103,8 @@ class BatchRequest:
     max_restore_records: int = 100_000
     max_standby_records: int = 20_000
     wait_ms: int = 100
+    reads: bool = True
+    """False: nothing is read, and what earlier batches have placed and fetched stays for the next one; there are no positions."""
     now_ms: int = 0
     incarnation: int = 0
     fences: int = 0
@@ -232,6 +234,7 @@ def request_to_json(request: BatchRequest) -> str:
             "max_restore_records": request.max_restore_records,
             "max_standby_records": request.max_standby_records,
             "wait_ms": request.wait_ms,
+            "reads": request.reads,
             "now_ms": request.now_ms,
             "incarnation": request.incarnation,
             "fences": request.fences,

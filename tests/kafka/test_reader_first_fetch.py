@@ -1,0 +1,88 @@
+"""A micro-batch waits until it has heard of each partition that is new to its reader, and no longer than that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill.ids import TopicPartition
+from tidemill.kafka.reader import FIRST_FETCH_LIMIT_S, ThreadReader
+from tidemill.task.batch import BatchRequest
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 1_000
+PARTITIONS = 6
+
+
+@pytest.fixture
+def topic(bootstrap_servers: str, unique_name: Callable[[str], str]) -> str:
+    """All partitions but the last have records."""
+    name = unique_name("input")
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for made in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+        made.result(30)
+    for partition in range(PARTITIONS - 1):
+        send(bootstrap_servers, name, partition)
+    return name
+
+
+def send(bootstrap_servers: str, topic: str, partition: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for number in range(RECORDS):
+        producer.produce(topic, b"v", str(number).encode(), partition)
+    assert producer.flush(30) == 0
+
+
+def batch(reader: ThreadReader, positions: dict[TopicPartition, int], most: int = 100_000) -> dict[int, int]:
+    """Records by partition; ``positions`` go on to where reading stands."""
+    request = BatchRequest(batch_id=1, inputs=positions, max_records=most, wait_ms=5_000)
+    reader.place(request)
+    found: dict[int, int] = {}
+    for _, messages in reader.read(request):
+        for message in messages:
+            found[message.partition()] = found.get(message.partition(), 0) + 1
+    positions.update(reader.ends()[0])
+    return found
+
+
+def test_the_first_batch_of_a_partition_has_its_records_though_others_have_theirs_at_once(
+    reader: ThreadReader, topic: str, bootstrap_servers: str
+) -> None:
+    positions = {TopicPartition(topic, 0): 0}
+    batch(reader, positions)
+    for partition in range(1, PARTITIONS - 1):
+        send(bootstrap_servers, topic, 0)
+        time.sleep(0.3)  # fetched ahead
+        positions[TopicPartition(topic, partition)] = 0
+        found = batch(reader, positions)
+        assert found.get(0)
+        assert found.get(partition)
+
+
+def test_one_that_is_empty_is_heard_of_too(reader: ThreadReader, topic: str) -> None:
+    empty = TopicPartition(topic, PARTITIONS - 1)
+    was_heard = []
+    for _ in range(5):  # on a busy machine once in a while not in time
+        batch(reader, {TopicPartition(topic, 0): 0})
+        assert batch(reader, {TopicPartition(topic, 0): 0, empty: 0}).get(0)
+        was_heard.append(not any(consumer.unheard for consumer in reader._consumers.values()))
+    assert any(was_heard)
+
+
+def test_one_that_says_nothing_holds_up_one_batch_and_not_for_long(reader: ThreadReader, topic: str) -> None:
+    """As where its leader is away: here it does not exist."""
+    positions = {TopicPartition(topic, 0): 0}
+    batch(reader, positions, most=10)
+    positions[TopicPartition(topic, 999)] = 0
+    took_s = []
+    for _ in range(2):
+        began = time.monotonic()
+        batch(reader, positions, most=500)
+        took_s.append(time.monotonic() - began)
+    assert took_s[0] < 10 * FIRST_FETCH_LIMIT_S
+    assert not any(consumer.unheard for consumer in reader._consumers.values()), "the second does not wait for it"

@@ -1,0 +1,89 @@
+"""Asking another instance: an answer that does not come whole and in time is one error, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tidemill.errors import RetriableError
+from tidemill.membership.wire import HostInfo
+from tidemill.query.http_forward import fetch
+
+HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+Answer = Callable[[socket.socket], None]
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[Answer], HostInfo]]:
+    """Where one request is answered so."""
+    with ExitStack() as open_:
+
+        def serve(answer: Answer) -> HostInfo:
+            listener = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def run() -> None:
+                line, _ = listener.accept()
+                with line:
+                    line.recv(65_536)
+                    try:
+                        answer(line)
+                    except OSError:  # who asked has gone
+                        return
+
+            threading.Thread(target=run, daemon=True).start()
+            return HostInfo("127.0.0.1", listener.getsockname()[1])
+
+        yield serve
+
+
+def trickle(line: socket.socket) -> None:
+    line.sendall(HEAD + b"Content-Length: 100000\r\n\r\n")
+    for _ in range(600):
+        line.sendall(b"x")
+        time.sleep(0.05)
+
+
+def pieces(line: socket.socket) -> None:
+    line.sendall(HEAD + b"Content-Length: 6\r\n\r\nabc")
+    time.sleep(0.05)
+    line.sendall(b"def")
+
+
+def chunks(line: socket.socket) -> None:
+    line.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n")
+
+
+def until_closed(line: socket.socket) -> None:
+    line.sendall(HEAD + b"\r\nabcdef")
+
+
+@pytest.mark.parametrize("answer", [pieces, chunks, until_closed])
+def test_an_answer_in_whatever_parts_is_whole(answering: Callable[[Answer], HostInfo], answer: Answer) -> None:
+    assert fetch(answering(answer), "/", token="", timeout_s=5) == b"abcdef"
+
+
+def test_an_answer_that_trickles_has_a_limit_too(answering: Callable[[Answer], HostInfo]) -> None:
+    began = time.monotonic()
+    with pytest.raises(RetriableError, match=r"still coming|timed out"):
+        fetch(answering(trickle), "/", token="", timeout_s=0.5)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda line: line.sendall(HEAD + b"Content-Length: 100\r\n\r\nabc"),
+        lambda line: line.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n64\r\nabc"),
+        lambda line: line.sendall(b"garbage\r\n\r\n"),
+        lambda line: None,
+    ],
+    ids=["cut short", "chunk cut short", "garbage", "nothing"],
+)
+def test_what_is_not_a_whole_answer_is_none(answering: Callable[[Answer], HostInfo], answer: Answer) -> None:
+    with pytest.raises(RetriableError, match="does not answer"):
+        fetch(answering(answer), "/", token="", timeout_s=5)

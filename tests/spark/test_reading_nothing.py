@@ -1,0 +1,61 @@
+"""A batch that closes stores leaves the readers alone: what was fetched for the tasks that stay is not fetched anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tidemill.ids import TopicPartition
+from tidemill.spark.rows import MARKER
+from tidemill.spark.source_step import source_rows
+from tidemill.spark.step_spec import SourceSpec
+from tidemill.task.batch import BatchRequest, marker_from_json, request_from_json, request_to_json
+
+IN = TopicPartition("in", 0)
+
+
+class Reader:
+    """Holds an input and a changelog, and has met an offset out of range."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def place(self, request: BatchRequest) -> None:
+        self.calls.append("place")
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        self.calls.append("read")
+        return iter(())
+
+    def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        return {IN: 7}, {TopicPartition("log", 0): 3}
+
+    def global_ends(self) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]:
+        return (IN,)
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        return {}
+
+
+def marker_of(reader: Reader, request: BatchRequest) -> Any:
+    *_, last = source_rows(reader, request_from_json(request_to_json(request)), SourceSpec(topics={}, changelogs={}))
+    [row] = last.to_pylist()
+    assert row["node"] == MARKER
+    return marker_from_json(row["value"])
+
+
+def test_a_batch_that_does_not_read_neither_moves_the_readers_nor_tells_of_them() -> None:
+    reader = Reader()
+    marker = marker_of(reader, BatchRequest(batch_id=1, inputs={}, reads=False))
+    assert reader.calls == []
+    assert (marker.starts, marker.ends, marker.changelog_ends, marker.out_of_range) == ({}, {}, {}, ())
+
+
+def test_any_other_batch_places_them() -> None:
+    reader = Reader()
+    marker = marker_of(reader, BatchRequest(batch_id=1, inputs={IN: 7}))
+    assert reader.calls == ["place", "read"]
+    assert marker.ends == {IN: 7}
