@@ -1,20 +1,23 @@
 """Reads of an instance's state: its stream threads as ``tidemill.query`` sees them, and the HTTP server.
 
-Decides which held tasks count as copies: those of the group member's state that are not lost, an active only once its thread has
-it. Which of them may be read, and everything else, is ``query``'s.
+Decides which held tasks count as copies: those of the group member's state that are not lost, an active that is assigned
+and not taken up yet among them, so that a range over the store says that it is missing. Which of them may be read, and
+everything else, is ``query``'s.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from tidemill.config import StreamsConfig
+from tidemill.ids import TaskId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group_protocol import GroupProtocol
-from tidemill.membership.member_state import Hold, Role
+from tidemill.membership.member_state import HeldTask, Hold, Role
 from tidemill.membership.wire import PartitionsByHost, host_of
 from tidemill.query.http_server import HttpServer, address_of, listen
 from tidemill.query.http_tls import http_access
@@ -32,7 +35,7 @@ from tidemill.runtime.task_store import VOLATILE_FOLDER
 from tidemill.spark.plan import CompiledTopology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
-from tidemill.task.lifecycle import Phase
+from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.topology.graph import Subtopology, subtopologies
 
 log = logging.getLogger("tidemill.reads")
@@ -60,6 +63,25 @@ def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, St
         )
         for name, spec in specs.items()
     }
+
+
+def held_copies(
+    held: Mapping[TaskId, HeldTask], tasks: Mapping[TaskId, ActiveTask], path_of: Callable[[TaskId], Path]
+) -> Iterator[LocalCopy]:
+    """The copies among what the group's member holds. ``tasks``: the actives that its thread has."""
+    for name, had in held.items():
+        task = tasks.get(name)
+        is_given_up = had.hold is Hold.RELEASING and had.role is Role.ACTIVE and task is None
+        if had.hold is Hold.LOST or is_given_up:
+            continue
+        yield LocalCopy(
+            task=name,
+            role=had.role,
+            directory=path_of(name),
+            is_running=task is not None and task.phase is Phase.RUNNING,
+            epoch="" if task is None else task.epoch,
+            positions={} if task is None else dict(task.stores or {}),
+        )
 
 
 class InstanceReads:
@@ -151,24 +173,12 @@ class InstanceReads:
 
     def _held(self, wanted: Wanted) -> Sequence[LocalCopy]:
         """The copies of this moment."""
-        return [copy for thread in list(self._threads) for copy in self._held_by(thread, self._sides[thread.name], wanted)]
-
-    def _held_by(self, thread: StreamThread, side: GroupSide, wanted: Wanted) -> Iterator[LocalCopy]:
-        tasks = thread.tasks
-        for name, had in side.state.held.items():
-            if not wanted(name):
-                continue
-            task = tasks.get(name)
-            if had.hold is Hold.LOST or (had.role is Role.ACTIVE and task is None):
-                continue
-            yield LocalCopy(
-                task=name,
-                role=had.role,
-                directory=self._directory.task_path(name),
-                is_running=task is not None and task.phase is Phase.RUNNING,
-                epoch="" if task is None else task.epoch,
-                positions={} if task is None else dict(task.stores or {}),
-            )
+        found: list[LocalCopy] = []
+        for thread in list(self._threads):
+            tasks = thread.tasks  # before the member's state: what is given up meanwhile is in neither
+            held = {name: had for name, had in self._sides[thread.name].state.held.items() if wanted(name)}
+            found += held_copies(held, tasks, self._directory.task_path)
+        return found
 
     def _hosts(self) -> HostMap:
         """As the newest assignment tells; the same object until there is a newer one."""
