@@ -103,7 +103,10 @@ class StreamsConfig:
     session_timeout_ms: int = _setting(
         "session.timeout.ms", whole_number(1), 45_000, "A member without heartbeats for so long is out."
     )
-    heartbeat_interval_ms: int = _setting("heartbeat.interval.ms", whole_number(1), 3_000, "Time between heartbeats.")
+    heartbeat_interval_ms: int = _setting(
+        "heartbeat.interval.ms", whole_number(1), 3_000,
+        "Most time between heartbeats; shorter for some seconds after each assignment.",
+    )  # fmt: skip
     max_poll_interval_ms: int = _setting(
         "max.poll.interval.ms", whole_number(1), 300_000, "A thread that is busy for longer leaves the group."
     )

@@ -78,9 +78,14 @@ class Application:
     member: GroupMember | None = None
     closed: bool = False
     reads_events: threading.Event = field(default_factory=threading.Event)
+    may_join: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.may_join.set()
 
     def wait_until_taken_up(self) -> None:
-        """It joins at once, whatever it still has to do."""
+        """It joins at once, whatever it still has to do, unless a test holds it back."""
+        self.may_join.wait(15)
 
     def user_data(self) -> bytes:
         return b"said by the test"

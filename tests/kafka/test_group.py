@@ -262,14 +262,27 @@ def test_a_commit_of_a_stale_generation_is_refused(join: Join, partitions: list[
 
 def test_a_commit_works_while_the_broker_holds_the_members_join(join: Join, partitions: list[TopicPartition]) -> None:
     a, first = join("a")
-    b, second = join("b", heartbeat_interval_ms=2_500)
+    b, second = join("b")
     assert _settled(a, b, owning=4)
-    first.request_rejoin("test")  # is held until b's heartbeat tells it of the rebalance
+    b.may_join.clear()
+    first.request_rejoin("test")  # is held until b joins too
     assert until(lambda: not first.membership.is_stable)
     first.commit({partitions[0]: OffsetAndMetadata(3)}, timeout_ms=1_000)
     assert not first.membership.is_stable
     assert second.membership.is_stable
     assert first.committed([partitions[0]]) == {partitions[0]: OffsetAndMetadata(3)}
+    b.may_join.set()
+
+
+@pytest.mark.usefixtures("partitions")
+def test_a_hand_over_does_not_wait_for_the_heartbeat_interval(join: Join) -> None:
+    """Members that have just been assigned something ask sooner: giving up and getting are two rebalances."""
+    slow = {"session_timeout_ms": 60_000, "heartbeat_interval_ms": 30_000}
+    a, _ = join("a", **slow)
+    assert _settled(a, owning=4)
+    b, _ = join("b", **slow)
+    assert _settled(a, b, owning=4)
+    assert a.of_kind(Lost) == b.of_kind(Lost) == []
 
 
 def test_a_commit_between_join_and_sync_asks_to_wait(join: Join, partitions: list[TopicPartition]) -> None:

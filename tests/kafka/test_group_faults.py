@@ -142,14 +142,15 @@ def test_a_broker_that_goes_during_a_join_only_delays_it(
     create_topic(mortal.bootstrap_servers, names[0], 2)
     other = Application(topics=application.topics)
     first = joined(mortal.bootstrap_servers, application, names[1], "a", session_timeout_ms=8_000)
-    late = {"session_timeout_ms": 8_000, "heartbeat_interval_ms": 3_000}
-    second = joined(mortal.bootstrap_servers, other, names[1], "b", **late)
+    second = joined(mortal.bootstrap_servers, other, names[1], "b", session_timeout_ms=8_000)
     try:
         assert until(lambda: len(application.owned) == len(other.owned) == 1)
         generation = first.membership.generation
-        first.request_rejoin("test")  # is held until b's heartbeat tells it of the rebalance
+        other.may_join.clear()
+        first.request_rejoin("test")  # is held until b joins too
         assert until(lambda: not first.membership.is_stable)
         mortal.kill()
+        other.may_join.set()
         mortal.start()
         assert until(lambda: first.membership.generation > generation and first.membership.is_stable, 20)
         assert until(lambda: second.membership.generation == first.membership.generation)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -12,7 +14,7 @@ from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group_metadata import Membership
 from tidemill.kafka.group_protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
-from tidemill.kafka.group_state import MemberState, Phase
+from tidemill.kafka.group_state import MemberState, Phase, heartbeat_due
 
 ONE = TopicPartition("t", 1)
 
@@ -198,7 +200,7 @@ def test_a_fatal_end_is_told_after_the_loss_and_nothing_follows(
     assert not state.lost(state.membership, "evicted")
     assert _read(events) == [Lost(reason="fenced", incarnation=1), Failed(error=error, fatal=True)]
     assert not state.wait_to_join(0)
-    assert not state.wait_to_heartbeat(0)
+    assert not state.wait_to_heartbeat(0, 0)
 
 
 def test_a_plain_close_posts_nothing_and_voids_the_membership(
@@ -212,7 +214,7 @@ def test_a_plain_close_posts_nothing_and_voids_the_membership(
 
 
 def test_heartbeats_are_due_from_joined_to_the_next_join(state: MemberState) -> None:
-    waiting = threading.Thread(target=state.wait_to_heartbeat, args=(0.0,), daemon=True)
+    waiting = threading.Thread(target=state.wait_to_heartbeat, args=(0.0, 0.0), daemon=True)
     waiting.start()
     _sent(state)
     waiting.join(0.05)
@@ -221,7 +223,33 @@ def test_heartbeats_are_due_from_joined_to_the_next_join(state: MemberState) -> 
     assert joined is not None
     waiting.join(2)
     assert not waiting.is_alive()
-    assert state.wait_to_heartbeat(time.monotonic() + 0.01)
+    assert state.wait_to_heartbeat(time.monotonic(), 0.01)
+
+
+def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MemberState) -> None:
+    _sent(state)
+    joined = state.joined(state.membership, generation=1, member_id="m")
+    assert joined is not None
+    waiting = threading.Thread(target=state.wait_to_heartbeat, args=(time.monotonic(), 3600.0), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    assert state.assigned(joined, MemberAssignment(partitions=(), user_data=b""))
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_pauses_between_heartbeats_grow_from_an_assignment_to_the_interval() -> None:
+    sent = [heartbeat_due(99.0, 100.0, 3.0)]
+    while sent[-1] < 130:
+        sent.append(heartbeat_due(sent[-1], 100.0, 3.0))
+    pauses = [later - earlier for earlier, later in pairwise([100.0, *sent])]
+    assert pauses[0] == pytest.approx(0.025)
+    assert pauses == pytest.approx(sorted(pauses))
+    assert all(pause <= max(0.025, (at - 100) / 4) + 1e-9 for at, pause in zip([100.0, *sent], pauses, strict=False))
+    assert pauses[-1] == pytest.approx(3.0)
+    assert sum(at < 112 for at in sent) < 30
+    assert heartbeat_due(50.0, -math.inf, 3.0) == 53.0
 
 
 def test_eager_revocation_waits_for_the_application(

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 from group_application import SESSION_TIMEOUT_MS, Application, create_topic, joined, until
 
-pytestmark = pytest.mark.broker
+from tidemill.kafka.group import GroupMember, GroupMemberConfig
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize(
     ("instance_id", "leave_on_close", "leaves"),
     [(None, None, True), (None, False, False), ("static", None, False), ("static", True, True)],
@@ -30,12 +31,21 @@ def test_a_closed_members_partitions_are_taken_over_at_once_or_after_its_session
     member = joined(bootstrap_servers, goes, group, "goes", instance_id=instance_id, leave_on_close=leave_on_close)
     try:
         assert until(lambda: len(stays.owned) == len(goes.owned) == 1)
+        assert member.hands_over(None) is leaves
         member.close()
         closed_at = time.monotonic()
         assert until(lambda: stays.owned == set(partitions))
         is_at_once = time.monotonic() - closed_at < SESSION_TIMEOUT_MS / 1000 - 1
         assert is_at_once is leaves
+        assert not other.hands_over(None)  # nobody else is left
     finally:
         stays.closed = goes.closed = True
         other.close()
         member.close()
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["cooperative", "eager"])
+def test_a_hand_over_is_prepared_only_where_tasks_go_on_meanwhile(eager: bool) -> None:
+    settings = {"bootstrap_servers": "127.0.0.1:1"}
+    member = GroupMember(GroupMemberConfig(client_settings=settings, group_id="g", client_id="c", eager=eager), Application([]))
+    assert member.hands_over(None) is not eager

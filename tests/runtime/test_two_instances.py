@@ -122,6 +122,9 @@ def test_an_instance_that_is_closed_hands_its_tasks_over_and_the_stores_hold_the
     pair.feed.start()
     assert pair.one.close() == 0
     pair.has_all(pair.two)
+    told = [line for line in pair.one.log.splitlines() if "event=leaving " in line or "event=assigned thread=" in line]
+    (leaves,) = (number for number, line in enumerate(told) if "event=leaving " in line)
+    assert len(told) > leaves + 1, "it goes on until the group has gathered"
     pair.all_is_counted_exactly()
     assert pair.two.close() == 0
     stored = stored_counts([pair.one.state_dir, pair.two.state_dir], APPLICATION)

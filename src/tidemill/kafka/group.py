@@ -193,12 +193,15 @@ class GroupMember:
         except ClientClosedError as error:
             raise StopError(f"The member of group {self._config.group_id} is closed.") from error
 
+    def hands_over(self, leave: bool | None) -> bool:
+        """Whether there are other members, who take over what this one has as soon as it is closed."""
+        return self._leaves(leave) and not self._leader.is_alone and not self._config.eager
+
     def close(self, *, leave: bool | None = None, timeout_ms: int = 5_000) -> None:
         """Ends the threads and connections. A member that does not leave stays in the group until its session times out;
         ``leave`` overrides what ``leave_on_close`` says."""
         given_up = self._state.end()
-        wanted = (leave, self._config.leave_on_close, self._config.instance_id is None)
-        if given_up is not None and next(wish for wish in wanted if wish is not None):
+        if given_up is not None and self._leaves(leave):
             self._leave(given_up, "the member was closed")
         self._client.close()
         deadline = time.monotonic() + timeout_ms / 1000
@@ -206,6 +209,10 @@ class GroupMember:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 log.warning("event=thread-left-behind group=%s thread=%s", self._config.group_id, thread.name)
+
+    def _leaves(self, leave: bool | None) -> bool:
+        wanted = (leave, self._config.leave_on_close, self._config.instance_id is None)
+        return next(wish for wish in wanted if wish is not None)
 
     # Threads
 
@@ -234,10 +241,10 @@ class GroupMember:
                 pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
     def _heartbeat_loop(self) -> None:
-        due = 0.0
-        while self._state.wait_to_heartbeat(due):
-            pause_ms = self._heartbeat(self._state.membership)
-            due = time.monotonic() + pause_ms / 1000
+        last_s, longest_ms = 0.0, self._config.heartbeat_interval_ms
+        while self._state.wait_to_heartbeat(last_s, longest_ms / 1000):
+            longest_ms = self._heartbeat(self._state.membership)
+            last_s = time.monotonic()
 
     # Joining
 
@@ -334,7 +341,7 @@ class GroupMember:
     # Keeping and losing the membership
 
     def _heartbeat(self, membership: Membership) -> int:
-        """One heartbeat; returns the milliseconds until the next."""
+        """One heartbeat; returns the most milliseconds until the next."""
         if (time.monotonic() - self._polled_at) * 1000 > self._config.max_poll_interval_ms:
             self._leave_behind(membership)
             return self._config.heartbeat_interval_ms

@@ -43,7 +43,7 @@ class _Watch:
 
 
 class GroupLeader:
-    """Used by the membership thread only."""
+    """Used by the membership thread only; ``is_alone`` may be read by any."""
 
     def __init__(self, coordinator: GroupCoordinator, protocol: GroupProtocol, *, group_id: str, eager: bool) -> None:
         self._coordinator = coordinator
@@ -51,13 +51,16 @@ class GroupLeader:
         self._group_id = group_id
         self._eager = eager
         self._watch: _Watch | None = None
+        self.is_alone = False
+        """As of the last assignment the group has no other member."""
 
     def follow(self) -> None:
         """Another member leads this generation."""
-        self._watch = None
+        self._watch, self.is_alone = None, False
 
     def keep(self, topics: Iterable[str]) -> None:
         """Leads without assigning: the broker still has the assignment of this static member, which came back."""
+        self.is_alone = False  # the others are not told
         names = tuple(sorted(topics))
         counts = self._coordinator.partition_counts(names)
         self._watch = _Watch(topics=names, counts=counts, seen=frozenset(counts))
@@ -75,6 +78,7 @@ class GroupLeader:
         counts = self._coordinator.partition_counts(topics, theirs=set(topics).difference(self._protocol.topics))
         assignment = self._protocol.assign(counts, members)
         self._check(members, assignment)
+        self.is_alone = len(members) == 1
         self._watch = _Watch(topics=topics, counts=assignment.partition_counts, seen=frozenset(counts))
         return {member_id: encode_assignment(answer) for member_id, answer in assignment.members.items()}
 

@@ -25,6 +25,7 @@ from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.held_tasks import HeldTasks, text
 from tidemill.runtime.leading import Leader
+from tidemill.runtime.leaving import Leaving
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.micro_batches import MicroBatches
 from tidemill.runtime.offsets import StartOffsets, TaskFacts
@@ -107,6 +108,7 @@ class StreamThread(threading.Thread):
             commits=self._commits, rebalance=self._rebalance, metrics=self.metrics, close_stores=self._close_stores,
             on_change=on_change,
         )  # fmt: skip
+        self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
         self._leave_group: bool | None = None
         self.error: TidemillError | None = None
@@ -224,7 +226,7 @@ class StreamThread(threading.Thread):
 
     def _loop(self) -> None:
         while not self._changes.are_over:
-            if self._stop_wanted.is_set():
+            if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=bool(self._held.active)):
                 self._changes.step(machine.CloseRequested())
             elif self._shutdown_wanted.is_set():
                 self._changes.step(machine.ApplicationShutdownRequested())
