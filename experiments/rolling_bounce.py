@@ -220,8 +220,8 @@ def _member(host: Host, kind: Kind, application: str, index: int, program: Path)
     settings = {
         "application.id": application,
         "commit.interval.ms": COMMIT_INTERVAL_MS,
-        "heartbeat.interval.ms": 200,
-        "session.timeout.ms": 10_000,
+        "heartbeat.interval.ms": 3_000,
+        "session.timeout.ms": 45_000,
         "acceptable.recovery.lag": ACCEPTABLE_LAG,
         "tidemill.http.listen": f"127.0.0.1:{free_port()}",
         "tidemill.http.timeout.ms": 60_000,

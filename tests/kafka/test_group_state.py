@@ -239,6 +239,18 @@ def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MemberState) 
     assert not waiting.is_alive()
 
 
+def test_an_eager_group_has_no_follow_up_to_look_for() -> None:
+    state = MemberState(None, queue.SimpleQueue(), has_follow_ups=False)
+    _stable(state, 1)
+    waiting = threading.Thread(target=state.wait_to_heartbeat, args=(time.monotonic(), 3600.0), daemon=True)
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    state.end()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
 def test_pauses_between_heartbeats_grow_from_an_assignment_to_the_interval() -> None:
     sent = [heartbeat_due(99.0, 100.0, 3.0)]
     while sent[-1] < 130:

@@ -49,8 +49,10 @@ def test_tasks_are_kept_until_the_group_has_gathered_once() -> None:
     assert not goes.may_begin(None, has_tasks=True)
     member.membership = replace(member.membership, generation=5)
     assert not goes.may_begin(None, has_tasks=True)  # some have joined, and wait for the leader's answer
+    assert not goes.has_gathered
     member.membership = replace(member.membership, is_stable=True)
     assert goes.may_begin(None, has_tasks=True)
+    assert goes.has_gathered
     assert member.asked == ["it is about to leave"]
 
 
@@ -77,4 +79,5 @@ def test_it_does_not_wait_for_ever_for_members_that_say_nothing() -> None:
     assert not goes.may_begin(True, has_tasks=True)
     watch.now_s += 0.1
     assert goes.may_begin(True, has_tasks=True)
+    assert not goes.has_gathered
     assert len(member.asked) == 1

@@ -77,7 +77,7 @@ class GroupMember:
         self.events: queue.SimpleQueue[GroupEvent] = queue.SimpleQueue()
         self._config = config
         self._protocol = protocol
-        self._state = MemberState(config.instance_id, self.events)
+        self._state = MemberState(config.instance_id, self.events, has_follow_ups=not config.eager)
         self._client = GroupClient(
             config.client_settings,
             group_id=config.group_id,

@@ -68,11 +68,15 @@ def heartbeat_due(last_s: float, assigned_s: float, interval_s: float) -> float:
 
 
 class MemberState:
-    """Thread-safe. Methods that take a Membership return False, or None, if it is no longer the current one."""
+    """Thread-safe. Methods that take a Membership return False, or None, if it is no longer the current one.
 
-    def __init__(self, group_instance_id: str | None, events: queue.SimpleQueue[GroupEvent]) -> None:
+    ``has_follow_ups``: one rebalance is followed by another when what moves has been given up (not in an eager group)."""
+
+    def __init__(
+        self, group_instance_id: str | None, events: queue.SimpleQueue[GroupEvent], *, has_follow_ups: bool = True
+    ) -> None:
         self._changed = threading.Condition()
-        self._events = events
+        self._events, self._has_follow_ups = events, has_follow_ups
         self._membership = Membership(group_instance_id=group_instance_id)
         self._phase = Phase.OUT
         self._assigned_in = NO_GENERATION
@@ -180,7 +184,9 @@ class MemberState:
             if self._membership is not membership:
                 return False
             self._membership = replace(membership, is_stable=True)
-            self._assigned_in, self._assigned_at_s = membership.generation, time.monotonic()
+            self._assigned_in = membership.generation
+            if self._has_follow_ups:
+                self._assigned_at_s = time.monotonic()
             self._assigned_partitions = assignment.partitions
             self._joining_for = None
             self._enter(Phase.STABLE)

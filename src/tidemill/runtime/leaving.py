@@ -30,6 +30,8 @@ class Leaving:
         self._limit_s = heartbeat_interval_ms / 1e3 + _GATHERING_LIMIT_S
         self._asked_in: tuple[int, int] | None = None
         self._deadline_s = 0.0
+        self.has_gathered = False
+        """Others are about to take over."""
 
     def may_begin(self, leave: bool | None, *, has_tasks: bool) -> bool:
         """Whether the group has gathered since this was first asked, or there is nothing to hand over or nobody to take it.
@@ -45,4 +47,5 @@ class Leaving:
             log.info("event=leaving thread=%s generation=%d", self._thread, now.generation)
             self._member.request_rejoin("it is about to leave")
             return False
-        return (at != self._asked_in and now.is_stable) or self._now_s() > self._deadline_s
+        self.has_gathered = at != self._asked_in and now.is_stable
+        return self.has_gathered or self._now_s() > self._deadline_s

@@ -227,6 +227,8 @@ class StreamThread(threading.Thread):
     def _loop(self) -> None:
         while not self._changes.are_over:
             if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=bool(self._held.active)):
+                if self._leaving.has_gathered and self._batches.are_needed:
+                    self._runner.run()  # what has come in since the last batch need not wait until others have taken over
                 self._changes.step(machine.CloseRequested())
             elif self._shutdown_wanted.is_set():
                 self._changes.step(machine.ApplicationShutdownRequested())
