@@ -7,7 +7,7 @@ from the log of the real bounce. A static member's restart is a pause of its pro
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -30,15 +30,17 @@ SCENARIO = Path(__file__).parent.parent / "examples" / "scenarios" / "rolling-bo
 PROBING_MS = 600_000
 _USUAL_RATE = 50_000.0
 _FEW_RECORDS = 1_000
-_ONE_REBALANCE_S = 1.0
+_WORK_GOES_ON = ("first join", "it is about to leave")
+"""Cooperative joins that nobody stands still for, however late the others notice."""
 Events = Callable[[str], list[tuple[float, dict[str, str]]]]
 """The moment and fields of each log line of an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Medians. ``notice_ms``: from a rebalance's first join to its last; ``release_ms``: until a revoked task is given up;
-    ``open_ms``: until a task whose state is here runs; ``records_per_s`` of restoring; ``away_ms`` of a restarted instance."""
+    """Medians. ``notice_ms``: from a rebalance's first join to its last where something waits for it; ``release_ms``: until a
+    revoked task is given up; ``open_ms``: until a task whose state is here runs; ``records_per_s`` of restoring; ``away_ms`` of
+    a restarted instance."""
 
     notice_ms: int
     release_ms: int
@@ -71,7 +73,7 @@ class Costs:
             if restored.get(of["task"], 0.0) >= _FEW_RECORDS and float(of["after_ms"]) > 0
         ]
         return cls(
-            notice_ms=max(1, round(2 * quantile(_notices(own("join")), 0.5) * 1e3)),
+            notice_ms=max(1, round(2 * quantile(notices(own("join"), own("assign"), bool(own("revoking-all"))), 0.5) * 1e3)),
             release_ms=round(quantile(_releases(own), 0.5) * 1e3),
             open_ms=round(quantile(opened, 0.5)),
             records_per_s=quantile(rates, 0.5) or _USUAL_RATE,
@@ -79,14 +81,21 @@ class Costs:
         )
 
 
-def _notices(joins: list[tuple[float, dict[str, str]]]) -> list[float]:
+def notices(
+    joins: Sequence[tuple[float, Mapping[str, str]]], decided: Sequence[tuple[float, Mapping[str, str]]], is_eager: bool
+) -> list[float]:
     """How long after the join that began a rebalance each member joined that had to be told of it by a heartbeat's answer."""
     found: list[float] = []
     began: float | None = None
-    for at_s, of in sorted(joins, key=lambda join: join[0]):
-        if "Heartbeat" not in of.get("reason", ""):
-            began = at_s if began is None or at_s - began > _ONE_REBALANCE_S else began
-        elif began is not None and at_s - began < _ONE_REBALANCE_S:
+    counts = True
+    events = [(at_s, of["reason"]) for at_s, of in joins] + [(at_s, "") for at_s, _ in decided]
+    for at_s, reason in sorted(events):
+        if not reason:
+            began, counts = None, True
+        elif "Heartbeat" not in reason:
+            began = at_s if began is None else began
+            counts = counts and (is_eager or not any(why in reason for why in _WORK_GOES_ON))
+        elif began is not None and counts:
             found.append(at_s - began)
     return found
 

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
-from bounce_simulated import Costs, simulated
+from bounce_simulated import Costs, notices, simulated
 from commits import Commits, pauses, quantile
 from rounds import assignments, shown
 
@@ -100,3 +100,15 @@ def test_a_static_members_restart_costs_its_own_downtime_and_no_rebalance() -> N
     assert found.rebalances == 0
     assert found.longest_ms == COSTS.away_ms
     assert found.paused_ms == 40 * COSTS.away_ms
+
+
+def test_what_members_are_told_late_counts_only_where_something_waits_for_them() -> None:
+    told = "'Heartbeat of group g was answered RebalanceInProgressError'"
+    joins = [(at_s, {"reason": reason}) for at_s, reason in (
+        (1.0, "'it is about to leave'"), (3.0, told),
+        (10.0, "'partitions were revoked'"), (10.05, "'partitions were revoked'"), (10.1, told), (10.3, told),
+        (20.0, "'first join'"), (22.0, told),
+    )]  # fmt: skip
+    decided: list[tuple[float, dict[str, str]]] = [(3.1, {}), (10.4, {}), (22.1, {})]
+    assert notices(joins, decided, False) == pytest.approx([0.1, 0.3])
+    assert notices(joins, decided, True) == pytest.approx([2.0, 0.1, 0.3, 2.0])
