@@ -163,3 +163,12 @@ def test_workers_are_told_that_the_driver_has_fenced_their_producer(tmp_path: Pa
     thread._runner.run()
     before, after = (request_from_json(request_to_json(request)).fences for request in engine.asked)
     assert after == before + 1
+
+
+def test_who_waits_for_a_thread_only_so_long_leaves_it_time_to_close(tmp_path: Path) -> None:
+    thread = thread_with(Engine(None), tmp_path)
+    usual_s = thread._leaving.limit_s
+    thread.stop(within_s=60.0)
+    assert thread._leaving.limit_s == usual_s
+    thread.stop(within_s=1.0)
+    assert thread._leaving.limit_s == 0.5

@@ -67,7 +67,7 @@ class StandIn(threading.Thread):
     def run(self) -> None:
         self._stop_wanted.wait(10)
 
-    def stop(self, leave_group: bool | None = None) -> None:
+    def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
         self.told = leave_group
         if not self.is_stuck:
             self._stop_wanted.set()

@@ -27,7 +27,8 @@ class Leaving:
         self, thread: str, member: GroupMember, heartbeat_interval_ms: int, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._thread, self._member, self._now_s = thread, member, now_s
-        self._limit_s = heartbeat_interval_ms / 1e3 + _GATHERING_LIMIT_S
+        self.limit_s = heartbeat_interval_ms / 1e3 + _GATHERING_LIMIT_S
+        """The longest that the group is waited for."""
         self._asked_in: tuple[int, int] | None = None
         self._deadline_s = 0.0
         self.has_gathered = False
@@ -43,7 +44,7 @@ class Leaving:
         if self._asked_in is None:
             if not has_tasks or not now.is_member or not self._member.hands_over(leave):
                 return True
-            self._asked_in, self._deadline_s = at, self._now_s() + self._limit_s
+            self._asked_in, self._deadline_s = at, self._now_s() + self.limit_s
             log.info("event=leaving thread=%s generation=%d", self._thread, now.generation)
             self._member.request_rejoin("it is about to leave")
             return False

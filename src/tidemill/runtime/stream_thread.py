@@ -169,9 +169,12 @@ class StreamThread(threading.Thread):
     def engine(self) -> BatchEngine | None:
         return self._batches.engine
 
-    def stop(self, leave_group: bool | None = None) -> None:
-        """In order, after the batch under way. ``leave_group`` None: as ``leave.group.on.close`` says."""
+    def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
+        """In order, after the batch under way. ``leave_group`` None: as ``leave.group.on.close`` says. ``within_s``: how long it
+        is waited for."""
         self._leave_group = leave_group
+        if within_s is not None:
+            self._leaving.limit_s = min(self._leaving.limit_s, within_s / 2)
         self._stop_wanted.set()
 
     def shut_down_application(self) -> None:

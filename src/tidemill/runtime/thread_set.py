@@ -92,7 +92,7 @@ class ThreadSet:
             if thread is None:
                 return None
             self._leaving.add(thread)
-            thread.stop(leave_group=True)
+            thread.stop(leave_group=True, within_s=timeout_s)
         thread.join(timeout_s)
         if thread.is_alive():
             threading.Thread(target=self._drop, args=(thread,), name=f"{thread.name}-remove", daemon=True).start()
@@ -135,7 +135,7 @@ class ThreadSet:
         with self._changing:
             threads = list(self.threads)
         for thread in threads:
-            thread.stop(leave_group)
+            thread.stop(leave_group, within_s=timeout_s)
         for thread in threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
