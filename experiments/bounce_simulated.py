@@ -84,19 +84,24 @@ class Costs:
 def notices(
     joins: Sequence[tuple[float, Mapping[str, str]]], decided: Sequence[tuple[float, Mapping[str, str]]], is_eager: bool
 ) -> list[float]:
-    """How long after the join that began a rebalance each member joined that had to be told of it by a heartbeat's answer."""
+    """How long a rebalance has waited for each member that had to be told of it by a heartbeat's answer.
+
+    Cooperative: since the join that began it. Eager: since the first that was told, which is when tasks begin to stand still;
+    heartbeats are in step, since all members were assigned at once, so the others follow soon.
+    """
     found: list[float] = []
     began: float | None = None
     counts = True
     events = [(at_s, of["reason"]) for at_s, of in joins] + [(at_s, "") for at_s, _ in decided]
     for at_s, reason in sorted(events):
+        is_told = "Heartbeat" in reason
         if not reason:
             began, counts = None, True
-        elif "Heartbeat" not in reason:
+        elif began is not None and is_told and counts:
+            found.append(at_s - began)
+        elif is_told == is_eager:
             began = at_s if began is None else began
             counts = counts and (is_eager or not any(why in reason for why in _WORK_GOES_ON))
-        elif began is not None and counts:
-            found.append(at_s - began)
     return found
 
 

@@ -111,4 +111,11 @@ def test_what_members_are_told_late_counts_only_where_something_waits_for_them()
     )]  # fmt: skip
     decided: list[tuple[float, dict[str, str]]] = [(3.1, {}), (10.4, {}), (22.1, {})]
     assert notices(joins, decided, False) == pytest.approx([0.1, 0.3])
-    assert notices(joins, decided, True) == pytest.approx([2.0, 0.1, 0.3, 2.0])
+
+
+def test_an_eager_rebalance_stops_when_the_first_member_is_told() -> None:
+    told = "'Heartbeat of group g was answered RebalanceInProgressError'"
+    joins = [(at_s, {"reason": reason}) for at_s, reason in (
+        (1.0, "'first join'"), (3.0, told), (3.1, told), (3.4, told), (9.0, told), (9.2, told),
+    )]  # fmt: skip
+    assert notices(joins, [(3.5, {}), (9.3, {})], True) == pytest.approx([0.1, 0.4, 0.2])
