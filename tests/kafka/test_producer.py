@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -80,10 +81,21 @@ def freezable() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+def _has_stopped(pid: int) -> bool:
+    """All of its threads."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
 @contextmanager
 def _frozen(broker: EmbeddedBroker) -> Iterator[None]:
+    """The signal only asks: on a busy machine it may answer a request or two before its last thread has stopped."""
     os.kill(broker.pid, signal.SIGSTOP)
     try:
+        deadline = time.monotonic() + 10
+        while not _has_stopped(broker.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert _has_stopped(broker.pid)
         yield
     finally:
         os.kill(broker.pid, signal.SIGCONT)
