@@ -194,7 +194,8 @@ class GroupMember:
             raise StopError(f"The member of group {self._config.group_id} is closed.") from error
 
     def hands_over(self, leave: bool | None) -> bool:
-        """Whether there are other members, who take over what this one has as soon as it is closed."""
+        """Whether there are other members, who take over what this one has as soon as it is closed, and who lose nothing by
+        joining before (in an eager group all would stop)."""
         return self._leaves(leave) and not self._leader.is_alone and not self._config.eager
 
     def close(self, *, leave: bool | None = None, timeout_ms: int = 5_000) -> None:
