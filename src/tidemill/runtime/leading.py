@@ -20,6 +20,7 @@ from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin, TopicSpec
 from tidemill.kafka.fencing import fence_vanished
+from tidemill.log_format import LogEvent
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.leader import (
@@ -118,7 +119,7 @@ class Leader:
             for name, topic in wanted.items()
         )
         for name in sorted(created):
-            log.info("event=topic-created topic=%s partitions=%d", name, wanted[name].partitions)
+            log.info(LogEvent("topic-created", topic=name, partitions=wanted[name].partitions))
         return created
 
     def _offsets(self, prepared: PreparedRebalance, created: frozenset[str]) -> FetchedOffsets | None:
@@ -132,7 +133,7 @@ class Leader:
                 partition_racks=self._racks(prepared) if prepared.needs_racks else {},
             )
         except RetriableError as problem:
-            log.warning("event=offsets-not-fetched problem=%r", str(problem))
+            log.warning(LogEvent("offsets-not-fetched", problem=problem))
             return None
 
     def _racks(self, prepared: PreparedRebalance) -> dict[TopicPartition, frozenset[str]]:

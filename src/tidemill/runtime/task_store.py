@@ -16,6 +16,7 @@ from typing import Protocol
 
 from tidemill.errors import BatchLostError, CorruptStateError, NoStateYetError, StateBehindError, StateError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.spark.state_step import StoreView
 from tidemill.spark.step_spec import StoreSpec
 from tidemill.spark.store_forms import form_of
@@ -96,7 +97,7 @@ class OwnedStores:
             self._make_anew(corrupt)
 
     def noted(self, note: str) -> None:
-        log.warning("event=state-note task=%s note=%r", self.run.task, note)
+        log.warning(LogEvent("state-note", task=self.run.task, note=note))
         self._note = note
 
     def expect(self, run: TaskRun) -> None:
