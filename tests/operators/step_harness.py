@@ -152,7 +152,7 @@ class Worker:
     """What a step needs from outside."""
 
     stores: dict[TaskId, SortedStores]
-    output: PlacedOutput
+    output: PlacedOutput = field(default_factory=lambda: PlacedOutput(1))
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
     graphs: KeptGraphs = field(default_factory=KeptGraphs)
     unreadable: Unreadable = field(default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={}))
@@ -267,7 +267,9 @@ class StepRun:
             store = next(spec for spec in last.stores.values() if spec.changelog == topic)
             task = TaskId(store.subtopology, self._partition)
             rows = self.stores.setdefault(task, SortedStores(task))
-            columns: dict[str, Any] = {"node": store.tag, "part": self._partition, "off": 0, "ts": timestamp, "key": key, "value": value}
+            columns: dict[str, Any] = {
+                "node": store.tag, "part": self._partition, "off": 0, "ts": timestamp, "key": key, "value": value,
+            }  # fmt: skip
             table = pa.Table.from_pylist([{name: columns.get(name) for name in SCHEMA.names}], schema=SCHEMA)
             _, found = restored_writes(table, store, {task: rows})[task]
             rows.apply({store.name: found}, {})
