@@ -37,21 +37,27 @@ from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import UserFunction
+from tidemill.topology.partitioning import Partitioning
 
 UNKNOWN_TIME = -1
 
 
 class Produced(NamedTuple):
-    """What a sink writes: ``topic`` as the node names it, or as its ``topic_extractor`` says. ``record`` is decoded."""
+    """What a sink writes: ``topic`` as the node names it, or as its ``topic_extractor`` says. ``record`` is decoded.
+
+    ``partition``: the one that a value names which is an answer to a subscription; its bytes don't say it.
+    """
 
     sink: str
     topic: str
     key: bytes | None
     value: bytes | None
     record: Record
+    partition: int | None
 
 
-_produced_of: Callable[[tuple[str, str, bytes | None, bytes | None, Record]], Produced] = partial(tuple.__new__, Produced)
+_Sent = tuple[str, str, "bytes | None", "bytes | None", Record, "int | None"]
+_produced_of: Callable[[_Sent], Produced] = partial(tuple.__new__, Produced)
 
 
 class HandedOver(NamedTuple):
@@ -271,6 +277,7 @@ class TaskGraph:
         name, topic, extractor = node.name, node.topic, node.topic_extractor
         key_serde, value_serde = self._serdes(node)
         write_key, write_value = key_serde.serialize, value_serde.serialize
+        is_answered = node.partitioner is None and node.partitioning is Partitioning.BY_SUBSCRIPTION
 
         def produce(record: Record) -> None:
             key, value, _timestamp, _headers = record
@@ -279,7 +286,8 @@ class TaskGraph:
                 to = extractor(key, value, record)
                 if not isinstance(to, str) or not to:
                     raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic")
-            self._produced.append(_produced_of((name, to, write_key(key), write_value(value), record)))
+            partition = value.partition if is_answered else None
+            self._produced.append(_produced_of((name, to, write_key(key), write_value(value), record, partition)))
 
         return produce
 

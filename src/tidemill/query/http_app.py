@@ -40,12 +40,12 @@ from tidemill.log_format import LogEvent
 from tidemill.query import http_answer, http_pages, http_request
 from tidemill.query.http_request import Request
 from tidemill.query.http_status import HEALTH, StatusPages
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, Row, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 log = logging.getLogger("tidemill.http")
 

@@ -207,7 +207,7 @@ def _step_spec(
         ),
         has_copies_above=last and any(part.is_global for above in range(1, number) for part in plan.parts_in(above)),
         batch_sinks=tuple(
-            _batch_sink_spec(topology, application_id, compiler, name, parts[name])
+            _batch_sink_spec(compiler, name, parts[name])
             for name, node in topology.nodes.items()
             if last and is_batch_sink(node)
         ),
@@ -255,18 +255,17 @@ def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name
         key_serde=edge.key,
         value_serde=edge.value,
         summed=name in compiler.summed_sinks,
+        may_hold_sums=name in compiler.stages.summed_sinks,
         topic_extractor=node.topic_extractor,
         partitioner=node.partitioner,
+        partitioning=node.partitioning,
     )
 
 
-def _batch_sink_spec(
-    topology: Topology, application_id: str, compiler: Compiler, name: str, part: Subtopology
-) -> BatchSinkSpec:
+def _batch_sink_spec(compiler: Compiler, name: str, part: Subtopology) -> BatchSinkSpec:
     edge = compiler.settled.at_batch_sink(name)
     return BatchSinkSpec(
         name=name,
-        topic=_sink_spec(topology, application_id, compiler, name).topic,
         key_serde=edge.key,
         value_serde=edge.value,
         inputs=tuple(sorted(part.source_topics)),

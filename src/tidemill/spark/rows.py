@@ -49,8 +49,8 @@ WRITE = -10_000
 LOG = -20_000
 """A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent."""
 OUTPUT = -30_000
-"""A record that an earlier Python step sends: bytes as they are sent, ``n`` its number in the step; the first header is its
-topic, with the sink as value where that has a partitioner."""
+"""A record that an earlier Python step sends: bytes as they are sent, ``n`` its number in the step; the first
+headers say where it goes (``writes``)."""
 
 SUMMED_HEADER = "tidemill.summed"
 """Header of a pre-summed repartition record: its value is a long, how many records it stands for."""

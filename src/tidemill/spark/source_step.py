@@ -107,7 +107,7 @@ def chunk_rows(
     headers: list[Any] = [m.headers() for m in messages]
     columns: dict[str, list[Any] | None] = {"key_num": None, "value_num": None, "key_dbl": None, "value_dbl": None, "n": None}
     if any(headers):
-        _take_sums(columns, values, headers, topics, sources)
+        _take_sums(columns, node, values, headers, topics, sources)
     stamps = [m.timestamp()[1] for m in messages]
     if any(sources[topic].extractor is not None for topic in distinct):
         _extract(messages, sources, taken.times, stamps, node)
@@ -191,17 +191,26 @@ def marker_rows(marker: Marker) -> pa.RecordBatch:
 
 def _take_sums(
     columns: dict[str, list[Any] | None],
+    node: list[int],
     values: list[Any],
     headers: list[Any],
     topics: list[str],
     sources: Mapping[str, SourceTopic],
 ) -> None:
-    """A pre-summed record has no value of its own: its bytes are how many records it stands for."""
+    """A pre-summed record has no value of its own: its bytes are how many records it stands for, and nothing else is read.
+
+    The header counts in the topics alone that this application writes sums to, where no other record has it.
+    """
     sums: list[int | None] = [None] * len(values)
     for at, row in enumerate(headers):
-        if row and topics[at] in sources and sources[topics[at]].summable and any(name == SUMMED_HEADER for name, _ in row):
-            sums[at] = _LONG.unpack(values[at])[0]
+        if not row or not sources[topics[at]].summable or all(name != SUMMED_HEADER for name, _ in row):
+            continue
+        count = _LONG.unpack(values[at])[0] if values[at] is not None and len(values[at]) == _LONG.size else 0
+        if count > 0:
+            sums[at] = count
             values[at] = headers[at] = None
+        else:
+            node[at], sums[at] = UNREADABLE, sources[topics[at]].tag // 2
     columns["n"] = sums
 
 
@@ -226,7 +235,7 @@ def _convert(
     if not wanted:
         return
     for at, found in enumerate(topics):
-        if found != topic:
+        if found != topic or node[at] == UNREADABLE:
             continue
         try:
             native = [_native(raw[at], fixed, foreign) for _, raw, fixed, foreign in wanted]

@@ -18,8 +18,9 @@ from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers
 from tidemill.spark.dead_letters import error_headers
 from tidemill.spark.headers import Headers, unpacked
+from tidemill.spark.outputs import ToDeadLetters
 from tidemill.spark.records import Records
-from tidemill.spark.rows import UNREADABLE, topic_index
+from tidemill.spark.rows import SUMMED_HEADER, UNREADABLE, topic_index
 from tidemill.spark.step_spec import Origin
 
 
@@ -42,8 +43,8 @@ class Unreadable:
 
 def unreadable_records(
     table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable
-) -> tuple[RecordError, tuple[str, Records] | None]:
-    """What is wrong with the first one, and (topic, records to put aside) unless they are passed over.
+) -> tuple[RecordError, tuple[ToDeadLetters, Records] | None]:
+    """What is wrong with the first one, and (where to, records to put aside) unless they are passed over.
 
     Raises:
         RecordError: the handler is FAIL.
@@ -55,7 +56,7 @@ def unreadable_records(
     if policy.handler is OnUnreadable.CONTINUE:
         return first, None
     assert policy.topic is not None
-    return first, (policy.topic, _set_aside(rows, sources, policy))
+    return first, (ToDeadLetters(policy.topic), _set_aside(rows, sources, policy))
 
 
 def _error(row: Mapping[str, Any], sources: Mapping[int, Origin], policy: Unreadable) -> RecordError:
@@ -90,7 +91,10 @@ def _headers(row: Mapping[str, Any], topic: str, policy: Unreadable) -> Headers:
 
 def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:
     key, value = (None if row[side] is None else len(row[side]) for side in ("key", "value"))
-    return f"found a key of {_bytes(key)} and a value of {_bytes(value)}, expected {policy.expected[row['n']]}"
+    found, expected = f"found a key of {_bytes(key)} and a value of {_bytes(value)}", policy.expected[row["n"]]
+    if any(name == SUMMED_HEADER for name, _ in unpacked(row["headers"]) or ()):
+        return f"{found} with the header {SUMMED_HEADER}, expected {expected}, or with that header 8 bytes, a positive number"
+    return f"{found}, expected {expected}"
 
 
 def _bytes(length: int | None) -> str:
