@@ -89,7 +89,7 @@ class BatchRequest:
     ``inputs`` and ``changelogs`` say where reading starts, per partition; a partition that is absent is not read.
     ``internal`` names the inputs that are repartition topics, which are read first (correctness.md, rule 24). ``changelogs``
     are those of active tasks that are being restored, ``standbys`` those of standby tasks; no record at or behind its
-    partition's ``limits`` is taken for the latter.
+    partition's ``limits`` is taken of either.
     """
 
     batch_id: int

@@ -161,7 +161,6 @@ def _settled(standby: StandbyTask) -> StandbyTask:
     if any(
         is_foreign(stores.get(store, 0), begin=bounds.begins.get(tp, 0), end=bounds.ends.get(tp, 0))
         for store, tp in standby.changelogs.items()
-        if tp not in bounds.limits
     ):
         return replace(standby, stores=None, wipe=True)
     return standby
@@ -170,7 +169,7 @@ def _settled(standby: StandbyTask) -> StandbyTask:
 def with_standbys(request: BatchRequest, standbys: Iterable[StandbyTask], *, max_records: int) -> BatchRequest:
     """The batch that also follows the changelogs of these standbys."""
     positions: dict[TopicPartition, int] = {}
-    limits: dict[TopicPartition, int] = {}
+    limits = dict(request.limits)
     runs = []
     for standby in standbys:
         positions.update(standby.read_from())
