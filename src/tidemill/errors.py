@@ -168,6 +168,16 @@ class CorruptStateError(StateError):
         self.path, self.found, self.expected = path, found, expected
 
 
+class ForeignStateError(StateError):
+    """A directory holds the state of another task or application: wipe it and restore, or put its own state back."""
+
+    def __init__(self, path: str, *, found: str, expected: str) -> None:
+        super().__init__(
+            f"{path} holds the state of {found}, expected that of {expected}: it was copied or put back in the wrong place"
+        )
+        self.path, self.found, self.expected = path, found, expected
+
+
 class StateDirectoryInUseError(EnvironmentProblem):
     """Another instance, or a worker that it left behind, holds the state directory."""
 

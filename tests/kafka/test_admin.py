@@ -72,6 +72,18 @@ def test_a_topic_that_is_not_there_is_none_and_is_not_made_by_asking(admin: Admi
         assert admin.partitions([topic, "no-such-topic"]) == {topic: 2, "no-such-topic": None}
 
 
+def test_a_topic_that_is_deleted_and_made_anew_has_another_id(admin: Admin, topic: str) -> None:
+    first = admin.topic_ids([topic, "admin-never-made"])
+    assert first.keys() == {topic}
+    assert admin.topic_ids([topic]) == first
+    admin.delete_topics([topic])
+    deadline = time.monotonic() + 20
+    while admin.partitions([topic])[topic] is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    admin.create_topics([TopicSpec(name=topic, partitions=2)])
+    assert admin.topic_ids([topic])[topic] != first[topic]
+
+
 def test_deleted_topics_are_gone_and_missing_ones_no_error(admin: Admin, topic: str) -> None:
     admin.delete_topics([topic, "no-such-topic"])
     assert admin.partitions([topic]) == {topic: None}

@@ -44,6 +44,9 @@ class Brokers:
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 90)
 
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: f"id of {topic}" for topic in topics}
+
     def offsets_at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         self.asked_times.append(timestamp_ms)
         return {tp: 40 for tp in partitions if tp.topic != "quiet"}
@@ -160,3 +163,4 @@ def test_a_source_topic_that_serves_as_changelog_ends_where_the_group_has_commit
     rows = at("rows")
     assert (active.inputs, active.changelog_ends, active.limits) == ({rows: start}, {rows: end}, {rows: end})
     assert (copy.ends, copy.limits) == ({rows: 90}, {rows: end})
+    assert active.topic_ids == copy.topic_ids == {"rows": "id of rows"}

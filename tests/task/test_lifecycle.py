@@ -86,6 +86,13 @@ def test_a_source_topic_that_serves_as_changelog_is_restored_only_up_to_what_is_
     assert (tasks[TASK].phase, request(tasks).changelogs, request(tasks).limits) == (Phase.RUNNING, {}, {})
 
 
+def test_the_worker_is_given_the_topic_ids_that_stores_must_follow_as_soon_as_they_are_known() -> None:
+    assert request(new_task()).tasks[0].topic_ids == {}
+    asked = request(fetched(new_task(), replace(BOUNDS, topic_ids={"counts": "id"})))
+    assert asked.tasks[0].topic_ids == {"counts": "id"}
+    assert request_from_json(request_to_json(asked)) == asked
+
+
 def test_stores_beyond_the_changelogs_end_are_wiped_and_restored_whole() -> None:
     tasks = reported(fetched(new_task()), 11)
     [run] = request(tasks).tasks

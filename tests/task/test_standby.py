@@ -135,7 +135,7 @@ def test_a_source_topic_that_serves_as_changelog_is_followed_only_up_to_what_is_
 
 
 @pytest.mark.parametrize(("position", "begin"), [(101, 0), (4, 5)], ids=["beyond its end", "before its begin"])
-def test_stores_that_are_not_part_of_a_source_topic_are_emptied_as_those_of_other_changelogs_are(position: int, begin: int) -> None:
+def test_stores_that_are_not_part_of_a_source_topic_are_emptied_like_any_others(position: int, begin: int) -> None:
     bounds = StandbyBounds(begins={LOG: begin}, ends={LOG: 100}, limits={LOG: 6})
     assert reported(fetched(opened(), bounds), position)[TASK].wipe
 
@@ -151,6 +151,11 @@ def test_an_active_tasks_limits_are_those_of_the_batch_beside_the_standbys() -> 
     asked = BatchRequest(batch_id=1, inputs={}, changelogs={IN: 1}, limits={IN: 3})
     both = standby.with_standbys(asked, reported(fetched(opened(), bounds), 4).values(), max_records=7)
     assert both.limits == {IN: 3, LOG: 6}
+
+
+def test_a_standbys_worker_is_given_the_topic_ids_that_its_stores_must_follow() -> None:
+    standbys = fetched(opened(), replace(BOUNDS, topic_ids={"counts": "id"}))
+    assert [run.topic_ids for run in request(standbys).tasks] == [{"counts": "id"}]
 
 
 def test_standbys_are_added_to_what_a_batch_reads_and_keep_their_stores_open() -> None:

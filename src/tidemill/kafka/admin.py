@@ -88,6 +88,19 @@ class Admin:
         )
         return {topic: None if answers[topic] is None else _partition_states(answers[topic]) for topic in topics}
 
+    def topic_ids(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, str]:
+        """The id of each topic in Kafka's own text: another one if the topic is deleted and made anew. Topics that aren't
+        there, or whose brokers have no ids (before 2.8), are left out."""
+
+        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+            return self._calls.client.describe_topics(TopicCollection(names), request_timeout=left_s)
+
+        answers = self._calls.each(
+            "describing topics", topics, submit, self._limit(timeout_s), Operation.DESCRIBE, _none_if_missing
+        )
+        found = {topic: str(described.topic_id) for topic, described in answers.items() if described is not None}
+        return {topic: topic_id for topic, topic_id in found.items() if topic_id.strip("A")}  # only A: all bits are 0
+
     def partitions(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, int | None]:
         """The number of partitions of each topic; None for a topic that isn't there."""
         described = self.describe_topics(topics, timeout_s=timeout_s)

@@ -2,7 +2,8 @@
 
 Decides by ``auto.offset.reset`` (or the source's own setting) and never for repartition topics, whose loss would be a loss of
 records. Standbys may begin anywhere in their changelogs. Of a source topic that serves as changelog neither an active task nor a
-standby takes more than the group has committed: what comes after is yet to be processed. Fetching is the member's (committed, require-stable) and the admin client's.
+standby takes more than the group has committed: what comes after is yet to be processed. Fetching is the member's (committed,
+require-stable) and the admin client's.
 """
 
 from __future__ import annotations
@@ -67,12 +68,14 @@ class StartOffsets:
         limits = {tp: min(at, ends[tp]) for tp, at in _processed(sources, committed).items()}
         ends.update(limits)
         begins = self._admin.beginning_offsets(changelogs)
+        topic_ids = self._admin.topic_ids({tp.topic for tp in changelogs})
         return {
             name: Bounds(
                 inputs={tp: starts[tp] for tp in task.inputs},
                 changelog_begins={tp: begins[tp] for tp in task.changelogs.values()},
                 changelog_ends={tp: ends[tp] for tp in task.changelogs.values()},
                 limits={tp: limits[tp] for tp in task.changelogs.values() if tp in limits},
+                topic_ids=_of_stores(task.changelogs, topic_ids),
                 times={tp: times[tp] for tp in task.inputs if tp in times},
             )
             for name, task in tasks.items()
@@ -83,11 +86,13 @@ class StartOffsets:
         changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
         begins, ends = self._admin.beginning_offsets(changelogs), self._admin.end_offsets(changelogs)
         limits = {tp: min(at, ends[tp]) for tp, at in self.standby_limits(standbys).items()}
+        topic_ids = self._admin.topic_ids({tp.topic for tp in changelogs})
         return {
             name: StandbyBounds(
                 begins={tp: begins[tp] for tp in standby.changelogs.values()},
                 ends={tp: ends[tp] for tp in standby.changelogs.values()},
                 limits={tp: limits[tp] for tp in standby.changelogs.values() if tp in limits},
+                topic_ids=_of_stores(standby.changelogs, topic_ids),
             )
             for name, standby in standbys.items()
         }
@@ -154,8 +159,13 @@ class StartOffsets:
 def _processed(
     sources: Sequence[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, int]:
-    """Up to where the group has come. 0 without a committed offset, as in Kafka Streams: wherever the policy begins, nothing before it was processed."""
+    """Up to where the group has come. 0 without a committed offset, as in Kafka Streams: wherever the policy begins, nothing
+    before it was processed."""
     return {tp: committed[tp].offset if tp in committed else 0 for tp in sources}
+
+
+def _of_stores(changelogs: Mapping[str, TopicPartition], topic_ids: Mapping[str, str]) -> dict[str, str]:
+    return {store: topic_ids[tp.topic] for store, tp in changelogs.items() if tp.topic in topic_ids}
 
 
 def _time_of(tp: TopicPartition, committed: OffsetAndMetadata) -> PartitionTime:

@@ -68,6 +68,8 @@ class TaskRun:
     changelog: Mapping[str, int] | None = None
     wipe: bool = False
     """Empty the stores first: they can't be brought to the changelog's end."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Per store the id of its changelog topic, where it is known: a store that has followed another is emptied."""
     inspect: bool = False
     """Look through their whole files first: batches have failed in a way that broken files may cause."""
 
@@ -226,6 +228,7 @@ def request_to_json(request: BatchRequest) -> str:
                     "epoch": run.epoch,
                     "changelog": None if run.changelog is None else dict(run.changelog),
                     "wipe": run.wipe,
+                    "topic_ids": dict(run.topic_ids),
                     "inspect": run.inspect,
                 }
                 for run in request.tasks

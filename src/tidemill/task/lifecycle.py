@@ -46,6 +46,8 @@ class Bounds:
     changelog_begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     changelog_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     limits: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """By store: of its changelog."""
     times: Times = field(default_factory=dict)
 
 
@@ -209,6 +211,7 @@ def request(
                 epoch=task.epoch,
                 changelog=task.stores if task.phase is not Phase.CREATED else None,
                 wipe=task.wipe,
+                topic_ids={} if task.bounds is None else task.bounds.topic_ids,
             )
             for task in tasks.values()
             if task.changelogs or task.directory

@@ -28,11 +28,13 @@ from tidemill.task.lifecycle import ActiveTask, is_foreign
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyBounds:
-    """Where the changelogs of a standby begin and end; ``limits``: of source topics, where following must stop for now."""
+    """Where the changelogs of a standby begin and end; ``limits``: of source topics, where following must stop for now;
+    ``topic_ids``: by store, of its changelog."""
 
     begins: Positions
     ends: Positions
     limits: Positions = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +183,7 @@ def with_standbys(request: BatchRequest, standbys: Iterable[StandbyTask], *, max
                 epoch=standby.epoch,
                 changelog=None if standby.wipe else standby.stores,
                 wipe=standby.wipe,
+                topic_ids={} if standby.bounds is None else standby.bounds.topic_ids,
             )
         )
     return replace(
