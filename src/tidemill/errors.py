@@ -111,6 +111,14 @@ class RecordTooLargeError(StopError):
         self.at = at
 
 
+class PartitionCountError(StopError):
+    """A topic is there with another number of partitions than was asked for."""
+
+    def __init__(self, topic: str, *, found: int | None, expected: int, advice: str = "ask for as many") -> None:
+        super().__init__(f"topic {topic} has {found} partitions, expected {expected}: {advice}")
+        self.topic, self.found, self.expected = topic, found, expected
+
+
 class MissingRightError(StopError):
     """The brokers' authorizer refuses something; carries what: (resource, name, operation), and to whom if that is known."""
 

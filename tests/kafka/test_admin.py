@@ -63,7 +63,7 @@ def test_topics_are_made_with_their_configs_and_have_leaders(admin: Admin, uniqu
 
 def test_a_topic_that_is_there_is_left_alone_if_its_partitions_are_as_expected(admin: Admin, topic: str) -> None:
     assert admin.create_topics([TopicSpec(name=topic, partitions=2)]) == frozenset()
-    with pytest.raises(StopError, match=f"topic {topic} has 2 partitions, expected 3: delete it"):
+    with pytest.raises(StopError, match=f"topic {topic} has 2 partitions, expected 3: ask for as many"):
         admin.create_topics([TopicSpec(name=topic, partitions=3)])
 
 
