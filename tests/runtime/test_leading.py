@@ -76,7 +76,7 @@ def test_instances_of_one_process_id_are_named_with_their_hosts_and_both_are_ass
     answer = lead(Brokers(hosts={HERE: "/10.0.0.1", THERE: "/10.0.0.2"}), HERE, THERE)
     assert answer.members.keys() == {HERE, THERE}
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert f"event=process-id-shared hosts={{'{HERE}': '/10.0.0.1', '{THERE}': '/10.0.0.2'}}" in warnings
+    assert f"event=process-id-shared hosts={{{HERE}: /10.0.0.1, {THERE}: /10.0.0.2}}" in warnings
     assert any(f"Process id {PROCESS} is that of more than one instance: {HERE} and {THERE} have it" in line for line in warnings)
 
 

@@ -96,7 +96,7 @@ def test_what_somebody_else_has_committed_with_an_offset_is_said_and_means_unkno
     brokers = Brokers({at("a"): 55})
     brokers.metadata = "mirrored"
     assert bounds(brokers, "earliest", a=None).times == {at("a"): PartitionTime()}
-    assert "event=partition-time-unreadable partition=a-0 metadata='mirrored'" in caplog.text
+    assert "event=partition-time-unreadable partition=a-0 metadata=mirrored" in caplog.text
 
 
 def offsets_of(brokers: Brokers, policy: str) -> Any:

@@ -23,6 +23,7 @@ from tidemill.errors import BatchLostError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group_metadata import OffsetAndMetadata, group_of
 from tidemill.kafka.record_producer import CommitOutcome, RecordProducer, error_text
+from tidemill.log_format import LogEvent
 
 __all__ = ["CommitOutcome", "FlushingProducer", "TransactionalProducer", "fence"]
 
@@ -122,7 +123,7 @@ class TransactionalProducer(RecordProducer):
             _persist(self._producer.commit_transaction, self._timeout_s)
         except KafkaException as problem:
             self.failure = self._reason(problem, "committing")
-            log.warning("event=commit-unknown id=%s reason=%r", self._transactional_id, str(self.failure))
+            log.warning(LogEvent("commit-unknown", id=self._transactional_id, reason=str(self.failure)))
             self._give_up()
             return CommitOutcome.UNKNOWN
         return self._succeeded()
@@ -135,7 +136,7 @@ class TransactionalProducer(RecordProducer):
         try:
             _persist(self._producer.abort_transaction, self._timeout_s)
         except KafkaException as problem:
-            log.warning("event=abort-failed id=%s reason=%r", self._transactional_id, error_text(problem))
+            log.warning(LogEvent("abort-failed", id=self._transactional_id, reason=error_text(problem)))
             self._give_up()
 
     def _begin(self) -> None:

@@ -36,6 +36,7 @@ from tidemill.errors import (
     TidemillError,
     UnknownStoreError,
 )
+from tidemill.log_format import LogEvent
 from tidemill.query import http_answer, http_pages, http_request
 from tidemill.query.http_request import Request
 from tidemill.query.http_status import HEALTH, StatusPages
@@ -109,7 +110,7 @@ class ReadsApp:
         except SerdeError as error:
             return _refusal(500, f"an entry of the store can't be read with its serde: {error}")
         except Exception as error:
-            log.exception("event=request-failed kind=%s", type(error).__name__)
+            log.exception(LogEvent("request-failed", kind=type(error).__name__))
             return _refusal(500, "this should not have happened; the instance's log says more")
 
     def _has_token(self, scope: Scope) -> bool:

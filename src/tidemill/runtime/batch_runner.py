@@ -16,6 +16,7 @@ from tidemill.config_values import ProcessingGuarantee
 from tidemill.errors import BatchLostError, NoExecutorError, StopError
 from tidemill.ids import TaskId
 from tidemill.kafka.group import GroupMember
+from tidemill.log_format import LogEvent
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.micro_batches import MicroBatches
@@ -74,7 +75,7 @@ class BatchRunner:
         try:
             return self._batches.run(request)
         except NoExecutorError as waiting:
-            log.debug("event=batch-waits thread=%s reason=%r", self._thread, str(waiting))
+            log.debug(LogEvent("batch-waits", thread=self._thread, reason=waiting))
             return None
         except BatchLostError as lost:
             self._batch_lost(str(lost))
@@ -85,13 +86,13 @@ class BatchRunner:
         self._batches.adapt(report)
         for at in report.stores:
             if at.note:
-                log.warning("event=state-note task=%s note=%r", at.task, at.note)
+                log.warning(LogEvent("state-note", task=at.task, note=at.note))
         if report.outcome is Outcome.STOPPED:
             raise StopError(report.message)
         if report.skipped:
-            log.warning("event=records-skipped thread=%s count=%d reason=%r", self._thread, report.skipped, report.message)
+            log.warning(LogEvent("records-skipped", thread=self._thread, count=report.skipped, reason=report.message))
         if report.outcome is Outcome.FENCED:
-            log.warning("event=fenced thread=%s reason=%r", self._thread, report.message)
+            log.warning(LogEvent("fenced", thread=self._thread, reason=report.message))
             self._forget(report)
             self._member.request_rejoin("a commit was refused")
             return
@@ -104,9 +105,9 @@ class BatchRunner:
             if cost is not None:
                 self._metrics.rebalance(cost)
         if report.outcome is Outcome.REFUSED:
-            log.info("event=commit-refused thread=%s reason=%r", self._thread, report.message)
+            log.info(LogEvent("commit-refused", thread=self._thread, reason=report.message))
         if report.outcome is Outcome.LOST:
-            log.warning("event=batch-lost thread=%s reason=%r", self._thread, report.message)
+            log.warning(LogEvent("batch-lost", thread=self._thread, reason=report.message))
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
         elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
@@ -115,7 +116,7 @@ class BatchRunner:
             self._on_change()
 
     def _batch_lost(self, reason: str) -> None:
-        log.warning("event=batch-lost thread=%s reason=%r failures=%d", self._thread, reason, self._batches.failures)
+        log.warning(LogEvent("batch-lost", thread=self._thread, reason=reason, failures=self._batches.failures))
         self._commits.forget()
         self._held.lost(reason)
         if self._config.num_standby_replicas and self._batches.has_lost_its_place():

@@ -20,6 +20,7 @@ from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin, TopicSpec
 from tidemill.kafka.fencing import fence_vanished
+from tidemill.log_format import LogEvent
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.leader import (
@@ -113,10 +114,10 @@ class Leader:
         try:
             group = self._admin.describe_group(self._config.application_id, timeout_s=_HOSTS_LIMIT_S)
         except TidemillError as problem:  # the group goes on without
-            log.warning("event=process-id-shared members=%s problem=%r", sorted(shared), str(problem))
+            log.warning(LogEvent("process-id-shared", members=sorted(shared), problem=problem))
             return
         hosts = {member.member_id: member.host for member in (group.members if group else ()) if member.member_id in shared}
-        log.warning("event=process-id-shared hosts=%s", hosts)
+        log.warning(LogEvent("process-id-shared", hosts=hosts))
 
     def _ensure_topics(self, prepared: PreparedRebalance) -> frozenset[str]:
         """Makes what is missing; the names of what was made."""
@@ -138,7 +139,7 @@ class Leader:
                 other.topic, found=other.found, expected=other.expected, advice=_OTHER_PARTITIONS
             ) from other
         for name in sorted(created):
-            log.info("event=topic-created topic=%s partitions=%d", name, wanted[name].partitions)
+            log.info(LogEvent("topic-created", topic=name, partitions=wanted[name].partitions))
         return created
 
     def _offsets(self, prepared: PreparedRebalance, created: frozenset[str]) -> FetchedOffsets | None:
@@ -152,7 +153,7 @@ class Leader:
                 partition_racks=self._racks(prepared) if prepared.needs_racks else {},
             )
         except RetriableError as problem:
-            log.warning("event=offsets-not-fetched problem=%r", str(problem))
+            log.warning(LogEvent("offsets-not-fetched", problem=problem))
             return None
 
     def _racks(self, prepared: PreparedRebalance) -> dict[TopicPartition, frozenset[str]]:

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from tidemill.errors import StateError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.state.checkpoint import OFFSET_UNKNOWN
 from tidemill.state.directory import StateDirectory
 from tidemill.state.identity import StateIdentity
@@ -95,7 +96,7 @@ class LocalState:
             old = [t for t in self.directory.tasks() if t not in held and written_s(self.directory.task_path(t)) < before_s]
             for task in old:
                 self.directory.remove(task, self._directory_lock)
-                log.info("event=state-removed task=%s cause='not assigned here for %d ms'", task, delay_ms)
+                log.info(LogEvent("state-removed", task=task, cause=f"not assigned here for {delay_ms} ms"))
         return old
 
     def positions(self, thread: str, task: TaskId) -> Mapping[str, int] | None:
@@ -164,11 +165,11 @@ class StateCleaner:
         self._ended.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            log.warning("event=cleaner-not-ended after_s=%d problem='state is still being removed'", timeout_s)
+            log.warning(LogEvent("cleaner-not-ended", after_s=timeout_s, problem="state is still being removed"))
 
     def _run(self) -> None:
         while not self._ended.wait(max(self._delay_ms / 1e3, 0.1)):
             try:
                 self._local.clean(self._delay_ms)
             except (StateError, OSError) as problem:
-                log.warning("event=state-not-cleaned problem=%r", str(problem))
+                log.warning(LogEvent("state-not-cleaned", problem=problem))

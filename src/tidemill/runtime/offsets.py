@@ -19,6 +19,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
+from tidemill.log_format import LogEvent
 from tidemill.task.lifecycle import ActiveTask, Bounds
 from tidemill.task.partition_time import PartitionTime, from_metadata
 from tidemill.task.standby import StandbyBounds, StandbyTask
@@ -120,7 +121,7 @@ class StartOffsets:
                     f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
                     "was made anew. Commit an offset that exists, or set auto.offset.reset for a source topic"
                 )
-            log.warning("event=offset-out-of-range partition=%s policy=%s", tp, self._policy_of(tp))
+            log.warning(LogEvent("offset-out-of-range", partition=tp, policy=self._policy_of(tp)))
         if gone:
             found = self._policy(gone)
             self._member.commit({tp: OffsetAndMetadata(found[tp], committed[tp].metadata) for tp in gone})
@@ -171,5 +172,5 @@ def _of_stores(changelogs: Mapping[str, TopicPartition], topic_ids: Mapping[str,
 def _time_of(tp: TopicPartition, committed: OffsetAndMetadata) -> PartitionTime:
     time, problem = from_metadata(committed.metadata)
     if problem:
-        log.warning("event=partition-time-unreadable partition=%s metadata=%.200r problem=%r", tp, committed.metadata, problem)
+        log.warning(LogEvent("partition-time-unreadable", partition=tp, metadata=committed.metadata[:200], problem=problem))
     return time

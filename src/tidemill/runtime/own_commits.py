@@ -14,6 +14,7 @@ from tidemill.errors import BatchLostError, CommitRefusedError, RejoinError, Ret
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
+from tidemill.log_format import LogEvent
 from tidemill.task.batch import Positions
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.partition_time import PartitionTime, Times, metadata_of
@@ -55,7 +56,7 @@ class OwnCommits:
         try:
             self._member.commit({tp: self._with_time(tp, at) for tp, at in self.waiting.items()})
         except (RejoinError, CommitRefusedError, RetriableError, BatchLostError) as problem:
-            log.warning("event=commit-refused thread=%s problem=%r", self._thread, str(problem))
+            log.warning(LogEvent("commit-refused", thread=self._thread, problem=problem))
             return
         self.committed, self.waiting = {**self.committed, **self.waiting}, {}
 

@@ -17,6 +17,7 @@ from tidemill.config import StreamsConfig
 from tidemill.ids import TaskId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group_protocol import GroupProtocol
+from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import HeldTask, Hold, Role
 from tidemill.membership.wire import PartitionsByHost, host_of
 from tidemill.query.http_server import HttpServer, address_of, listen
@@ -151,7 +152,7 @@ class InstanceReads:
                 hosts=self._hosts,
             )
             self._server.start()
-            log.info("event=http-listens address=%s server=%s", address_of(self._listening), self.application_server)
+            log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
 
     def has_member(self, thread: str, side: GroupProtocol) -> None:
         """The group's side of the thread of this name."""

@@ -19,6 +19,7 @@ from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings
+from tidemill.log_format import LogEvent
 from tidemill.membership.topology_facts import TopologyFacts, topology_facts
 from tidemill.runtime.batch_handover import new_batch_folder
 from tidemill.runtime.exception_policies import takes_one_by_one
@@ -69,7 +70,7 @@ class OpenParts:
             try:
                 close()
             except Exception:
-                log.exception("event=close-failed what=%r", what)
+                log.exception(LogEvent("close-failed", what=what))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +171,7 @@ def _claimed_state(config: StreamsConfig, parts: OpenParts) -> tuple[StateDirect
     lock = StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S)
     parts.opened("state directory", lock.release)
     process_id = directory.process_id().process_id
-    log.info("event=starting application=%s process=%s state=%s", config.application_id, process_id, directory.path)
+    log.info(LogEvent("starting", application=config.application_id, process=process_id, state=directory.path))
     return directory, lock, process_id
 
 

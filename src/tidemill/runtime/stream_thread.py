@@ -19,12 +19,13 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
+from tidemill.log_format import LogEvent, as_text
 from tidemill.membership import member_state as machine
 from tidemill.runtime.batch_runner import BatchRunner
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
-from tidemill.runtime.held_tasks import HeldTasks, text
+from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.leaving import Leaving
 from tidemill.runtime.local_state import LocalState
@@ -154,7 +155,7 @@ class StreamThread(threading.Thread):
         if not self._globals.are_read:
             return "the global stores not read yet"
         waiting = [name for name, task in self._held.active.items() if task.phase is not Phase.RUNNING]
-        return f"{text(waiting)} not running yet" if waiting else ""
+        return f"{as_text(sorted(waiting))} not running yet" if waiting else ""
 
     @property
     def committed_positions(self) -> dict[TopicPartition, int]:
@@ -197,10 +198,10 @@ class StreamThread(threading.Thread):
             self._begin()
             self._loop()
         except TidemillError as error:
-            log.error("event=thread-ends thread=%s error=%r", self.name, str(error))
+            log.error(LogEvent("thread-ends", thread=self.name, error=error))
             response = self._failed(error)
         except Exception as error:
-            log.exception("event=thread-crashed thread=%s", self.name)
+            log.exception(LogEvent("thread-crashed", thread=self.name))
             response = self._failed(StopError(f"{type(error).__name__}: {error}"))
         finally:
             self._first_join.ready()  # nobody waits for a thread that has ended
@@ -272,4 +273,4 @@ class StreamThread(threading.Thread):
             while not self._changes.are_over and time.monotonic() < deadline:
                 self._hear_the_group(wait_s=_LONGEST_WAIT_S)
         except Exception:
-            log.exception("event=shutdown-not-told thread=%s", self.name)
+            log.exception(LogEvent("shutdown-not-told", thread=self.name))

@@ -26,6 +26,7 @@ from tidemill.errors import (
     StopError,
 )
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.spark.state_step import StoreView
 from tidemill.spark.step_spec import StoreSpec
 from tidemill.spark.store_forms import form_of
@@ -111,7 +112,7 @@ class OwnedStores:
             self._make_anew(corrupt)
 
     def noted(self, note: str) -> None:
-        log.warning("event=state-note task=%s note=%r", self.run.task, note)
+        log.warning(LogEvent("state-note", task=self.run.task, note=note))
         self._note = "; ".join(filter(None, [self._note, note]))
 
     def expect(self, run: TaskRun) -> None:

@@ -21,6 +21,7 @@ from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
+from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.runtime.batch_handover import BatchHandover
@@ -69,7 +70,7 @@ class WorkerStarters:
         """Returns in any case after this time: what keeps workers from starting, the first batch tells."""
         self._starters[name].join(limit_s)
         if self._starters[name].is_alive():
-            log.warning("event=workers-not-started thread=%s after_s=%d", name, limit_s)
+            log.warning(LogEvent("workers-not-started", thread=name, after_s=limit_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ import psutil
 
 from tidemill.errors import BatchLostError
 from tidemill.ids import TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.spark.control_socket import HereListener, Listener, greet, opened
 from tidemill.spark.worker_process import FarWorker, HereWorker, WorkerProcess
 from tidemill.task.batch import (
@@ -122,9 +123,9 @@ class ControlServer:
             else:
                 raise ValueError(f"a worker's first words are hello, reads or leash, not {question['op']!r:.40}")
         except AuthenticationError as problem:  # a stranger without the key
-            log.warning("event=control-refused problem=%r", problem)
+            log.warning(LogEvent("control-refused", problem=problem))
         except (ValueError, KeyError, TypeError, RecursionError) as problem:  # no worker of ours asks so
-            log.warning("event=control-garbage problem=%r", str(problem)[:200])
+            log.warning(LogEvent("control-garbage", problem=str(problem)[:200]))
         except (EOFError, OSError):
             pass
         finally:

@@ -30,6 +30,7 @@ from tidemill.errors import (
     StopError,
     StoredBytesError,
 )
+from tidemill.log_format import LogEvent
 from tidemill.spark.compile import ArrowStep
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
@@ -137,9 +138,8 @@ class BatchEngine:
             self._is_in_place = False  # it may be elsewhere, because the place it had is gone
         if before is not None and (before.host, before.pid) != (worker.host, worker.pid):
             log.info(
-                "event=worker-replaced thread=%s step=%s old=%d pid=%d host=%s",
-                self._thread, step, before.pid, worker.pid, worker.host,
-            )  # fmt: skip
+                LogEvent("worker-replaced", thread=self._thread, step=step, old=before.pid, pid=worker.pid, host=worker.host)
+            )
             end([before], _DEATH_LIMIT_S)
 
     @property
@@ -197,7 +197,7 @@ class BatchEngine:
             timer.cancel()
 
     def _kill_workers(self) -> None:
-        log.error("event=batch-hangs thread=%s limit_s=%s workers=%s", self._thread, self._limit_s, self.worker_pids)
+        log.error(LogEvent("batch-hangs", thread=self._thread, limit_s=self._limit_s, workers=self.worker_pids))
         self.kill_workers()
 
     def has_lost_its_place(self) -> bool:

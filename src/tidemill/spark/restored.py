@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import SerdeError, StateError, StopError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
 from tidemill.spark.headers import unpacked
 from tidemill.spark.state_step import StoreReader, StoreView, Written
@@ -161,9 +162,11 @@ def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Ite
             yield record
     if left_out:
         log.warning(
-            "event=restored-without task=%s store=%s changelog=%s-%d records=%d first_offset=%d problem=%r",
-            task, store.name, store.source_topic, task.partition, len(left_out), left_out[0],
-            "its serdes can't read them, so they were passed over when they were processed, too",
+            LogEvent(
+                "restored-without", task=task, store=store.name, changelog=f"{store.source_topic}-{task.partition}",
+                records=len(left_out), first_offset=left_out[0],
+                problem="its serdes can't read them, so they were passed over when they were processed, too",
+            )
         )  # fmt: skip
 
 
