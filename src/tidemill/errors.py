@@ -111,6 +111,14 @@ class RecordTooLargeError(StopError):
         self.at = at
 
 
+class PartitionCountError(StopError):
+    """A topic is there with another number of partitions than was asked for."""
+
+    def __init__(self, topic: str, *, found: int | None, expected: int, advice: str = "ask for as many") -> None:
+        super().__init__(f"topic {topic} has {found} partitions, expected {expected}: {advice}")
+        self.topic, self.found, self.expected = topic, found, expected
+
+
 class MissingRightError(StopError):
     """The brokers' authorizer refuses something; carries what: (resource, name, operation), and to whom if that is known."""
 
@@ -164,6 +172,16 @@ class CorruptStateError(StateError):
         super().__init__(
             f"{path} is corrupt: found {found}, expected {expected}. "
             "Wipe the task's state; it is restored from the changelog."
+        )
+        self.path, self.found, self.expected = path, found, expected
+
+
+class ForeignStateError(StateError):
+    """A directory holds the state of another task or application: wipe it and restore, or put its own state back."""
+
+    def __init__(self, path: str, *, found: str, expected: str) -> None:
+        super().__init__(
+            f"{path} holds the state of {found}, expected that of {expected}: it was copied or put back in the wrong place"
         )
         self.path, self.found, self.expected = path, found, expected
 

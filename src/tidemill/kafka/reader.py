@@ -176,6 +176,7 @@ class PartitionConsumer:
 _GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE = "global", "changelog", "standby", "internal", "source"
 _KINDS = (_GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE)
 _INPUTS = (_INTERNAL, _SOURCE)
+_RESTORED = (_CHANGELOG, _STANDBY)
 _TELL_ENDS = (_CHANGELOG, *_INPUTS)
 _SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16_384}
 
@@ -256,12 +257,12 @@ class ThreadReader:
         return False
 
     def _handed_over(self, kind: str, messages: list[Any]) -> Iterator[tuple[bool, Sequence[Any]]]:
-        if kind == _STANDBY and self._limits:
-            messages = self._within_limits(messages)
+        if kind in _RESTORED and self._limits:
+            messages = self._within_limits(kind, messages)
         if messages:
-            yield kind in (_CHANGELOG, _STANDBY), messages
+            yield kind in _RESTORED, messages
 
-    def _within_limits(self, messages: list[Any]) -> list[Any]:
+    def _within_limits(self, kind: str, messages: list[Any]) -> list[Any]:
         """Without what is not to be taken yet; a partition at its limit is not read on in this batch."""
         kept = []
         for message in messages:
@@ -271,7 +272,7 @@ class ThreadReader:
                 kept.append(message)
             elif tp not in self._at_limit:
                 self._at_limit[tp] = limit
-                self._consumers[_STANDBY].drop(tp)
+                self._consumers[kind].drop(tp)
         return kept
 
     def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:

@@ -92,7 +92,7 @@ class Worker:
         self._disk = None if spec.disk is None else ExecutorState(spec.disk)
         self._tasks: OpenTasks | ReadTasks | None = None
         if spec.spec is not None and spec.spec.last:
-            self._tasks = OpenTasks(spec.spec.stores, self._disk)
+            self._tasks = OpenTasks(spec.spec.stores, self._disk, application_id=spec.group_id)
             if self._disk is not None:
                 self.control.answer_reads(self._disk.answer)
         elif spec.spec is not None:

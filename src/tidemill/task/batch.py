@@ -68,6 +68,8 @@ class TaskRun:
     changelog: Mapping[str, int] | None = None
     wipe: bool = False
     """Empty the stores first: they can't be brought to the changelog's end."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Per store the id of its changelog topic, where it is known: a store that has followed another is emptied."""
     inspect: bool = False
     """Look through their whole files first: batches have failed in a way that broken files may cause."""
 
@@ -89,7 +91,7 @@ class BatchRequest:
     ``inputs`` and ``changelogs`` say where reading starts, per partition; a partition that is absent is not read.
     ``internal`` names the inputs that are repartition topics, which are read first (correctness.md, rule 24). ``changelogs``
     are those of active tasks that are being restored, ``standbys`` those of standby tasks; no record at or behind its
-    partition's ``limits`` is taken for the latter.
+    partition's ``limits`` is taken of either.
     """
 
     batch_id: int
@@ -226,6 +228,7 @@ def request_to_json(request: BatchRequest) -> str:
                     "epoch": run.epoch,
                     "changelog": None if run.changelog is None else dict(run.changelog),
                     "wipe": run.wipe,
+                    "topic_ids": dict(run.topic_ids),
                     "inspect": run.inspect,
                 }
                 for run in request.tasks
