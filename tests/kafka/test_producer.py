@@ -472,6 +472,83 @@ def test_at_least_once_notices_any_record_that_was_refused(bootstrap_servers: st
     assert producer.commit() is CommitOutcome.COMMITTED
 
 
+def _times(bootstrap_servers: str, topic: str, expected: int) -> dict[int, list[int]]:
+    """The timestamps of each partition's records, in their order."""
+    found: dict[int, list[int]] = {}
+    deadline = time.monotonic() + 20
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        while sum(map(len, found.values())) < expected and time.monotonic() < deadline:
+            for message in consumer.consume(1_000, 0.1):
+                found.setdefault(message.partition() or 0, []).append(message.timestamp()[1])
+    return found
+
+
+TIMES = [0, 1, 0, 0, 1_700_000_000_000, 0]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("codec", ["lz4", "none"])
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_the_timestamp_0_arrives_as_0_among_others(bootstrap_servers: str, topic: str, guarantee: str, codec: str) -> None:
+    settings: dict[str, int | str] = {"compression.type": codec}
+    producer: TransactionalProducer | FlushingProducer = (
+        _producer(bootstrap_servers, topic, **settings)
+        if guarantee == "exactly_once_v2"
+        else FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0, **settings})
+    )
+    for partition in (0, 1):
+        keys = [b"key" if at % 2 else None for at in range(len(TIMES))]
+        values = [None if at == 3 else b"" if at == 2 else b"v" * 300 for at in range(len(TIMES))]
+        headers = [[("name", b"value")] if at == 1 else None for at in range(len(TIMES))]
+        producer.write(topic, keys, values, TIMES, [partition] * len(TIMES), headers)
+    producer.write(topic, [b"x"], [b"y"], [0], [2])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert producer.ends[TopicPartition(topic, 1)] == len(TIMES)
+    producer.write(topic, [b"x"], [b"y"], [5], [3])
+    producer.write(topic, [b"x"], [b"y"], [0], [3])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert _times(bootstrap_servers, topic, 15) == {0: TIMES, 1: TIMES, 2: [0], 3: [5, 0]}
+    producer.close()
+
+
+@pytest.mark.broker
+def test_a_first_0_behind_other_records_costs_a_transaction_and_at_least_once_nothing(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    _write(producer, topic, b"not of time 0")
+    with pytest.raises(BatchLostError, match="has the timestamp 0"):
+        producer.write(topic, [b"k"], [b"zero"], [0])
+    assert not producer.is_open
+    _write(producer, topic, b"again")
+    producer.write(topic, [b"k"], [b"zero"], [0])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert _values(bootstrap_servers, topic, 2) == [b"again", b"zero"]
+    flushing = FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    flushing.write(topic, [b"k"], [b"before"], [5], [1])
+    flushing.write(topic, [b"k"], [b"behind"], [0], [1])
+    assert flushing.commit() is CommitOutcome.COMMITTED, flushing.failure
+    assert _values(bootstrap_servers, topic, 4) == [b"again", b"before", b"behind", b"zero"]
+
+
+@pytest.mark.broker
+def test_a_record_that_is_refused_among_zeros_leaves_the_batch_open(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    with pytest.raises(RecordTooLargeError) as refused:
+        producer.write(topic, [b"k"] * 3, [b"a", b"x" * 2_000_000, b"b"], [0, 0, 0], [0] * 3)
+    assert refused.value.at == 1
+    producer.write(topic, [b"k"], [b"b"], [0], [0])
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _times(bootstrap_servers, topic, 2) == {0: [0, 0]}
+
+
+def test_a_negative_timestamp_is_never_written() -> None:
+    producer = FlushingProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(StopError, match="writing to topic: a record has the timestamp -2"):
+        producer.write("topic", [None] * 3, [b"v"] * 3, [0, -2, 5])
+    assert not producer.is_open
+
+
 def test_without_a_broker_init_gives_up_in_time() -> None:
     producer = TransactionalProducer(
         {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, transactional_id="id", init_timeout_ms=600
