@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DataPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from holding_proxy import END_TXN, HoldingProxy
 
 from tidemill.errors import (
     BatchLostError,
@@ -28,6 +29,7 @@ from tidemill.errors import (
 )
 from tidemill.ids import TopicPartition
 from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.connection_notes import tells_of_a_lost_request
 from tidemill.kafka.group_metadata import OffsetAndMetadata, group_metadata_bytes
 from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer, fence
 
@@ -540,6 +542,43 @@ def test_a_record_that_is_refused_among_zeros_leaves_the_batch_open(
     producer.write(topic, [b"k"], [b"b"], [0], [0])
     assert producer.commit() is CommitOutcome.COMMITTED
     assert _times(bootstrap_servers, topic, 2) == {0: [0, 0]}
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_commit_that_arrives_late_does_not_end_the_next_transaction(bootstrap_servers: str, topic: str) -> None:
+    proxy = HoldingProxy(bootstrap_servers)
+    producer = _producer(proxy.bootstrap_servers, topic)
+    try:
+        _write(producer, topic, b"first")
+        proxy.hold(END_TXN)
+        assert producer.commit() is CommitOutcome.COMMITTED, producer.failure  # asked for once more on another connection
+        _write(producer, topic, b"aborted")
+        producer.make_room()  # it is written
+        proxy.deliver()
+        producer.abort()
+        _write(producer, topic, b"last")
+        assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+        assert _values(bootstrap_servers, topic, 2) == [b"first", b"last"]
+    finally:
+        producer.close()
+        proxy.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "lost"),
+    [
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Disconnected (after 23ms in state UP)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Receive failed: Connection reset by peer (after 9ms in state UP)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: 1 request(s) timed out: disconnect (rtt 2ms) (after 9ms in state UP)", True),
+        ("REQTMOUT [p#producer-1] [thrd:h:1/1]: h:1/1: Timed out EndTxnRequest in flight (after 1000ms, timeout #0)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Connect to ipv4#h:1 failed: refused (after 0ms in state CONNECT)", False),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: SSL handshake failed (after 5ms in state SSL_HANDSHAKE)", False),
+        ("CONFWARN [p#producer-1] [thrd:app]: Configuration property x is ignored", False),
+    ],
+)
+def test_a_connection_that_is_lost_with_requests_under_way_is_noted(line: str, lost: bool) -> None:
+    assert tells_of_a_lost_request(line) is lost
 
 
 def test_a_negative_timestamp_is_never_written() -> None:

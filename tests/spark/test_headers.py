@@ -11,6 +11,7 @@ from plan_harness import Program, Record
 from pyspark.sql import SparkSession
 
 from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import SerdeError
 from tidemill.spark.headers import packed, unpacked
 
 
@@ -34,3 +35,27 @@ def test_headers_pass_rows_that_are_summed_beside_them(spark: SparkSession, tmp_
     program.pipe([("in", Record(b"k", b"v", 1, headers)), ("in", Record(b"k", b"w", 2))])
     assert [record.headers for record in program.outputs["copy"]] == [headers, ()]
     assert [int.from_bytes(record.value or b"", "big") for record in program.outputs["counts"]] == [2]
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), min_size=1, max_size=3),
+    st.integers(min_value=1, max_value=60),
+)
+def test_headers_that_are_cut_short_are_not_read_as_others(headers: list[tuple[str, bytes | None]], cut: int) -> None:
+    whole = packed(headers) or b""
+    short = whole[: max(0, len(whole) - cut)]
+    try:
+        found = unpacked(short) or []
+    except SerdeError:
+        return
+    assert headers[: len(found)] == found
+    assert packed(found) == (short or None)
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_bytes_that_are_no_headers_are_told(data: bytes) -> None:
+    try:
+        found = unpacked(data)
+    except SerdeError:
+        return
+    assert packed(found) == data

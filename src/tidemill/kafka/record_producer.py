@@ -27,6 +27,7 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.producer_errors import meaning_of
 from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right
 from tidemill.kafka.zero_timestamps import PLACEHOLDER, producer_of_zeros, zeros_written
+from tidemill.operators.record import why_no_headers
 
 Write = Callable[..., None]
 """confluent-kafka's ``produce(topic, value, key, partition, on_delivery=..., timestamp=..., headers=...)``."""
@@ -144,7 +145,7 @@ class RecordProducer(ABC):
             [_ANY_PARTITION] * count if partitions is None else partitions,
             callbacks,
             timestamps,
-            [None] * count if headers is None else headers,
+            [None] * count if headers is None else [self._sendable(topic, of_record) for of_record in headers],
             strict=True,
         )
         for at, (value, key, partition, callback, timestamp, header) in enumerate(rows):
@@ -160,6 +161,16 @@ class RecordProducer(ABC):
                     where = topic if partition == _ANY_PARTITION else TopicPartition(topic, partition)
                     raise self.refused(problem, f"writing to {where}", (topic,)) from problem
         self._producer.poll(0)
+
+    def _sendable(self, topic: str, headers: Sequence[Any] | None) -> Sequence[Any] | None:
+        """As the client wants them. It ends the process on some others (``why_no_headers``), which must not reach it."""
+        if not headers:
+            return None
+        problem = why_no_headers(headers)
+        if problem:
+            self.abort()
+            raise StopError(f"writing to {topic}: {problem}")
+        return list(headers)
 
     def _produce_of(self, topic: str, timestamps: Sequence[int]) -> Write:
         """The client's own where it writes these timestamps as they are."""
