@@ -32,7 +32,7 @@ from tidemill.operators.exception_handlers import FAILING, ErrorContext, Excepti
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
 from tidemill.operators.operator_table import operator_of
 from tidemill.operators.punctuation import Punctuations
-from tidemill.operators.record import Headers, Record
+from tidemill.operators.record import Headers, Record, extracted_time, invalid_timestamp
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
@@ -124,7 +124,8 @@ class TaskGraph:
     ) -> None:
         """Handles a record of a source's topic: decodes it, asks the source's timestamp extractor, and processes it.
 
-        A record whose extracted timestamp is negative is dropped. RecordError where bytes can't be read.
+        A record whose extracted timestamp is negative is dropped. RecordError where bytes can't be read, and for a negative
+        timestamp that no extractor corrects.
         """
         read_key, read_value, extractor, is_global = self._readers[source]
         try:
@@ -132,12 +133,12 @@ class TaskGraph:
             if extractor is not None:
                 partition = origin.topic, origin.partition
                 partition_time = self.partition_times.get(partition, UNKNOWN_TIME)
-                timestamp = extractor(record, partition_time)
+                timestamp = extracted_time(extractor(record, partition_time))
                 record = record.with_timestamp(timestamp)
                 if timestamp > partition_time:
                     self.partition_times[partition] = timestamp
             elif timestamp < 0:
-                raise ValueError(f"the record's timestamp is {timestamp}, expected 0 or later: give a timestamp_extractor")
+                raise SerdeError(invalid_timestamp(timestamp))
         except Exception as problem:
             self.origin = origin
             raise self.failed(source, problem) from problem

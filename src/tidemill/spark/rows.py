@@ -52,6 +52,8 @@ OUTPUT = -30_000
 """A record that an earlier Python step sends: bytes as they are sent, ``n`` its number in the step; the first
 headers say where it goes (``writes``)."""
 
+UNREADABLE_HEADERS = "tidemill.unreadable-headers"
+"""The only header of an UNREADABLE row whose own headers can't be read."""
 SUMMED_HEADER = "tidemill.summed"
 """Header of a pre-summed repartition record: its value is a long, how many records it stands for."""
 

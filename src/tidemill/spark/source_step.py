@@ -16,11 +16,20 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TopicPartition
-from tidemill.operators.record import Record
+from tidemill.operators.record import Record, extracted_time, invalid_timestamp
 from tidemill.spark.arrivals import add_arrivals
 from tidemill.spark.codecs_wire import FixedWidth, fixed_width, for_the_jvm
 from tidemill.spark.headers import packed
-from tidemill.spark.rows import CHUNK, DROPPED_COUNT, MARKER, SCHEMA, SUMMED_HEADER, UNREADABLE, first_sequence
+from tidemill.spark.rows import (
+    CHUNK,
+    DROPPED_COUNT,
+    MARKER,
+    SCHEMA,
+    SUMMED_HEADER,
+    UNREADABLE,
+    UNREADABLE_HEADERS,
+    first_sequence,
+)
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import Arrived, BatchRequest, Marker, marker_to_json
 from tidemill.task.partition_time import UNKNOWN_TIME
@@ -104,13 +113,17 @@ def chunk_rows(
     seq = [first_sequence(number, at) for number, at in enumerate(which, start=before)]
     keys = [m.key() for m in messages]
     values = [m.value() for m in messages]
-    headers: list[Any] = [m.headers() for m in messages]
+    headers, unreadable = _headers_of(messages)
     columns: dict[str, list[Any] | None] = {"key_num": None, "value_num": None, "key_dbl": None, "value_dbl": None, "n": None}
     if any(headers):
         _take_sums(columns, node, values, headers, topics, sources)
+    for at in unreadable:
+        _set_aside(columns, node, at, sources[topics[at]])
     stamps = [m.timestamp()[1] for m in messages]
+    if min(stamps, default=0) < 0:
+        _check_times(messages, sources, stamps)
     if any(sources[topic].extractor is not None for topic in distinct):
-        _extract(messages, sources, taken.times, stamps, node)
+        _extract(messages, sources, taken.times, stamps, node, headers)
     for topic in distinct:
         _convert(columns, node, keys, values, topics, topic, sources[topic])
     columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}
@@ -120,14 +133,38 @@ def chunk_rows(
     return made
 
 
+def _headers_of(messages: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """Each record's headers, and where some can't be read: confluent-kafka fails on a name that is no UTF-8."""
+    headers: list[Any] = []
+    unreadable: list[int] = []
+    for at, message in enumerate(messages):
+        try:
+            headers.append(message.headers())
+        except (SystemError, UnicodeDecodeError):  # never ask it again: what it would give then is broken
+            headers.append([(UNREADABLE_HEADERS, None)])
+            unreadable.append(at)
+    return headers, unreadable
+
+
+def _check_times(messages: Sequence[Any], sources: Mapping[str, SourceTopic], stamps: Sequence[int]) -> None:
+    """A negative timestamp ends the thread where no extractor looks at it, as Kafka Streams' ``FailOnInvalidTimestamp`` does."""
+    for message, stamp in zip(messages, stamps, strict=True):
+        source = sources[message.topic()]
+        if stamp < 0 and source.extractor is None:
+            raise RecordError(
+                f"{source.node}: {invalid_timestamp(stamp)}",
+                task="source", topic=message.topic(), partition=message.partition(), offset=message.offset(),
+            )  # fmt: skip
+
+
 def _extract(
     messages: Sequence[Any], sources: Mapping[str, SourceTopic], times: dict[TopicPartition, int], stamps: list[int],
-    node: list[int],
+    node: list[int], headers: Sequence[Any],
 ) -> None:  # fmt: skip
     """The timestamps that the sources' extractors give; a record that gets a negative one is dropped."""
     for at, message in enumerate(messages):
         source = sources[message.topic()]
-        if source.extractor is None:
+        if source.extractor is None or node[at] == UNREADABLE:
             continue
         try:
             key, value = source.key_serde.deserialize(message.key()), source.value_serde.deserialize(message.value())
@@ -135,9 +172,9 @@ def _extract(
             continue  # the step that reads it finds it unreadable
         partition = TopicPartition(message.topic(), message.partition())
         before = times.get(partition, UNKNOWN_TIME)
-        record = Record(key, value, stamps[at], tuple(message.headers() or ()))
+        record = Record(key, value, stamps[at], tuple(headers[at] or ()))
         try:
-            stamps[at] = source.extractor(record, before)
+            stamps[at] = extracted_time(source.extractor(record, before))
         except Exception as problem:
             raise RecordError(
                 f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {problem}",
@@ -153,7 +190,13 @@ def restored_rows(messages: Sequence[Any], spec: SourceSpec, index: int) -> pa.R
     """Changelog records: bytes as they are."""
     node = [spec.changelogs[m.topic()] for m in messages]
     columns: dict[str, list[Any] | None] = {"key": [m.key() for m in messages], "value": [m.value() for m in messages]}
-    headers = [m.headers() for m in messages]
+    headers, unreadable = _headers_of(messages)
+    for at in unreadable:
+        message = messages[at]
+        raise RecordError(
+            "a header's name is no UTF-8: something else writes to the changelog", task="source", topic=message.topic(),
+            partition=message.partition(), offset=message.offset(),
+        )  # fmt: skip
     columns["headers"] = [packed(row) for row in headers] if any(headers) else None
     stamps = [m.timestamp()[1] for m in messages]
     return _batch(messages, node, list(range(len(messages))), stamps, columns, index)
@@ -240,11 +283,7 @@ def _convert(
         try:
             native = [_native(raw[at], fixed, foreign) for _, raw, fixed, foreign in wanted]
         except SerdeError:
-            node[at] = UNREADABLE
-            which = columns["n"]
-            if which is None:
-                which = columns["n"] = [None] * len(topics)
-            which[at] = source.tag // 2
+            _set_aside(columns, node, at, source)
             continue
         for (side, raw, fixed, _), value in zip(wanted, native, strict=True):
             raw[at] = value if fixed is None else None
@@ -254,6 +293,15 @@ def _convert(
                 if column is None:
                     column = columns[name] = [None] * len(topics)
                 column[at] = value
+
+
+def _set_aside(columns: dict[str, list[Any] | None], node: list[int], at: int, source: SourceTopic) -> None:
+    """Tags a record as one that can't be read."""
+    node[at] = UNREADABLE
+    which = columns["n"]
+    if which is None:
+        which = columns["n"] = [None] * len(node)
+    which[at] = source.tag // 2
 
 
 def _native(data: bytes | None, fixed: FixedWidth | None, foreign: Any) -> Any:
