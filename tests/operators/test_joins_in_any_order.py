@@ -1,6 +1,6 @@
 """Joins of tables end at the same result however records are cut into batches, and however late internal topics are read.
 
-Inputs and internal topics keep their order for each key alone, as they would over many partitions and tasks. What the join says in
+Inputs and internal topics keep their order for each key alone, as over many partitions and tasks. What the join says in
 the end is compared with the join of the tables as they are in the end, by a model of a few lines.
 """
 

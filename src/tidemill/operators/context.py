@@ -109,7 +109,8 @@ class Operator(Protocol):
 
     An operator of a table has ``get(key)`` too, a ``Getter`` of its rows, and ``get_as_of``, an ``AsOfGetter``, or None where no
     versioned store is behind it: every one says which, so that no join falls back to the newest row. One that collects what it
-    writes has ``flush()``, as have stores (clocks, changelog records of buffers): called at the end of a batch, the operators' first.
+    writes has ``flush()``, as have stores (clocks, changelog records of buffers): called at the end of a batch, the operators'
+    first.
     """
 
     def process(self, record: Record) -> None:

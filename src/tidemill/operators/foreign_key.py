@@ -10,8 +10,8 @@ subscriptions and answers to their serdes.
 
 An inner join gets no answer where an earlier answer must have taken the last result back already, by Kafka Streams' rules. They
 take for granted that this answer came before the left row changed again. Where it comes later, it is dropped, and the last result
-would remain for good: so Resolve asks once more about a left row for which an answer without a right row comes too late, and sends
-a tombstone at once where that row is gone or has no foreign key. Nothing more is sent where each answer comes in time.
+would remain for good: so Resolve asks once more about a left row for which an answer without a right row comes too late, and
+sends a tombstone at once where that row is gone or has no foreign key. Nothing more is sent where each answer comes in time.
 
 A result's timestamp is the later one of left change and right row; after a change of the right table it is that change's.
 """
