@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from harness import Case, Program, outputs_of
+from harness import Case, Program, WaitingTopics, outputs_of
 from vector_values import writer
 
 from tidemill import Serdes, StreamsBuilder
@@ -182,17 +182,15 @@ class StepRun:
     def pipe(self, records: Sequence[tuple[Any, ...]], *, one_by_one: bool = False) -> None:
         """The records in one batch, then what goes through repartition topics: all that waits, or the oldest first."""
         self._run(records, self.wall_clock)
-        waiting = self.take_internal()
-        while any(waiting.values()):
-            if one_by_one:
-                topic = min((t for t, held in waiting.items() if held), key=lambda t: waiting[t][0][3])
-                again = [waiting[topic].popleft()]
-            else:
-                again = [record for held in waiting.values() for record in held]
-                waiting = {}
+        waiting = WaitingTopics()
+        while True:
+            made = [record for held in self.take_internal().values() for record in held]
+            for record in made if one_by_one else ():
+                waiting.add(record)
+            again = [waiting.take()] if waiting else [] if one_by_one else made
+            if not again:
+                return
             self._run(again, self.wall_clock)
-            for topic, more in self.take_internal().items():
-                waiting.setdefault(topic, deque()).extend(more)
 
     def run_batch(self, records: Sequence[tuple[Any, ...]]) -> BatchReport:
         """The records in one batch; what it sends to repartition topics is left to ``take_internal``."""
