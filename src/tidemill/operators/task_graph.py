@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
-from tidemill.operators.context import AsOfGetter, Getter, Operator, Origin
+from tidemill.operators.context import AsOfGetter, Getter, Operator, Origin, Subscriber
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, Refused
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
@@ -227,8 +227,13 @@ class TaskGraph:
 
     def table_as_of(self, node: str) -> AsOfGetter | None:
         """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
-        getter: AsOfGetter | None = getattr(self.operator(node), "get_as_of", None)
+        getter: AsOfGetter | None = self.operator(node).get_as_of  # type: ignore[attr-defined]  # all operators of tables say it
         return getter
+
+    def subscriber(self, node: str) -> Subscriber:
+        """Asks once more, as ``node``, about a row of the left table of a foreign-key join."""
+        ask: Subscriber = self.operator(node).ask_again  # type: ignore[attr-defined]  # only ForeignKeySubscribe is asked
+        return ask
 
     def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
         """Passes over what ``node`` has failed on (None: a punctuation), if the exception handlers say so; else raises."""
