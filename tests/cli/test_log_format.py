@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tidemill
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.log_format import JsonLines, LogEvent, as_text
+from tidemill.log_format import JsonLines, LogEvent, TextLines, as_text
 
 
 def line(message: object, *arguments: object, exc_info: Any = None) -> dict[str, Any]:
@@ -85,3 +85,15 @@ def test_every_event_that_is_logged_is_a_log_event() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("event="):
                 by_hand.append(f"{path.name}:{node.lineno}")
     assert [at for at in by_hand if not at.startswith("log_format.py")] == []
+
+
+def test_a_line_of_text_keeps_its_line_feeds_and_no_other_control_character() -> None:
+    def text(message: object, *arguments: object) -> str:
+        record = logging.LogRecord("kafka", logging.INFO, __file__, 1, message, arguments, None)
+        return TextLines("%(levelname)s %(message)s").format(record)
+
+    assert text("to clients as: \n%s", "a=[]\tb") == "INFO to clients as: \na=[]\tb"
+    assert text("%s", "\x1b[2J\x1b]0;owned\x07\r\x9b1m\u202e\ud800") == (
+        "INFO \\x1b[2J\\x1b]0;owned\\x07\\r\\x9b1m\\u202e\\ud800"
+    )
+    assert text(LogEvent("x", name="a\x1bb")) == "INFO event=x name='a\\x1bb'"

@@ -140,6 +140,7 @@ class ThreadMaker:
                 process_id=self.process_id,
                 endpoint=self.reads.application_server or None,
                 client_tags=dict(config.client_tags),
+                topology=self.topology_facts.by_number,
             ),
             local=self.local,
             make_member=make_member,
