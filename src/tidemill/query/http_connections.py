@@ -149,7 +149,7 @@ class LimitedConnection(H11Protocol):
         super().on_response_complete()
         self._watch()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002: uvicorn's sentence is text, not JSON
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's sentence is text, not JSON
         """What can't be read as HTTP; as ``http_app`` writes its refusals."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()  # an answer is under way: another one can't come in its middle
