@@ -26,6 +26,7 @@ from tidemill.query.metadata import HostMap
 from tidemill.runtime.instance_state import InstanceState
 from tidemill.runtime.instance_status import InstanceStatus
 from tidemill.runtime.led_rebalances import LedRebalances
+from tidemill.task.standby import StandbyTask
 
 ROOT = Path(__file__).parents[2]
 NOW_MS = int(time.time() * 1e3)
@@ -128,13 +129,16 @@ def test_who_is_to_have_what_is_told_from_the_assignments_partitions() -> None:
 
 
 def test_what_an_instance_tells_of_its_threads_is_what_others_can_read() -> None:
-    from measured_instance import Clock, measured_thread
+    from measured_instance import FOLLOWS, Clock, measured_thread
 
     config = StreamsConfig.of(application_id="app", bootstrap_servers="localhost:9092")
     builder = StreamsBuilder()
     builder.stream("lines", key=Serdes.string(), value=Serdes.string()).to("out", key=Serdes.string(), value=Serdes.string())
+    thread = measured_thread(Clock(), NOW_MS)
+    standbys = {FOLLOWS: StandbyTask(task=FOLLOWS, changelogs={}, directory="", epoch="")}
+    vars(thread).update(number=1, why_waiting="", is_running=True, standbys=standbys)
     status = InstanceStatus(
-        config, builder.build(), ProcessId(1, 1), InstanceState("app"), [measured_thread(Clock(), NOW_MS)], LedRebalances(),
+        config, builder.build(), ProcessId(1, 1), InstanceState("app"), [thread], LedRebalances(),
         host="one:1", error=lambda: None,
     )  # fmt: skip
     told = json.loads(to_json(status.status()))
