@@ -243,8 +243,9 @@ def _are_of_two_instances(members: Sequence[str]) -> bool:
 
 
 def _shared(process_id: ProcessId, members: Sequence[str]) -> str:
+    names = " and ".join(map(printable, members))
     return (
-        f"Process id {process_id} is that of more than one instance: {' and '.join(map(printable, members))} have it. A state directory was "
+        f"Process id {process_id} is that of more than one instance: {names} have it. A state directory was "
         "copied with the file kafka-streams-process-metadata: their tasks are counted as one instance's, and with "
         "exactly_once_v2 each ends the other's transactions. Stop one of them, remove that file from its state directory and "
         "start it again."
