@@ -76,6 +76,7 @@ class BatchRunner:
             return self._batches.run(request)
         except NoExecutorError as waiting:
             log.debug("event=batch-waits thread=%s reason=%r", self._thread, str(waiting))
+            self._count(str(waiting), is_misfit=False)
             return None
         except BatchLostError as lost:
             self._batch_lost(lost)
@@ -93,6 +94,7 @@ class BatchRunner:
             log.warning("event=records-skipped thread=%s count=%d reason=%r", self._thread, report.skipped, report.message)
         if report.outcome is Outcome.FENCED:
             log.warning("event=fenced thread=%s reason=%r", self._thread, report.message)
+            self._count(report.message, is_misfit=False)
             self._forget(report)
             self._member.request_rejoin("a commit was refused")
             return
@@ -107,6 +109,7 @@ class BatchRunner:
                 self._metrics.rebalance(cost)
         if report.outcome is Outcome.REFUSED:
             log.info("event=commit-refused thread=%s reason=%r", self._thread, report.message)
+            self._count(report.message, is_misfit=False)
         if report.outcome is Outcome.LOST:
             log.warning("event=batch-lost thread=%s reason=%r", self._thread, report.message)
             self._count(report.message, is_misfit=report.is_misfit)
@@ -141,8 +144,8 @@ class BatchRunner:
             )
         if row.is_to_be_said:
             log.warning(
-                "event=batches-lost-in-a-row thread=%s count=%d reason=%r do=%r", self._thread, row.count, reason,
-                "look at the brokers, the memory and the disks of this instance; nothing is lost, but nothing goes on either",
+                "event=no-batch-counts thread=%s count=%d reason=%r do=%r", self._thread, row.count, reason,
+                "look at the brokers, the group, and the memory and disks of this instance; no record is lost, but none goes on either",
             )  # fmt: skip
 
     def _forget(self, report: BatchReport) -> None:

@@ -218,7 +218,7 @@ def _number(value: float | None) -> float | None:
 
 def _why_stuck(thread: StreamThread) -> str:
     lost = thread.metrics.lost_in_a_row
-    return f"{_short(thread)}: the last {lost.count} batches were lost: {lost.reason}"
+    return f"{_short(thread)}: the last {lost.count} batches did not count: {lost.reason}"
 
 
 def _short(thread: StreamThread) -> str:

@@ -6,11 +6,14 @@ follows from it is ``task.batch_size``' matter.
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.logger import PySparkLogger
 
 from tidemill.errors import (
     BatchLostError,
@@ -32,7 +35,6 @@ _FINAL = tuple(
 )
 """How Spark's text of a failed task begins where running the batch again would fail again."""
 _PYTHON = "org.apache.spark.api.python.PythonException"
-_JOB_ABORTED = re.compile(r"Job aborted due to stage failure")
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
 _OUTSIDE = re.compile(
     r"(cimpl\.|confluent_kafka|lmdb\.|(builtins\.)?(OSError|IOError|EOFError|TimeoutError|InterruptedError|BlockingIOError|"
@@ -56,8 +58,12 @@ _MOST_TEXT = 1000
 def failure_of(problem: Py4JJavaError | CapturedException) -> TidemillError:
     """StopError if the batch would fail in the same way for ever, else a BatchLostError that says why."""
     java = problem._origin if isinstance(problem, CapturedException) else problem.java_exception
-    causes = _causes(java)
-    text = causes[0][1] if causes else str(problem)
+    return judged(_causes(java) or [("", str(problem))])
+
+
+def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
+    """By classes and messages of what was raised, and of what caused it, outermost first."""
+    text = causes[0][1]
     reason = first_line(text)
     if reason.startswith(_FINAL):
         return StopError(reason.partition(": ")[2])
@@ -66,8 +72,10 @@ def failure_of(problem: Py4JJavaError | CapturedException) -> TidemillError:
     for kind, said in causes:
         if kind == _PYTHON:
             return _python_failure(said, reason)
-        if any(died in said for died in _DIED) and not _JOB_ABORTED.match(said):
+        if any(died in said for died in _DIED):
             return WorkerDiedError(f"a Python worker died: {reason}")
+        if kind.endswith("OutOfMemoryError"):
+            return WorkerDiedError(f"Spark had no memory left: {reason}")
     found = next(((kind, said) for kind, said in causes if _is_of_data(kind, said)), None)
     if found is None:
         lost = BatchLostError if _OF_THE_CLUSTER.search(text) else MisfitError
@@ -116,3 +124,18 @@ def first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip() != "Driver stacktrace:"]
     errors = [line for line in lines if line.startswith("tidemill.errors.")]
     return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:_MOST_TEXT]
+
+
+_told_here: set[str] = set()
+"""Threads that tell themselves what Spark raises in them."""
+
+
+def _is_not_told(record: logging.LogRecord) -> bool:
+    return record.threadName not in _told_here
+
+
+def told_by(thread: str) -> None:
+    """PySpark writes each exception of an expression to standard error, with its whole stack: not where ``thread`` meets it."""
+    _told_here.add(thread)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).addFilter(_is_not_told)

@@ -16,13 +16,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError
-from tidemill.spark.batch_failures import failure_of
+from tidemill.spark.batch_failures import failure_of, told_by
 from tidemill.spark.compile import ArrowStep
+from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.worker_process import WorkerProcess, end
@@ -97,6 +98,7 @@ class BatchEngine:
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
         self._next: deque[tuple[Any, str]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
+        told_by(thread)
         self._rows, self._explained = self._built()
 
     @property
@@ -109,11 +111,12 @@ class BatchEngine:
 
     def _built(self) -> tuple[Any, str]:
         source, steps = self._steps
-        with pinning(self._session, self._thread) as pin:
-            frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)
-        self._compiled.check(frame)
-        execution = frame._jdf.queryExecution()
-        return execution.executedPlan().execute(), str(execution.toString())
+        with needing_the_jvm():
+            with pinning(self._session, self._thread) as pin:
+                frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)
+            self._compiled.check(frame)
+            execution = frame._jdf.queryExecution()
+            return execution.executedPlan().execute(), str(execution.toString())
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each
@@ -147,6 +150,10 @@ class BatchEngine:
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
             StopError: the JVM is gone, or a step says that going on is impossible.
         """
+        with needing_the_jvm():
+            return self._run(patience)
+
+    def _run(self, patience: int) -> BatchReport:
         if not (self._is_in_place and self._placement.is_settled(self._thread)) and not self._placement.settle(self._thread):
             raise NoExecutorError(f"{self._thread}: no executor has a slot for its batches yet")
         self._is_in_place = True
@@ -170,8 +177,8 @@ class BatchEngine:
                 if hangs.is_set() and isinstance(failure, BatchLostError):
                     raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from problem
                 raise failure from problem
-            except (Py4JNetworkError, Py4JError, OSError) as problem:
-                raise StopError("the Spark JVM is gone: the instance can't go on; start it again") from problem
+            except (Py4JError, OSError) as problem:
+                raise StopError(JVM_GONE) from problem
 
     @contextlib.contextmanager
     def _watched(self, limit_s: float) -> Iterator[threading.Event]:
@@ -193,7 +200,8 @@ class BatchEngine:
 
     def has_lost_its_place(self) -> bool:
         """After a lost batch: whether the executor, and with it the stores there, is gone."""
-        return self._placement.is_gone(self._thread)
+        with needing_the_jvm():
+            return self._placement.is_gone(self._thread)
 
     def kill_workers(self) -> None:
         """Ends this thread's Python workers and returns when they are dead; Spark starts new ones at the next batch."""

@@ -1,4 +1,4 @@
-"""Batches lost in a row: when that is worth saying, and when going on would only repeat it.
+"""Batches in a row that did not count: when that is worth saying, and when going on would only repeat it.
 
 Decides that what brokers, networks and processes cause is tried again for as long as it takes, and said at 5, 10, 20, 40 ...
 losses, and that what does not fit together (``is_misfit``) is given up when the same has come ``MOST_MISFITS`` times.
