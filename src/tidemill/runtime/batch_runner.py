@@ -145,7 +145,7 @@ class BatchRunner:
         if row.is_to_be_said:
             log.warning(
                 "event=no-batch-counts thread=%s count=%d reason=%r do=%r", self._thread, row.count, reason,
-                "look at the brokers, the group, and this instance's memory and disks; no record is lost, but none goes on either",
+                "look at the brokers, the group, and this instance's memory and disks; no record is lost, but none goes on",
             )  # fmt: skip
 
     def _forget(self, report: BatchReport) -> None:
