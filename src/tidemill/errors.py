@@ -78,6 +78,26 @@ class BatchLostError(TidemillError):
     """A micro-batch did not happen as far as is known: go back to the committed offsets and run it again."""
 
 
+class FunctionFailedError(BatchLostError):
+    """A function of Columns raised, in Spark's JVM or in a UDF: one of the batch's records is to blame; run it with fewer."""
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(f"a function of Columns failed: {error}: {message}")
+        self.error, self.message = error, message
+
+
+class WorkerDiedError(BatchLostError):
+    """A Python worker died in the middle of a batch, or had no memory left: run it again with fewer records."""
+
+
+class BatchTimeoutError(BatchLostError):
+    """A batch took longer than it may, and its workers were ended: run it again with fewer records."""
+
+
+class MisfitError(BatchLostError):
+    """What arrived of a batch does not fit together, which no broker or process mends by coming back."""
+
+
 class CommitRefusedError(BatchLostError):
     """The group refuses a commit: the member's generation is stale, or its membership is lost. Counted, never fatal."""
 

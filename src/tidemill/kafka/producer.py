@@ -122,7 +122,7 @@ class TransactionalProducer(RecordProducer):
         if not self._is_open and self._producer is not None:
             self._producer.poll(0)  # which hands on what the client has to say
             if self._notes.lost:
-                log.info("event=new-epoch id=%s reason=%r", self._transactional_id, self._notes.lost)
+                log.info(LogEvent("new-epoch", id=self._transactional_id, reason=self._notes.lost))
                 self._give_up()
         super().begin()
 

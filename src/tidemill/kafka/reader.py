@@ -190,6 +190,8 @@ class ThreadReader:
         self._watermarks_at = 0.0
         self._limits: Mapping[TopicPartition, int] = {}
         self._at_limit: dict[TopicPartition, int] = {}
+        self.is_full = False
+        """The last read ended because it had as many bytes as a batch may."""
 
     def place(self, request: BatchRequest) -> None:
         wanted: dict[str, dict[TopicPartition, int]] = {kind: {} for kind in _KINDS}
@@ -207,7 +209,8 @@ class ThreadReader:
         self._limits, self._at_limit = request.limits, {}
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
-        """Each kind until its share is used up or nothing more is there, and each partition that is new has been heard of.
+        """Each kind until its share is used up, all together have ``max_bytes`` of values and more, or nothing more is there, and
+        each partition that is new has been heard of.
         Standbys alone don't end the wait for inputs: their records are taken as they come, and the batch is closed after
         ``wait_ms`` or when their share is full."""
         kinds = [kind for kind in _KINDS if kind in self._consumers]
@@ -217,18 +220,23 @@ class ThreadReader:
         deadline = time.monotonic() + READ_LIMIT_S
         idle_until = time.monotonic() + request.wait_ms / 1e3
         heard_until = time.monotonic() + FIRST_FETCH_LIMIT_S
-        found = False
+        found = self.is_full = False
+        bytes_left = request.max_bytes
         while kinds and time.monotonic() < deadline:
             got = 0
             for kind in kinds:
                 messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), 0)
                 if messages:
+                    bytes_left -= sum(map(len, messages))
                     handed_over = time.monotonic()
                     yield from self._handed_over(kind, messages)
                     deadline += time.monotonic() - handed_over
                     left[kind] -= len(messages)
                     got += len(messages)
                     found = found or kind != _STANDBY
+            if bytes_left <= 0:  # each kind has had a chunk of what was fetched
+                self.is_full = True
+                return
             is_full = any(left[kind] <= 0 for kind in _INPUTS)
             if got and not is_full and any(left[kind] > 0 for kind in kinds):
                 continue

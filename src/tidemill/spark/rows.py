@@ -43,6 +43,8 @@ CHANGELOG = -100
 FRESH = 1_000_000
 DROPPED_COUNT = -5
 """``n`` records (null = one) were dropped on the way and count as dropped records."""
+REFUSED = -6
+"""A record on which a function of Columns raises, so that none gets it: as UNREADABLE. The request says what was raised."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 

@@ -8,8 +8,8 @@ has, so that the last step can tell a whole batch from one that was cut short.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from tidemill.spark.rows import (
     CHUNK,
     DROPPED_COUNT,
     MARKER,
+    REFUSED,
     SCHEMA,
     SUMMED_HEADER,
     UNREADABLE,
@@ -31,7 +32,7 @@ from tidemill.spark.rows import (
     first_sequence,
 )
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
-from tidemill.task.batch import Arrived, BatchRequest, Marker, marker_to_json
+from tidemill.task.batch import Arrived, BatchRequest, Marker, RefusedRecord, Taken, marker_to_json
 from tidemill.task.partition_time import UNKNOWN_TIME
 
 _LONG = struct.Struct(">q")
@@ -58,27 +59,36 @@ class SourceReader(Protocol):
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the last read ended because it had as many bytes as a batch may."""
+
 
 @dataclass(slots=True)
-class _Taken:
+class _Arriving:
     """What a batch has read of each input so far."""
 
     times: dict[TopicPartition, int]
     """The highest timestamps, those of before included; kept up to date where the source has a timestamp extractor."""
     arrived: dict[TopicPartition, Arrived] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
 
 
-def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -> Iterator[pa.RecordBatch]:
-    """One micro-batch."""
-    taken = _Taken({tp: time.ms for tp, time in request.times.items()})
+def source_rows(
+    reader: SourceReader, request: BatchRequest, spec: SourceSpec, taking: Callable[[Taken], None] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """One micro-batch; ``taking`` is called before each chunk with what is handed over by then."""
+    taken = _Arriving({tp: time.ms for tp, time in request.times.items()})
     if request.reads:
         reader.place(request)
     chunks = rows = 0
+    so_far = Taken()
     for restoring, messages in reader.read(request) if request.reads else ():
-        if restoring:
-            yield restored_rows(messages, spec, chunks)
-        else:
-            yield chunk_rows(messages, spec, taken, request.now_ms, chunks, rows)
+        made = restored_rows(messages, spec, chunks) if restoring else chunk_rows(messages, spec, taken, request, chunks, rows)
+        if taking is not None:
+            so_far = _with_chunk(so_far, messages, request, taken, restoring=restoring)
+            taking(so_far)
+        yield made
         chunks += 1
         rows += len(messages)
     inputs, changelogs = reader.ends() if request.reads else ({}, {})
@@ -93,12 +103,25 @@ def source_rows(reader: SourceReader, request: BatchRequest, spec: SourceSpec) -
         high_watermarks=reader.high_watermarks(),
         global_ends=reader.global_ends() if request.globals else {},
         arrived=taken.arrived,
+        is_full=request.reads and reader.is_full,
     )
     yield marker_rows(marker)
 
 
+def _with_chunk(
+    so_far: Taken, messages: Sequence[Any], request: BatchRequest, arriving: _Arriving, *, restoring: bool
+) -> Taken:
+    """With a chunk, which is of one kind; records for global stores count as restored."""
+    tp = TopicPartition(messages[0].topic(), messages[0].partition())
+    if restoring or tp not in request.inputs:
+        return replace(so_far, restored=so_far.restored + len(messages))
+    first = so_far.first or (tp, messages[0].offset())
+    ends = {tp: end for tp, end in arriving.ends.items() if tp in request.inputs}
+    return replace(so_far, records=so_far.records + len(messages), first=first, ends=ends)
+
+
 def chunk_rows(
-    messages: Sequence[Any], spec: SourceSpec, taken: _Taken, now_ms: int, index: int, before: int
+    messages: Sequence[Any], spec: SourceSpec, taken: _Arriving, request: BatchRequest, index: int, before: int
 ) -> pa.RecordBatch:
     """The messages as rows in their order, and the chunk's control row; ``before``: rows of earlier chunks."""
     topics = [m.topic() for m in messages]
@@ -124,12 +147,14 @@ def chunk_rows(
         _check_times(messages, sources, stamps)
     if any(sources[topic].extractor is not None for topic in distinct):
         _extract(messages, sources, taken.times, stamps, node, headers)
+    if request.refused:
+        _refuse(request.refused, messages, columns, node, sources)
     for topic in distinct:
         _convert(columns, node, keys, values, topics, topic, sources[topic])
-    columns |= {"key": keys, "value": values, "wall": [now_ms] * len(messages)}
+    columns |= {"key": keys, "value": values, "wall": [request.now_ms] * len(messages)}
     columns["headers"] = [packed(row) for row in headers] if any(headers) else None
     made = _batch(messages, node, seq, stamps, columns, index)
-    add_arrivals(taken.arrived, topics, distinct, made)
+    add_arrivals(taken.arrived, taken.ends, topics, distinct, made)
     return made
 
 
@@ -155,6 +180,26 @@ def _check_times(messages: Sequence[Any], sources: Mapping[str, SourceTopic], st
                 f"{source.node}: {invalid_timestamp(stamp)}",
                 task="source", topic=message.topic(), partition=message.partition(), offset=message.offset(),
             )  # fmt: skip
+
+
+def _refuse(
+    refused: Sequence[RefusedRecord], messages: Sequence[Any], columns: dict[str, list[Any] | None], node: list[int],
+    sources: Mapping[str, SourceTopic],
+) -> None:  # fmt: skip
+    """Tags the records that no function is to get; the last step says what becomes of them."""
+    wanted = {(record.topic, record.partition, record.offset) for record in refused}
+    for at, message in enumerate(messages):
+        if (message.topic(), message.partition(), message.offset()) in wanted and node[at] != DROPPED_COUNT:
+            node[at] = REFUSED
+            _which(columns, len(messages))[at] = sources[message.topic()].tag // 2
+
+
+def _which(columns: dict[str, list[Any] | None], count: int) -> list[Any]:
+    """The column that says which source node the bytes of a record were for."""
+    which = columns["n"]
+    if which is None:
+        which = columns["n"] = [None] * count
+    return which
 
 
 def _extract(
@@ -278,7 +323,7 @@ def _convert(
     if not wanted:
         return
     for at, found in enumerate(topics):
-        if found != topic or node[at] == UNREADABLE:
+        if found != topic or node[at] in (UNREADABLE, REFUSED):
             continue
         try:
             native = [_native(raw[at], fixed, foreign) for _, raw, fixed, foreign in wanted]
@@ -298,10 +343,7 @@ def _convert(
 def _set_aside(columns: dict[str, list[Any] | None], node: list[int], at: int, source: SourceTopic) -> None:
     """Tags a record as one that can't be read."""
     node[at] = UNREADABLE
-    which = columns["n"]
-    if which is None:
-        which = columns["n"] = [None] * len(node)
-    which[at] = source.tag // 2
+    _which(columns, len(node))[at] = source.tag // 2
 
 
 def _native(data: bytes | None, fixed: FixedWidth | None, foreign: Any) -> Any:

@@ -184,6 +184,7 @@ def request(
     wait_ms: int,
     now_ms: int,
     incarnation: int,
+    max_bytes: int = 64 << 20,
     restore_only: frozenset[TaskId] = frozenset(),
 ) -> BatchRequest:
     """The next micro-batch of these tasks; ``restore_only``: if any are named, no others are restored by it."""
@@ -218,6 +219,7 @@ def request(
         ),
         max_records=max_records,
         max_restore_records=max_restore_records,
+        max_bytes=max_bytes,
         wait_ms=wait_ms,
         now_ms=now_ms,
         incarnation=incarnation,
