@@ -150,7 +150,7 @@ class BatchRunner:
                     thread=self._thread,
                     count=row.count,
                     reason=reason,
-                    do="look at the brokers, the group, and this instance's memory and disks; no record is lost, but none goes on",
+                    do="look at the brokers, the group, this instance's memory and disks; no record is lost, none goes on",
                 )
             )
 
