@@ -16,6 +16,8 @@ from tidemill.assignment.invariants import violations
 from tidemill.assignment.model import LONG_MAX, AssignmentConfig
 from tidemill.endpoint import HostInfo, host_of, listed_host
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.kafka.group_protocol import MemberAssignment as GivenPartitions
+from tidemill.kafka.group_protocol import MemberSubscription, handed_over_too_early
 from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
@@ -257,6 +259,13 @@ def assert_served(answer: GroupAssignment, members: Mapping[str, Subscription]) 
         check_fits(told, FACTS.by_number)
         assert told.info.error_code == (AssignorError.ASSIGNMENT_ERROR if name in answer.left_out else AssignorError.NONE)
         given_out += told.active
+    counting = {
+        name: MemberSubscription(member_id=name, topics=(), owned_partitions=subscription.owned_partitions)
+        for name, subscription in members.items()
+        if name not in answer.left_out
+    }
+    given = {name: GivenPartitions(partitions=member.partitions) for name, member in answer.members.items()}
+    assert handed_over_too_early(counting, given) == ()
     asked_again = any(member.info.next_rebalance_ms == 0 for member in answer.members.values())
     assert len(given_out) == len(set(given_out))
     assert set(given_out) == TASKS or asked_again
