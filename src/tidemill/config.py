@@ -242,6 +242,10 @@ class StreamsConfig:
     batch_max_records: int = _setting(
         "tidemill.batch.max.records", whole_number(1), 200_000, "Records of one micro-batch of a thread, at most."
     )
+    batch_max_bytes: int = _setting(
+        "tidemill.batch.max.bytes", whole_number(1), 64 << 20,
+        "Bytes of values from where on a micro-batch of a thread takes no more; restored records included.",
+    )  # fmt: skip
     restore_max_records: int = _setting(
         "tidemill.restore.max.records", whole_number(1), 50_000,
         "Changelog records that restoring tasks add to a micro-batch while other tasks run.",

@@ -13,6 +13,8 @@ from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete
 from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
+from tidemill.query.document_reader import read_document, to_plain
+from tidemill.query.group_documents import LedDecisions, Rebalance
 from tidemill.runtime.led_rebalances import LedRebalances
 
 ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
@@ -66,6 +68,17 @@ def test_the_first_rebalance_takes_every_task_up_from_nobody() -> None:
     first = group_that_grows().to_json()[0]
     assert [(move["task"], move["from"], move["to"]) for move in first["moves"]] == [(str(t), None, "one:1") for t in TASKS]
     assert (first["joined"], first["left"], first["stable"]) == ([], [], True)
+
+
+def test_what_is_told_of_rebalances_and_decisions_is_what_others_can_read() -> None:
+    led = group_that_grows()
+    for told in led.to_json():
+        assert {**to_plain(read_document(Rebalance, told)), "led_by": ""} == {**told, "led_by": ""}
+    for task in (None, TASKS[0]):
+        decisions = led.decisions(task)
+        assert decisions is not None
+        assert decisions["decisions"]
+        assert to_plain(read_document(LedDecisions, decisions)) == decisions
 
 
 def test_a_newcomer_is_named_and_its_warm_ups_have_the_assignors_own_reason() -> None:

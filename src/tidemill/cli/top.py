@@ -68,21 +68,24 @@ class GroupQuestion:
     def ask(self, timeout_s: float = _ASK_LIMIT_S) -> Document:
         """EnvironmentProblem, with what each host said, if none answers."""
         from tidemill.membership.wire import host_of
+        from tidemill.query.document_reader import UnreadableDocumentError
+        from tidemill.query.group_documents import read_group
         from tidemill.query.http_forward import document, fetch
 
         problems = []
         for host in list(self._hosts):
             try:
-                found = document(fetch(host, "/group", token=self._token, timeout_s=timeout_s, tls=self._tls))
-                told = [host_of(one["host"]) for one in found["instances"] if one["host"] and one["away"] is None]
+                answer = document(fetch(host, "/group", token=self._token, timeout_s=timeout_s, tls=self._tls))
+                found = read_group(answer)
             except RetriableError as problem:
                 problems.append(f"{host} {problem}")
                 continue
-            except (KeyError, TypeError):
-                problems.append(f"{host} answers, but tells of no group: something else listens there")
+            except UnreadableDocumentError as problem:
+                problems.append(f"{host} answers, but tells of no group: something else listens there ({problem})")
                 continue
+            told = [host_of(one.host) for one in found.instances if one.host and one.away is None]
             self._hosts = list(dict.fromkeys([host, *(one for one in told if one), *self._hosts]))
-            return {name: _for_terminal(value) for name, value in found.items()}
+            return {name: _for_terminal(value) for name, value in found.to_json().items()}
         raise EnvironmentProblem(
             f"no instance can be asked: {'; '.join(problems)}. Start them with --serve HOST:PORT; where a token is set give it "
             "in a file with --config"

@@ -12,6 +12,7 @@ What is assigned is decided by ``tidemill.membership.leader``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,6 +36,8 @@ FUTURE_PROCESS = ProcessId(0, 0)
 """Stands for the process of members whose version can't be read (Kafka draws a random one)."""
 
 
+_THREAD = re.compile(r"(.+)-StreamThread-(\d+)-consumer-[0-9A-Fa-f-]{36}")
+"""A member id: the client id of a stream thread's consumer, and what the broker adds."""
 EARLIEST_PROBEABLE_VERSION = 3
 """The first version whose answer can tell a member of a future version which one to use."""
 MOST_TAGS, LONGEST_TAG_KEY, LONGEST_TAG_VALUE = 5, 20, 30
@@ -109,6 +112,8 @@ class JoinedGroup:
     supported_version: int
     future_version: int | None
     is_shutdown_requested: bool
+    shared_process_ids: Mapping[ProcessId, tuple[str, ...]] = field(default_factory=dict)
+    """Process ids that two instances or more have, with all their members: a state directory was copied."""
     remarks: tuple[str, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
@@ -143,6 +148,8 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
         _client(process_id, tuple(sorted(own, key=string_order)), said, infos, owned, remarks)
         for process_id, own in by_process.items()
     )
+    shared = {client.process_id: client.members for client in clients if _are_of_two_instances(client.members)}
+    remarks += [_shared(process_id, members) for process_id, members in shared.items()]
     future = [info.version for info in infos.values() if isinstance(info, FutureSubscription)]
     return JoinedGroup(
         clients=clients,
@@ -152,6 +159,7 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
         supported_version=min([LATEST_SUPPORTED_VERSION, *(info.latest_supported_version for info in infos.values())]),
         future_version=max(future) if future else None,
         is_shutdown_requested=any(info.error_code == AssignorError.SHUTDOWN_REQUESTED for info in known),
+        shared_process_ids=shared,
         remarks=tuple(remarks),
         unreadable=unreadable,
     )
@@ -224,6 +232,23 @@ def _client(
         endpoint=_endpoint(process_id, first, remarks),
         tags=_tags(process_id, first, remarks),
         rack=racks.pop() if len(racks) == 1 else None,
+    )
+
+
+def _are_of_two_instances(members: Sequence[str]) -> bool:
+    """By the client ids with which Kafka Streams' threads join: an instance's begin alike, and each has a number of its own.
+    Members with other names tell nothing."""
+    threads = [found.groups() for member in members if (found := _THREAD.fullmatch(member))]
+    return len(set(threads)) < len(threads) or len({client for client, _ in threads}) > 1
+
+
+def _shared(process_id: ProcessId, members: Sequence[str]) -> str:
+    names = " and ".join(map(printable, members))
+    return (
+        f"Process id {process_id} is that of more than one instance: {names} have it. A state directory was "
+        "copied with the file kafka-streams-process-metadata: their tasks are counted as one instance's, and with "
+        "exactly_once_v2 each ends the other's transactions. Stop one of them, remove that file from its state directory and "
+        "start it again."
     )
 
 

@@ -49,6 +49,10 @@ class HeldTasks:
         """The partition times of all inputs that are read."""
         return {tp: time for task in self.active.values() for tp, time in task.times.items()}
 
+    def inputs(self, tasks: Collection[TaskId]) -> frozenset[TopicPartition]:
+        """What those of these tasks that are active read."""
+        return frozenset(tp for task in tasks if task in self.active for tp in self.active[task].inputs)
+
     # --- what the member is told -----------------------------------------------------------------------------------
 
     def take_up(self, told: AssignTasks) -> None:

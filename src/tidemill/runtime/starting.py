@@ -39,6 +39,7 @@ from tidemill.runtime.thread_set import ThreadSet
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.runtime.worker import Fault
 from tidemill.spark.control import ControlServer
+from tidemill.spark.jvm_gone import needing_the_jvm
 from tidemill.spark.placement import Placement, placement_of
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle, StartingJvm, adopt_session
@@ -120,7 +121,8 @@ def started(instance: Instance, parts: OpenParts) -> Started:
     parts.opened("control channel", server.close)
     reads = InstanceReads(config, directory, instance.require_started, on_executors=disk is not None)
     parts.opened("reads", reads.close)
-    engine = _engine_parts(instance, jvm, process_id, parts)
+    with needing_the_jvm():
+        engine = _engine_parts(instance, jvm, process_id, parts)
     require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
     threads = instance.threads.threads
     status = InstanceStatus(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from tidemill.config import StreamsConfig
+from tidemill.config_values import ProcessingGuarantee
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka import group_protocol
@@ -95,6 +96,7 @@ class StreamThread(threading.Thread):
             fence=fence, on_change=on_change, is_paused=is_paused,
         )  # fmt: skip
         self.desk = WorkerDesk(self._batches, self._group, self._member)
+        self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
         start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._batches.fence)
         self._offsets = TaskOffsets(name, self._held, start_offsets)
@@ -158,13 +160,10 @@ class StreamThread(threading.Thread):
     @property
     def committed_positions(self) -> dict[TopicPartition, int]:
         """Up to where inputs are processed *and* committed."""
-        return {
-            tp: position
-            for task in self._held.active.values()
-            if task.phase is Phase.RUNNING
-            for tp, position in task.positions.items()
-            if tp not in self._commits.waiting
-        }
+        tasks = list(self._held.active.values())
+        if not self._has_transactions:
+            return self._commits.committed_of(tasks)
+        return {tp: at for task in tasks if task.phase is Phase.RUNNING for tp, at in task.positions.items()}
 
     @property
     def engine(self) -> BatchEngine | None:

@@ -138,6 +138,7 @@ class TaskChanges:
                 self._batches.incarnation = instruction.incarnation
             elif isinstance(instruction, machine.RevokeTasks):
                 self._commits.commit()
+                self._commits.give_up(self._held.inputs(instruction.tasks))
                 self._held.demote(instruction.becomes_standby)
                 self._close((instruction.tasks - instruction.becomes_standby).union(*standbys))  # in one batch
                 self._release(instruction.tasks, "revoked", stays_open=instruction.becomes_standby)

@@ -39,6 +39,7 @@ from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine, start_workers
+from tidemill.spark.jvm_gone import needing_the_jvm
 from tidemill.spark.placement import Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle
@@ -99,7 +100,8 @@ class ThreadMaker:
 
     @property
     def slots(self) -> int:
-        return self.placement.slots
+        with needing_the_jvm():
+            return self.placement.slots
 
     def first_join(self, threads: int) -> FirstJoin:
         return FirstJoin(self.config.application_id, threads, self.admin)

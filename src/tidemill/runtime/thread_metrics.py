@@ -20,6 +20,7 @@ from tidemill.runtime.rebalance_watch import RebalanceCost
 from tidemill.task.batch import Arrived, BatchReport, Outcome
 from tidemill.task.commit import CommitStep
 from tidemill.task.lifecycle import ActiveTask
+from tidemill.task.lost_batches import LostInARow
 from tidemill.task.progress import Restored
 
 log = logging.getLogger("tidemill.thread")
@@ -68,6 +69,7 @@ class ThreadMetrics:
     started_ms: int = field(default_factory=lambda: int(time.time() * 1e3))
     batches: int = 0
     lost: int = 0
+    lost_in_a_row: LostInARow = field(default_factory=LostInARow)
     records_in: int = 0
     records_restored: int = 0
     records_out: int = 0
