@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
+from tidemill.printable import printable_lines
 
 # Command -> the module that has it and its name there: a typer.Typer for a group, a function for a single command.
 COMMANDS = {
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _app(given)(args=given, prog_name="tidemill")
     except TidemillError as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        sys.stderr.write(f"tidemill: {printable_lines(str(error))}\n")
         sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem)) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
