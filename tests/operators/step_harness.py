@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from harness import Case, Program, outputs_of
+from harness import Case, Program, WaitingTopics, outputs_of
 from vector_values import writer
 
 from tidemill import Serdes, StreamsBuilder
@@ -248,17 +248,19 @@ class StepRun:
     def pipe(self, records: Sequence[tuple[Any, ...]], *, one_by_one: bool = False) -> None:
         """The records in one batch, then what goes through repartition topics: all that waits, or the oldest first."""
         self._run(records, self.wall_clock)
-        waiting = self._take_internal()
-        while any(waiting.values()):
-            if one_by_one:
-                topic = min((t for t, held in waiting.items() if held), key=lambda t: waiting[t][0][3])
-                again = [waiting[topic].popleft()]
-            else:
-                again = [record for held in waiting.values() for record in held]
-                waiting = {}
+        waiting = WaitingTopics()
+        while True:
+            made = [record for held in self.take_internal().values() for record in held]
+            for record in made if one_by_one else ():
+                waiting.add(record)
+            again = [waiting.take()] if waiting else [] if one_by_one else made
+            if not again:
+                return
             self._run(again, self.wall_clock)
-            for topic, more in self._take_internal().items():
-                waiting.setdefault(topic, deque()).extend(more)
+
+    def run_batch(self, records: Sequence[tuple[Any, ...]]) -> BatchReport:
+        """The records in one batch; what it sends to repartition topics is left to ``take_internal``."""
+        return self._run(records, self.wall_clock)
 
     def restore(self, changelogs: Mapping[str, tuple[bytes, bytes | None, int]]) -> None:
         """Brings a record of each changelog into its store."""
@@ -278,7 +280,8 @@ class StepRun:
         self.wall_clock += by_ms
         self.pipe([], one_by_one=one_by_one)
 
-    def _take_internal(self) -> dict[str, deque[Any]]:
+    def take_internal(self) -> dict[str, deque[Any]]:
+        """What was sent to repartition topics since the last call, by topic."""
         found: dict[str, deque[Any]] = {}
         for topic, key, value, timestamp, headers, _ in self.written[self._seen :]:
             if topic in self._internal:

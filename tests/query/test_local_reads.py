@@ -308,6 +308,19 @@ def test_a_standby_whose_lag_nobody_tells_does_not_answer(instance: Instance) ->
     assert instance.queries.read(COUNTS, question, max_lag=1000).covered == {0: 0}
 
 
+def test_a_range_of_all_copies_here_is_read_no_further_than_its_page(instance: Instance) -> None:
+    question = RowsQuestion(partitions=frozenset(range(PARTITIONS)), limit=100, most_bytes=1)
+    found, low = [], None
+    for _ in range(len([*A, *B])):
+        page = instance.queries.read(COUNTS, replace(question, low=low), max_lag=None)
+        assert len(page.rows) == 1
+        assert page.covered == {0: 0, 1: 0}
+        found += [row.key.decode() for row in page.rows]
+        low = page.more_from
+    assert low is None
+    assert found == sorted([*A, *B])
+
+
 def test_rows_travel_as_they_are() -> None:
     rows = Rows(rows=(Row(b"", b"\0\xff", 0), Row(b"k", b"", 2)), covered={0: 0, 2: 17})
     assert Rows.from_bytes(rows.to_bytes()) == rows

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill.errors import SerdeError
 from tidemill.spark.headers import packed, unpacked
 
 
@@ -55,3 +56,27 @@ def test_a_header_that_says_a_record_is_a_sum_counts_for_nothing_when_it_comes_f
     program.pipe([(f"app-{topic}", Record(b"all", b"abc", 2, forged)), ("in", Record(b"k", b"three", 3))])
     assert [int.from_bytes(record.value or b"", "big") for record in program.outputs["counts"]][-1] == 3
     assert program.skipped == 1
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), min_size=1, max_size=3),
+    st.integers(min_value=1, max_value=60),
+)
+def test_headers_that_are_cut_short_are_not_read_as_others(headers: list[tuple[str, bytes | None]], cut: int) -> None:
+    whole = packed(headers) or b""
+    short = whole[: max(0, len(whole) - cut)]
+    try:
+        found = unpacked(short) or []
+    except SerdeError:
+        return
+    assert headers[: len(found)] == found
+    assert packed(found) == (short or None)
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_bytes_that_are_no_headers_are_told(data: bytes) -> None:
+    try:
+        found = unpacked(data)
+    except SerdeError:
+        return
+    assert packed(found) == data

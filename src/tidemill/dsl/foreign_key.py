@@ -68,7 +68,7 @@ def join_on_foreign_key(
     response_name = recorder.graph.nodes[response_source].name
     sources = left.sources | {response_name}
     recorder.copartition(sources)
-    resolve = op.ForeignKeyResolve(left.name, function, takes_key, keeps_left, left.value_serde)
+    resolve = op.ForeignKeyResolve(left.name, recorder.graph.nodes[sent].name, function, takes_key, keeps_left, left.value_serde)
     resolved = recorder.add(LogicalNode(
         name=named(f"{_FK}SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-", "-subscription-response-resolver"),
         effect=Process(operation=resolve, uses=looked_up(recorder, left.node), key_serde=left.key_serde, value_serde=serde),

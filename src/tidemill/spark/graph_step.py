@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.operators.context import Origin
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.record import Change, Record
@@ -93,7 +94,7 @@ class KeptGraphs:
         try:
             kept.graph.close()
         except Exception:
-            log.exception("event=close-failed task=%s", which[1])
+            log.exception(LogEvent("close-failed", task=which[1]))
 
     def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
         """The task's graph, bound to the batch's state."""

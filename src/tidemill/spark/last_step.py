@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, SerdeError, StateError, StopError
+from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, MisfitError, SerdeError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.batch_sinks import taken_batch
 from tidemill.spark.gather import Gathered, gather, why_not_whole
@@ -23,8 +23,9 @@ from tidemill.spark.graph_step import run_graph, running_tasks, stream_times
 from tidemill.spark.outputs import Outputs, ToDeadLetters, ToNode, ToSink
 from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
+from tidemill.spark.refused_records import pass_over_refused
 from tidemill.spark.restored import apply_restored
-from tidemill.spark.rows import MARKER, UNREADABLE, first_child, in_sequence
+from tidemill.spark.rows import MARKER, REFUSED, UNREADABLE, first_child, in_sequence
 from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import StepContext, TaskStore
 from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
@@ -86,13 +87,17 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
     problem = why_not_whole(gathered, request)
     if problem is not None:
         context.continuity.clear()
-        return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem)
+        return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem, is_misfit=True)
     marker = gathered.marker
     assert marker is not None
     if marker.out_of_range:
         context.continuity.clear()
         return BatchReport(
-            batch_id=request.batch_id, outcome=Outcome.LOST, message="offsets out of range", out_of_range=marker.out_of_range
+            batch_id=request.batch_id,
+            outcome=Outcome.LOST,
+            message=f"offsets out of range: {', '.join(map(str, marker.out_of_range))}",
+            out_of_range=marker.out_of_range,
+            is_misfit=True,
         )
     problem = context.graphs.shared.begin(request)
     if problem is not None:
@@ -121,7 +126,12 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
         context.output.abort()  # a store may have refused in the middle of the transaction
         at = tuple(store.at for store in stores.values())
         return BatchReport(
-            batch_id=request.batch_id, outcome=Outcome.LOST, message=str(lost), stores=at, timings_ms=batch.timings
+            batch_id=request.batch_id,
+            outcome=Outcome.LOST,
+            message=str(lost),
+            stores=at,
+            timings_ms=batch.timings,
+            is_misfit=isinstance(lost, MisfitError),
         )
     except FencedError as fenced:
         context.continuity.clear()
@@ -142,6 +152,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
             outcome=Outcome.LOST,
             message="; ".join(f"task {at.task}: its stores are at {dict(at.changelog)}" for at in behind),
             stores=tuple(store.at for store in batch.stores.values()),
+            is_misfit=True,
         )
     batch.restored = apply_restored(batch.gathered.tables, batch.spec.stores.values(), marker.changelog_ends, batch.stores)
     batch.reached(CommitStep.RESTORE)
@@ -176,6 +187,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         dropped=batch.state.dropped,
         skipped=batch.skipped + passed_over.count,
         arrived=marker.arrived,
+        is_full=marker.is_full,
         written=_keys_written(batch.state.written),
         timings_ms=batch.timings,
     )
@@ -223,7 +235,7 @@ def _check_continuity(context: StepContext, request: BatchRequest) -> None:
     for tp, start in request.inputs.items():
         expected = context.continuity.get(tp, start)
         if start != expected:
-            raise BatchLostError(f"{tp} was read from {start}, but the last commit ended at {expected}")
+            raise MisfitError(f"{tp} was read from {start}, but the last commit ended at {expected}")
 
 
 def _by_task(restored: Mapping[tuple[TaskId, str], int]) -> dict[TaskId, dict[str, int]]:
@@ -270,6 +282,9 @@ def _run_nodes(batch: _Batch) -> None:
         batch.outputs.add(ToDeadLetters(aside), batch.state.passed_over.letters)
     if spec.last:
         _set_unreadable_aside(batch)
+        refused = tables.pop(REFUSED, None)
+        if refused is not None:
+            pass_over_refused(refused, spec.sources, batch.request, batch.state)
         for tag, sink in spec.sinks.items():
             table = tables.pop(tag, None)
             if table is not None:

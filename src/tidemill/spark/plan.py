@@ -25,7 +25,7 @@ from tidemill.spark.lookups import Lookups, dataframe_joins
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.planned import planned
 from tidemill.spark.rows import Tags
-from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_as_columns, stages
+from tidemill.spark.stages import Stages, inline_targets, only_forwards, outer_targets, parents_first, runs_as_columns, stages
 from tidemill.spark.step_spec import BatchSinkSpec, NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
 from tidemill.spark.table_lookup import looks_up
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
@@ -186,7 +186,11 @@ def _step_spec(
         mixed=number in compiler.mixing_layers,
         sources={
             tags.index(name): Origin(
-                subtopology=number_of[name], topics=tuple(broker_topic(topology, application_id, t) for t in node.topics)
+                subtopology=number_of[name],
+                topics=tuple(broker_topic(topology, application_id, t) for t in node.topics),
+                columns=_columns_below(topology, plan, name),
+                key_serde=compiler.edges[name].key if last and name in compiler.edges else None,
+                value_serde=compiler.edges[name].value if last and name in compiler.edges else None,
             )
             for name, node in topology.nodes.items()
             if isinstance(node, SourceNode)
@@ -211,6 +215,20 @@ def _step_spec(
             for name, node in topology.nodes.items()
             if last and is_batch_sink(node)
         ),
+    )
+
+
+def _columns_below(topology: Topology, plan: Stages, source: str) -> tuple[str, ...]:
+    """The nodes between a source and its sub-topology's ends that run in the JVM, in the topology's order."""
+    below, ahead = set(), [source]
+    while ahead:
+        fresh = [child for child in topology.children(ahead.pop()) if child not in below]
+        below.update(fresh)
+        ahead += fresh
+    return tuple(
+        name
+        for name, node in topology.nodes.items()
+        if name in below and isinstance(node, ProcessorNode) and name not in plan.step_of and not only_forwards(topology, name)
     )
 
 

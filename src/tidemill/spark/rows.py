@@ -45,6 +45,8 @@ CHANGELOG = -100
 FRESH = 1_000_000
 DROPPED_COUNT = -5
 """``n`` records (null = one) were dropped on the way and count as dropped records."""
+REFUSED = -6
+"""A record on which a function of Columns raises, so that none gets it: as UNREADABLE. The request says what was raised."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 
@@ -55,6 +57,8 @@ OUTPUT = -30_000
 """A record that an earlier Python step sends: bytes as they are sent; the first headers
 say where it goes (``writes``)."""
 
+UNREADABLE_HEADERS = "tidemill.unreadable-headers"
+"""The only header of an UNREADABLE row whose own headers can't be read."""
 SUMMED_HEADER = "tidemill.summed"
 """Header of a pre-summed repartition record: its value is a long, how many records it stands for."""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
 from tidemill.errors import RecordError
+from tidemill.log_format import LogEvent
 from tidemill.operators.record import Record
 from tidemill.spark.records import ANY_PARTITION, Records
 from tidemill.spark.step_spec import SinkSpec
@@ -86,9 +87,15 @@ def _placed_by_function(sink: SinkSpec, topic: str, records: Records, count: int
         if not found:
             dropped += 1
             log.warning(
-                "event=record-dropped sink=%s topic=%s partition=%d offset=%s reason='the partitioner gave no partition'",
-                sink.name, topic, records.parts[at], records.offsets[at],
-            )  # fmt: skip
+                LogEvent(
+                    "record-dropped",
+                    sink=sink.name,
+                    topic=topic,
+                    partition=records.parts[at],
+                    offset=records.offsets[at],
+                    reason="the partitioner gave no partition",
+                )
+            )
         places += [at] * len(found)
         partitions += found
     chosen = records if places == list(range(len(records))) else records.only(places)

@@ -171,10 +171,14 @@ class GraphSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a source node's records come from, for messages about those that are unreadable."""
+    """Where a source node's records come from, for messages about those that can't be read or processed; ``columns``: the nodes
+    below it whose functions work on Columns. The serdes are for exception handlers."""
 
     subtopology: int
     topics: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    key_serde: Any = None
+    value_serde: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

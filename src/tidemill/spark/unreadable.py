@@ -20,8 +20,10 @@ from tidemill.spark.dead_letters import error_headers
 from tidemill.spark.headers import Headers, unpacked
 from tidemill.spark.outputs import ToDeadLetters
 from tidemill.spark.records import Records
-from tidemill.spark.rows import SUMMED_HEADER, UNREADABLE, topic_index
+from tidemill.spark.rows import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, topic_index
 from tidemill.spark.step_spec import Origin
+
+_UNREADABLE_HEADERS = [(UNREADABLE_HEADERS, None)]
 
 
 class OnUnreadable(Enum):
@@ -75,7 +77,7 @@ def _set_aside(rows: list[dict[str, Any]], sources: Mapping[int, Origin], policy
         parts=[row["part"] for row in rows],
         keys=[row["key"] for row in rows],
         values=[row["value"] for row in rows],
-        timestamps=[row["ts"] for row in rows],
+        timestamps=[max(0, row["ts"]) for row in rows],
         offsets=[row["off"] for row in rows],
         sequences=[row["seq"] for row in rows],
         headers=[_headers(row, sources[row["n"]].topics[topic_index(row["seq"])], policy) for row in rows],
@@ -84,12 +86,20 @@ def _set_aside(rows: list[dict[str, Any]], sources: Mapping[int, Origin], policy
 
 def _headers(row: Mapping[str, Any], topic: str, policy: Unreadable) -> Headers:
     return error_headers(
-        unpacked(row["headers"]) or [], error="tidemill.errors.SerdeError", message=_reason(row, policy), stacktrace="",
+        _own(row), error="tidemill.errors.SerdeError", message=_reason(row, policy), stacktrace="",
         topic=topic, partition=row["part"], offset=row["off"],
     )  # fmt: skip
 
 
+def _own(row: Mapping[str, Any]) -> Headers:
+    """The record's own headers, none where they can't be read."""
+    found = unpacked(row["headers"]) or []
+    return [] if found == _UNREADABLE_HEADERS else found
+
+
 def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:
+    if unpacked(row["headers"]) == _UNREADABLE_HEADERS:
+        return "found a header whose name is no UTF-8"
     key, value = (None if row[side] is None else len(row[side]) for side in ("key", "value"))
     found, expected = f"found a key of {_bytes(key)} and a value of {_bytes(value)}", policy.expected[row["n"]]
     if any(name == SUMMED_HEADER for name, _ in unpacked(row["headers"]) or ()):
