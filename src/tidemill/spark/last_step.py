@@ -25,7 +25,7 @@ from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
 from tidemill.spark.refused_records import pass_over_refused
 from tidemill.spark.restored import apply_restored
-from tidemill.spark.rows import MARKER, REFUSED, UNREADABLE
+from tidemill.spark.rows import MARKER, REFUSED, UNREADABLE, first_child, in_sequence
 from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import StepContext, TaskStore
 from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
@@ -299,6 +299,9 @@ def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
     if batch.gathered.marker is not None:
         kept.shared.read(batch.gathered.marker.global_ends)
     for graph in batch.spec.graphs:
+        if batch.spec.mixed:
+            tables = batch.gathered.tables
+            tables.update({tag: in_sequence(tables[tag]) for tag in graph.entries if tag in tables})
         dropped = batch.state.dropped
         made = run_graph(graph, batch.gathered.tables, batch.state, kept, batch.request, running)
         if graph.is_global and not batch.spec.last:  # the last step tells what it drops and can't read
@@ -402,13 +405,16 @@ def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: 
 
 def _onward(batch: _Batch) -> Iterator[pa.RecordBatch]:
     """What a step that is not the last hands on."""
+    number = first_child(batch.spec.number)
     for node in batch.spec.nodes.values():
         for records in batch.outputs.take(ToNode(node.name)):
             assert node.tag is not None
-            yield to_rows(records, node.tag, node.out_key_serde, node.out_value_serde)
+            yield to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number)
+            number += len(records)
     for to, records in batch.onward:
-        yield to_rows(records, to.tag, to.key_serde, to.value_serde)
+        yield to_rows(records, to.tag, to.key_serde, to.value_serde, number)
+        number += len(records)
     for rows in batch.unreadable:
         yield from as_unreadable(rows).to_batches()
-    yield from outputs_as_rows(batch.outputs)
-    yield from writes_as_rows(batch.state, batch.spec.stores)
+    yield from outputs_as_rows(batch.outputs, batch.spec.number)
+    yield from writes_as_rows(batch.state, batch.spec.stores, batch.spec.number)
