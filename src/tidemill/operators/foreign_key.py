@@ -64,7 +64,9 @@ class ForeignKeySubscribe:
         foreign = _serde(operation.foreign_key_serde, context.default_key_serde, "right table's keys", context)
         value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context)
         self._write_foreign, self._write_value = foreign.serialize, value.serialize
+        self._left = operation.left
         self._instructions = self._of_left_join if operation.left else self._of_inner_join
+        self._ends: set[str] = set()
 
     def process(self, record: Record) -> None:
         key, change, timestamp, headers = record
@@ -75,6 +77,8 @@ class ForeignKeySubscribe:
         if not instructions:
             return
         asked = hash_of(self._write_value(change.new))
+        if asked is None and not self._left:
+            self._ends.add(repr(key))
         for foreign_key, instruction in instructions:
             self._forward(Record(foreign_key, Subscription(asked, instruction, key, self._partition), timestamp, headers))
 
@@ -88,6 +92,14 @@ class ForeignKeySubscribe:
         subscription = Subscription(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
         self._forward(Record(foreign_key, subscription, timestamp, headers))
         return True
+
+    def awaits_end(self, key: Any) -> bool:
+        """Whether the last answer to a deleted row is still to come, as far as this worker knows; it takes the result back."""
+        return repr(key) in self._ends
+
+    def has_ended(self, key: Any) -> None:
+        """The answer to a deleted row has come."""
+        self._ends.discard(repr(key))
 
     def _foreign_keys(self, key: Any, change: Change) -> tuple[Any, Any]:
         new, old = change.new, change.old
@@ -188,7 +200,7 @@ class ForeignKeyResolve:
         self._context, self._forward = context, context.forward
         self._left = operation.left
         self._look_up = context.table(operation.table)
-        self._ask_again = context.subscriber(operation.subscribe)
+        self._subscriber = context.subscriber(operation.subscribe)
         self._write_value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context).serialize
         self._join = with_key(operation.joiner, operation.takes_key)
 
@@ -197,6 +209,8 @@ class ForeignKeyResolve:
         right = answer.value
         found = self._look_up(key)
         left = None if found is None else found[0]
+        if answer.hash is None and not self._left:
+            self._subscriber.has_ended(key)
         if hash_of(self._write_value(left)) != answer.hash:
             self._context.drop()
             if right is None and not self._left:
@@ -208,10 +222,11 @@ class ForeignKeyResolve:
     def _take_back(self, record: Record, row: tuple[Any, int] | None) -> None:
         """An answer without a right row was for a left row that has changed since: the last result may have to go."""
         key, _answer, timestamp, headers = record
-        if row is not None:
-            value = row[0]
-            if self._write_value(value) != self._write_value(value):
-                return  # no answer could ever fit: asking would never end
-            if self._ask_again(key, row, headers):
+        if row is None:
+            if self._subscriber.awaits_end(key):
                 return
+        elif self._write_value(row[0]) != self._write_value(row[0]):
+            return  # no answer could ever fit: asking would never end
+        elif self._subscriber.ask_again(key, row, headers):
+            return
         self._forward(Record(key, None, timestamp, headers))
