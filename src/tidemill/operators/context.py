@@ -35,11 +35,11 @@ class Subscriber(Protocol):
     def ask_again(self, key: Any, row: tuple[Any, int], headers: Headers) -> bool:
         """Subscribes a row once more, to be answered in any case; False: it has no foreign key."""
 
-    def awaits_end(self, key: Any) -> bool:
-        """Whether the last answer to a deleted row is still to come."""
+    def awaits_answer(self, key: Any) -> bool:
+        """Whether an answer to the left row as it is now is sure to come."""
 
-    def has_ended(self, key: Any) -> None:
-        """The answer to a deleted row has come."""
+    def has_answer(self, key: Any, asked: bytes | None) -> None:
+        """An answer to the row of this hash has come."""
 
 
 class Context(Protocol):

@@ -11,7 +11,8 @@ subscriptions and answers to their serdes.
 An inner join gets no answer where an earlier answer must have taken the last result back already, by Kafka Streams' rules. They
 take for granted that this answer came before the left row changed again. Where it comes later, it is dropped, and the last result
 would remain for good: so Resolve asks once more about a left row for which an answer without a right row comes too late, and
-sends a tombstone at once where that row is gone or has no foreign key. Nothing more is sent where each answer comes in time.
+sends a tombstone at once where that row is gone or has no foreign key. It does not where an answer to that row is sure to come,
+which is remembered in memory only: a new worker asks once too often.
 
 A result's timestamp is the later one of left change and right row; after a change of the right table it is that change's.
 """
@@ -66,7 +67,8 @@ class ForeignKeySubscribe:
         self._write_foreign, self._write_value = foreign.serialize, value.serialize
         self._left = operation.left
         self._instructions = self._of_left_join if operation.left else self._of_inner_join
-        self._ends: set[str] = set()
+        self._awaited: dict[str, bytes | None] = {}
+        """The hash of the left row's last change, by key, where that is answered in any case and the answer is still to come."""
 
     def process(self, record: Record) -> None:
         key, change, timestamp, headers = record
@@ -77,8 +79,10 @@ class ForeignKeySubscribe:
         if not instructions:
             return
         asked = hash_of(self._write_value(change.new))
-        if asked is None and not self._left:
-            self._ends.add(repr(key))
+        if instructions[-1][1] is Instruction.PROPAGATE_ONLY_IF_MATCH:
+            self._awaited.pop(repr(key), None)
+        elif not self._left:
+            self._awaited[repr(key)] = asked
         for foreign_key, instruction in instructions:
             self._forward(Record(foreign_key, Subscription(asked, instruction, key, self._partition), timestamp, headers))
 
@@ -89,17 +93,19 @@ class ForeignKeySubscribe:
         if foreign_key is None:
             return False
         asked = hash_of(self._write_value(value))
+        self._awaited[repr(key)] = asked
         subscription = Subscription(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
         self._forward(Record(foreign_key, subscription, timestamp, headers))
         return True
 
-    def awaits_end(self, key: Any) -> bool:
-        """Whether the last answer to a deleted row is still to come, as far as this worker knows; it takes the result back."""
-        return repr(key) in self._ends
+    def awaits_answer(self, key: Any) -> bool:
+        """Whether an answer to the left row as it is now is sure to come, as far as this worker knows."""
+        return repr(key) in self._awaited
 
-    def has_ended(self, key: Any) -> None:
-        """The answer to a deleted row has come."""
-        self._ends.discard(repr(key))
+    def has_answer(self, key: Any, asked: bytes | None) -> None:
+        """An answer has come."""
+        if self._awaited.get(repr(key), b"") == asked:
+            del self._awaited[repr(key)]
 
     def _foreign_keys(self, key: Any, change: Change) -> tuple[Any, Any]:
         new, old = change.new, change.old
@@ -209,8 +215,8 @@ class ForeignKeyResolve:
         right = answer.value
         found = self._look_up(key)
         left = None if found is None else found[0]
-        if answer.hash is None and not self._left:
-            self._subscriber.has_ended(key)
+        if not self._left:
+            self._subscriber.has_answer(key, answer.hash)
         if hash_of(self._write_value(left)) != answer.hash:
             self._context.drop()
             if right is None and not self._left:
@@ -222,11 +228,11 @@ class ForeignKeyResolve:
     def _take_back(self, record: Record, row: tuple[Any, int] | None) -> None:
         """An answer without a right row was for a left row that has changed since: the last result may have to go."""
         key, _answer, timestamp, headers = record
-        if row is None:
-            if self._subscriber.awaits_end(key):
-                return
-        elif self._write_value(row[0]) != self._write_value(row[0]):
-            return  # no answer could ever fit: asking would never end
-        elif self._subscriber.ask_again(key, row, headers):
+        if self._subscriber.awaits_answer(key):
             return
+        if row is not None:
+            if self._write_value(row[0]) != self._write_value(row[0]):
+                return  # no answer could ever fit: asking would never end
+            if self._subscriber.ask_again(key, row, headers):
+                return
         self._forward(Record(key, None, timestamp, headers))
