@@ -8,6 +8,7 @@ Exit codes: 0; 1 a run that went wrong; 2 wrong usage, settings or surroundings;
 
 from __future__ import annotations
 
+import io
 import platform
 import sys
 from collections.abc import Sequence
@@ -34,17 +35,28 @@ COMMANDS = {
     "top": ("tidemill.cli.top", "top"),
 }
 
+_MOST_SHOWN = 4_000
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point; ends the process with the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that is no text can be shown all the same
     try:
         _app(given)(args=given, prog_name="tidemill")
     except TidemillError as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        sys.stderr.write(f"tidemill: {one_line(str(error))}\n")
         sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem)) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def one_line(text: str) -> str:
+    """The text as a terminal may show it: what is no printable character escaped, and not without end."""
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text[:_MOST_SHOWN])
+    return shown if len(text) <= _MOST_SHOWN else f"{shown} ... ({len(text)} characters)"
 
 
 def _app(given: Sequence[str]) -> typer.Typer:
