@@ -14,7 +14,9 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from tidemill.errors import StopError
 
 JVM_GONE = "the Spark JVM is gone: the instance can't go on; start it again"
-_NO_ANSWER = re.compile(r"Answer from Java side is empty|Error while (sending|receiving)|An error occurred while calling \S+\s*\Z")
+_NO_ANSWER = re.compile(
+    r"Answer from Java side is empty|Error while (sending|receiving)|An error occurred while calling \S+\s*\Z"
+)
 
 
 def is_jvm_gone(problem: BaseException) -> bool:
