@@ -118,8 +118,8 @@ class MicroBatches:
         return replace(
             request,
             max_records=most,
-            max_restore_records=max(1, request.max_restore_records // size.share),
-            max_standby_records=max(1, request.max_standby_records // size.share),
+            max_restore_records=min(request.max_restore_records, size.restored or request.max_restore_records),
+            max_standby_records=min(request.max_standby_records, size.restored or request.max_standby_records),
             max_inputs=size.most,
             until=size.until,
             refused=size.refused,
