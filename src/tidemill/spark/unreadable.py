@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.errors import RecordError
+from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers
 from tidemill.spark.dead_letters import error_headers
@@ -31,13 +31,14 @@ class OnUnreadable(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """What to do; ``expected`` says per source node what its serdes expect; ``topic`` is the dead-letter topic. ``handlers``: of
-    records that can be read, but not processed or written."""
+    """What to do; ``expected`` says per source node what its serdes expect, ``serdes`` are these, of key and value; ``topic`` is
+    the dead-letter topic. ``handlers``: of records that can be read, but not processed or written."""
 
     handler: OnUnreadable
     topic: str | None
     expected: Mapping[int, str]
     handlers: ExceptionHandlers = field(default_factory=ExceptionHandlers)
+    serdes: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
 def unreadable_records(
@@ -90,7 +91,17 @@ def _headers(row: Mapping[str, Any], topic: str, policy: Unreadable) -> Headers:
 
 def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:
     key, value = (None if row[side] is None else len(row[side]) for side in ("key", "value"))
-    return f"found a key of {_bytes(key)} and a value of {_bytes(value)}, expected {policy.expected[row['n']]}"
+    said = f"found a key of {_bytes(key)} and a value of {_bytes(value)}, expected {policy.expected[row['n']]}"
+    for side, serde in zip(("key", "value"), policy.serdes.get(row["n"], ()), strict=False):
+        try:
+            serde.deserialize(row[side])
+        except RetriableError:
+            raise
+        except SerdeError as refused:
+            return f"{said}; the {side} can't be read: {refused}"
+        except Exception as problem:
+            return f"{said}; the {side} can't be read: {type(problem).__name__}: {problem}"
+    return said
 
 
 def _bytes(length: int | None) -> str:
