@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tidemill.errors import RecordError, SerdeError
+from tidemill.errors import RecordError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.operators.record import Record
 from tidemill.spark.arrivals import add_arrivals
@@ -131,7 +131,9 @@ def _extract(
             continue
         try:
             key, value = source.key_serde.deserialize(message.key()), source.value_serde.deserialize(message.value())
-        except SerdeError:
+        except RetriableError:
+            raise
+        except Exception:  # a deserializer's, as in Kafka Streams whatever it raises
             continue  # the step that reads it finds it unreadable
         partition = TopicPartition(message.topic(), message.partition())
         before = times.get(partition, UNKNOWN_TIME)
