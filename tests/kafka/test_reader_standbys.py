@@ -1,4 +1,5 @@
-"""What a micro-batch reads for standbys: a share of its own, never instead of inputs, and never beyond a limit."""
+"""What a micro-batch reads for standbys: a share of its own, never instead of inputs, and nothing beyond a limit; nor has
+restoring."""
 
 from __future__ import annotations
 
@@ -97,15 +98,17 @@ def test_a_trickle_for_standbys_does_not_end_the_wait_for_inputs(
     assert time.monotonic() - began >= 0.4
 
 
+@pytest.mark.parametrize("role", ["standbys", "changelogs"])
 def test_nothing_at_or_behind_the_limit_is_taken_until_the_limit_moves(
-    reader: ThreadReader, topics: tuple[TopicPartition, TopicPartition]
+    reader: ThreadReader, topics: tuple[TopicPartition, TopicPartition], role: str
 ) -> None:
     log, _ = topics
     at, followed = 0, []
     for limit in (100, 400):
         deadline = time.monotonic() + 30
         while at < limit and time.monotonic() < deadline:
-            found, _ = batch(reader, BatchRequest(batch_id=1, inputs={}, standbys={log: at}, limits={log: limit}, wait_ms=50))
+            held: Any = {role: {log: at}}
+            found, _ = batch(reader, BatchRequest(batch_id=1, inputs={}, limits={log: limit}, wait_ms=50, **held))
             followed += [message.offset() for message in found]
             at = reader.ends()[1][log]
         assert (at, followed) == (limit, list(range(limit)))

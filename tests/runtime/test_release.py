@@ -41,7 +41,7 @@ class Engine:
         self.asked: list[BatchRequest] = []
         self.thread: StreamThread | None = None
 
-    def run(self) -> BatchReport:
+    def run(self, patience: int = 1) -> BatchReport:
         assert self.thread is not None
         self.asked.append(self.thread.desk.current_request())
         if self._outcome is None:

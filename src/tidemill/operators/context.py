@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tidemill.ids import TaskId
-from tidemill.operators.record import Record
+from tidemill.operators.record import Headers, Record
 from tidemill.topology.nodes import Serde, Topology
 
 
@@ -27,6 +27,10 @@ Getter = Callable[[Any], "tuple[Any, int] | None"]
 
 AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
 """Looks a versioned table's row up by key and timestamp."""
+
+
+Subscriber = Callable[[Any, "tuple[Any, int]", Headers], bool]
+"""Subscribes (key, row, headers) of a left table to its foreign key; False: it has none."""
 
 
 class Context(Protocol):
@@ -93,6 +97,9 @@ class Context(Protocol):
     def table_as_of(self, node: str) -> AsOfGetter | None:
         """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
 
+    def subscriber(self, node: str) -> Subscriber:
+        """Asks once more about a row of the left table of a foreign-key join; ``node`` is the one that subscribes."""
+
     def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
         """Calls ``call(time)`` by stream time or wall clock (``punctuation``); the result of this call ends that."""
 
@@ -100,8 +107,10 @@ class Context(Protocol):
 class Operator(Protocol):
     """One node of one task. Made anew after a batch that did not count; keeps what it likes in between.
 
-    An operator of a table has ``get(key)`` too, a ``Getter`` of its rows. One that collects what it writes has ``flush()``,
-    as have stores (clocks, changelog records of buffers): called at the end of a batch, the operators' first.
+    An operator of a table has ``get(key)`` too, a ``Getter`` of its rows, and ``get_as_of``, an ``AsOfGetter``, or None where no
+    versioned store is behind it: every one says which, so that no join falls back to the newest row. One that collects what it
+    writes has ``flush()``, as have stores (clocks, changelog records of buffers): called at the end of a batch, the operators'
+    first.
     """
 
     def process(self, record: Record) -> None:

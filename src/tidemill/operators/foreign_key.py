@@ -8,6 +8,11 @@ first), which answers are given, and when a result is a tombstone. An answer to 
 that change brings an answer of its own. The hash that tells is Murmur3's, of the left value's bytes. Leaves the bytes of
 subscriptions and answers to their serdes.
 
+An inner join gets no answer where an earlier answer must have taken the last result back already, by Kafka Streams' rules. They
+take for granted that this answer came before the left row changed again. Where it comes later, it is dropped, and the last result
+would remain for good: so Resolve asks once more about a left row for which an answer without a right row comes too late, and
+sends a tombstone at once where that row is gone or has no foreign key. Nothing more is sent where each answer comes in time.
+
 A result's timestamp is the later one of left change and right row; after a change of the right table it is that change's.
 """
 
@@ -21,7 +26,7 @@ import mmh3
 
 from tidemill.errors import TopologyError
 from tidemill.operators.context import Context
-from tidemill.operators.record import Change, Record
+from tidemill.operators.record import Change, Headers, Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
 from tidemill.operators.subscription_store import SubscriptionStore
@@ -72,6 +77,17 @@ class ForeignKeySubscribe:
         asked = hash_of(self._write_value(change.new))
         for foreign_key, instruction in instructions:
             self._forward(Record(foreign_key, Subscription(asked, instruction, key, self._partition), timestamp, headers))
+
+    def ask_again(self, key: Any, row: tuple[Any, int], headers: Headers) -> bool:
+        """Subscribes a row of the left table once more, to be answered in any case; False: it has no foreign key."""
+        value, timestamp = row
+        foreign_key = self._extract(key, value)
+        if foreign_key is None:
+            return False
+        asked = hash_of(self._write_value(value))
+        subscription = Subscription(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
+        self._forward(Record(foreign_key, subscription, timestamp, headers))
+        return True
 
     def _foreign_keys(self, key: Any, change: Change) -> tuple[Any, Any]:
         new, old = change.new, change.old
@@ -172,6 +188,7 @@ class ForeignKeyResolve:
         self._context, self._forward = context, context.forward
         self._left = operation.left
         self._look_up = context.table(operation.table)
+        self._ask_again = context.subscriber(operation.subscribe)
         self._write_value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context).serialize
         self._join = with_key(operation.joiner, operation.takes_key)
 
@@ -182,6 +199,19 @@ class ForeignKeyResolve:
         left = None if found is None else found[0]
         if hash_of(self._write_value(left)) != answer.hash:
             self._context.drop()
+            if right is None and not self._left:
+                self._take_back(record, found)
             return
         is_gone = right is None and (left is None or not self._left)
         self._forward(Record(key, None if is_gone else self._join(key, left, right), timestamp, headers))
+
+    def _take_back(self, record: Record, row: tuple[Any, int] | None) -> None:
+        """An answer without a right row was for a left row that has changed since: the last result may have to go."""
+        key, _answer, timestamp, headers = record
+        if row is not None:
+            value = row[0]
+            if self._write_value(value) != self._write_value(value):
+                return  # no answer could ever fit: asking would never end
+            if self._ask_again(key, row, headers):
+                return
+        self._forward(Record(key, None, timestamp, headers))

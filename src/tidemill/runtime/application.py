@@ -18,6 +18,7 @@ from tidemill.config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
+from tidemill.log_format import LogEvent
 from tidemill.metrics.names import Metric, MetricName
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_frame import StoreDataFrame
@@ -238,7 +239,7 @@ class KafkaStreams:
         thread = self._set.add()
         if thread is None:
             return None
-        log.info("event=thread-added thread=%s", thread.name)
+        log.info(LogEvent("thread-added", thread=thread.name))
         self._thread_changed()
         return thread.name
 
@@ -252,7 +253,7 @@ class KafkaStreams:
         thread = self._set.remove(timeout)
         if thread is None:
             return None
-        log.info("event=thread-removed thread=%s", thread.name)
+        log.info(LogEvent("thread-removed", thread=thread.name))
         self._thread_changed()
         return thread.name
 
@@ -290,7 +291,7 @@ class KafkaStreams:
         directory.create()
         with StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S) as lock:
             for task in directory.clean(lock):
-                log.info("event=state-removed task=%s cause='clean_up() was called'", task)
+                log.info(LogEvent("state-removed", task=task, cause="clean_up() was called"))
 
     def wait(self, *states: State, timeout: float) -> State:
         """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout`` s; the state it is in then."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from tidemill.errors import BatchLostError, StateDirectoryInUseError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.runtime.local_state import written_s
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
@@ -96,7 +97,7 @@ class ExecutorState:
                     self.directory.remove(task, whole)
             except StateDirectoryInUseError:
                 continue
-            log.info("event=state-removed task=%s cause='not assigned on this executor for %d s'", task, self._delay_s)
+            log.info(LogEvent("state-removed", task=task, cause=f"not assigned on this executor for {self._delay_s} s"))
 
     # --- reads, on the control channel's thread ------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ class Records:
     """Columns of some records of one node. ``offsets`` are those of the source records (None: summed), for messages;
     ``sequences`` say in which order they came.
 
-    ``counts``: how many source records each one stands for; None = one each. ``sink``: which sink they are for, where it has
-    a partitioner; ``partitions`` are what it says, -1 where that is nothing.
+    ``counts``: how many source records each one stands for; None = one each. ``partitions``: what their sink has chosen, -1
+    where that is nothing; None = the producer's partitioner decides for all.
     """
 
     parts: list[int]
@@ -37,7 +37,6 @@ class Records:
     sequences: list[int | None]
     headers: list[Headers | None] | None = None
     counts: list[int] | None = None
-    sink: str | None = None
     partitions: list[int] | None = None
 
     def __len__(self) -> int:
@@ -50,12 +49,15 @@ class Records:
         return self.without(range(begin))
 
     def without(self, places: Collection[int]) -> Records:
-        kept = [at for at in range(len(self)) if at not in places]
+        return self.only([at for at in range(len(self)) if at not in places])
+
+    def only(self, places: Sequence[int]) -> Records:
+        """The records at these places, in their order; a place may come several times."""
         columns = {
-            name: None if (column := getattr(self, name)) is None else [column[at] for at in kept]
+            name: None if (column := getattr(self, name)) is None else [column[at] for at in places]
             for name in ("parts", "keys", "values", "timestamps", "offsets", "sequences", "headers", "counts", "partitions")
         }
-        return Records(**columns, sink=self.sink)  # type: ignore[arg-type]  # columns that may be missing are
+        return Records(**columns)  # type: ignore[arg-type]  # columns that may be missing are
 
 
 def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed: bool) -> Records:

@@ -43,15 +43,19 @@ CHANGELOG = -100
 FRESH = 1_000_000
 DROPPED_COUNT = -5
 """``n`` records (null = one) were dropped on the way and count as dropped records."""
+REFUSED = -6
+"""A record on which a function of Columns raises, so that none gets it: as UNREADABLE. The request says what was raised."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 
 LOG = -20_000
 """A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent."""
 OUTPUT = -30_000
-"""A record that an earlier Python step sends: bytes as they are sent, ``n`` its number in the step; the first header is its
-topic, with the sink as value where that has a partitioner."""
+"""A record that an earlier Python step sends: bytes as they are sent, ``n`` its number in the step; the first
+headers say where it goes (``writes``)."""
 
+UNREADABLE_HEADERS = "tidemill.unreadable-headers"
+"""The only header of an UNREADABLE row whose own headers can't be read."""
 SUMMED_HEADER = "tidemill.summed"
 """Header of a pre-summed repartition record: its value is a long, how many records it stands for."""
 

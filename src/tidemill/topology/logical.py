@@ -14,6 +14,7 @@ from tidemill.errors import TopologyError
 from tidemill.topology.nodes import Serde, Store, StoreKind
 from tidemill.topology.operations import Operation, StreamSelfJoin, TableTableJoin, UserFunction
 from tidemill.topology.operations import StreamStreamJoin as StreamSideJoin
+from tidemill.topology.partitioning import Partitioning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,7 @@ class Sink:
     value_serde: Serde | None = None
     topic_extractor: UserFunction | None = None
     partitioner: UserFunction | None = None
+    partitioning: Partitioning = Partitioning.BY_WINDOWED_KEY
     is_internal: bool = False
 
 

@@ -396,9 +396,11 @@ class ForeignKeyResolve:
     """KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-RESOLVER: joins an answer with the left row (of node ``table``) it was asked for.
 
     ``joiner(left, right)`` or, where ``takes_key``, ``joiner(key, left, right)``. ``value_serde`` as in ForeignKeySubscribe.
+    ``subscribe``: the node that asks.
     """
 
     table: str
+    subscribe: str
     joiner: UserFunction
     takes_key: bool = False
     left: bool = False
