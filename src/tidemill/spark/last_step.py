@@ -25,7 +25,7 @@ from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
 from tidemill.spark.refused_records import pass_over_refused
 from tidemill.spark.restored import apply_restored
-from tidemill.spark.rows import MARKER, REFUSED, UNREADABLE, first_child, in_sequence
+from tidemill.spark.rows import MARKER, REFUSED, SCHEMA, UNREADABLE, first_child, in_sequence
 from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import StepContext, TaskStore
 from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
@@ -410,12 +410,18 @@ def _onward(batch: _Batch) -> Iterator[pa.RecordBatch]:
     for node in batch.spec.nodes.values():
         for records in batch.outputs.take(ToNode(node.name)):
             assert node.tag is not None
-            yield to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number)
+            yield _with_clock(to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number), batch.request.now_ms)
             number += len(records)
     for to, records in batch.onward:
-        yield to_rows(records, to.tag, to.key_serde, to.value_serde, number)
+        yield _with_clock(to_rows(records, to.tag, to.key_serde, to.value_serde, number), batch.request.now_ms)
         number += len(records)
     for rows in batch.unreadable:
         yield from as_unreadable(rows).to_batches()
     yield from outputs_as_rows(batch.outputs, batch.spec.number)
     yield from writes_as_rows(batch.state, batch.spec.stores, batch.spec.number)
+
+
+def _with_clock(rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """Rows for functions of Columns, in which ``current_timestamp()`` is the batch's wall clock (``clock``)."""
+    at = SCHEMA.get_field_index("wall")
+    return rows.set_column(at, SCHEMA.field(at), pa.repeat(pa.scalar(now_ms, SCHEMA.field(at).type), rows.num_rows))
