@@ -28,7 +28,7 @@ def test_capacities_are_those_of_a_grown_and_of_a_copied_set() -> None:
 
 def test_a_set_that_is_made_for_what_it_gets_has_fewer_buckets() -> None:
     assert [sized_set(names) for names in (("a",), ("b", "a"), ("c", "b", "a"), ("st2", "st1", "st2"))] == [
-        ("a",), ("a", "b"), ("a", "b", "c"), ("st1", "st2"),
+        ("a",), ("a", "b"), ("a", "b", "c"), ("st2", "st1"),
     ]
     assert sized_set(("t1-STATE-STORE-0000000001", "st2")) == ("t1-STATE-STORE-0000000001", "st2")
 
