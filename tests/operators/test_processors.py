@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from tidemill.dsl.functions import per_record
 from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.dsl.stores import Stores
 from tidemill.errors import RecordError
-from tidemill.operators.processors import ProcessorContext
+from tidemill.operators.processors import ProcessorContext, PunctuationType
+from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import Record
 from tidemill.topology.nodes import Store
 from tidemill.topology.windows import Windowed
@@ -169,3 +171,52 @@ def test_a_transformer_answers_for_rows_that_are_looked_up() -> None:
     run = start(builder.build())
     assert pipe(run, ("k", "ab", 1), topic="t") == []
     assert pipe(run, ("k", "x", 2), ("j", "x", 2)) == [("x", "abab")]
+
+
+class _Schedules:
+    """Says its name, and the time, every 2 s of stream time; the first one twice."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def init(self, context: ProcessorContext) -> None:
+        for sign in ".:" if self.name == "v2" else ".":
+            context.schedule(2000, PunctuationType.STREAM_TIME, partial(self.say, context, sign))
+
+    def say(self, context: ProcessorContext, sign: str, now: int) -> None:
+        context.forward(Record("tick", f"{self.name}{sign}{now}", now))
+
+    def process(self, _record: Record) -> None: ...
+
+
+def test_punctuators_that_are_due_at_once_run_in_kafka_streams_order() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    for name in ("v2", "v3", "v5", "v7", "v9"):
+        stream.process(partial(_Schedules, name)).to("out", key=STRING, value=STRING)
+    run = start(builder.build())
+    for at, timestamp in enumerate((100, 2500, 4100, 4200, 9000, 12001)):
+        run.pipe(at, "in", b"a", b"x", timestamp)
+    said = [value.decode() for _topic, _key, value, *_rest in run.written if value is not None]
+    assert said == [  # TopologyTestDriver of Kafka Streams 4.3.0
+        "v2.100", "v9.100", "v2:100", "v5.100", "v7.100", "v3.100",
+        "v7.2500", "v3.2500", "v2:2500", "v2.2500", "v9.2500", "v5.2500",
+        "v9.4100", "v5.4100", "v2:4100", "v7.4100", "v3.4100", "v2.4100",
+        "v3.9000", "v2.9000", "v2:9000", "v9.9000", "v5.9000", "v7.9000",
+        "v5.12001", "v7.12001", "v2:12001", "v3.12001", "v2.12001", "v9.12001",
+    ]  # fmt: skip
+
+
+def test_a_punctuator_that_ends_itself_or_another_is_not_called_again() -> None:
+    called, due = [], Punctuations()
+
+    def call(name: str, _now: int) -> None:
+        called.append(name)
+        if name == "a":
+            ends["a"]()
+            ends["b"]()
+
+    ends = {name: due.schedule(0, 10, partial(call, name)) for name in "abc"}
+    due.run(5)
+    due.run(50)
+    assert called == ["a", "c", "c"]

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.topology.java_order import TreeSet, copied_capacity, grown_capacity, hash_order, string_hash
+from tidemill.topology.java_order import TreeSet, copied_capacity, grown_capacity, hash_order, sized_set, string_hash
 
 
 def ascending(one: int, other: int) -> int:
@@ -24,6 +24,13 @@ def test_string_hash_is_javas() -> None:
 def test_capacities_are_those_of_a_grown_and_of_a_copied_set() -> None:
     assert [grown_capacity(n) for n in (0, 12, 13, 24, 25)] == [16, 16, 32, 32, 64]
     assert [copied_capacity(n) for n in (0, 11, 12, 23, 24)] == [16, 16, 32, 32, 64]
+
+
+def test_a_set_that_is_made_for_what_it_gets_has_fewer_buckets() -> None:
+    assert [sized_set(names) for names in (("a",), ("b", "a"), ("c", "b", "a"), ("st2", "st1", "st2"))] == [
+        ("a",), ("a", "b"), ("a", "b", "c"), ("st2", "st1"),
+    ]
+    assert sized_set(("t1-STATE-STORE-0000000001", "st2")) == ("t1-STATE-STORE-0000000001", "st2")
 
 
 def test_hash_order_is_by_bucket_then_by_insertion() -> None:

@@ -1,0 +1,81 @@
+"""Programs of chance over the whole DSL give what Kafka Streams 4.3.0 gives, record for record, and in batches of any size.
+
+Keys and values may be null, timestamps go back, stand still, are 0 or far ahead.
+"""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import harness
+import pytest
+import step_harness
+from answered_programs import TEXT, Case, cases, random_dsl_programs, topology_of
+from harness import ALL, Run, start
+from step_harness import StepRun
+
+CASES = cases()
+Results = dict[str, list[list[Any]]]
+IN_STEPS = range(0, len(CASES), 1 if ALL else 8)
+
+
+@pytest.fixture(autouse=True)
+def _one_serde_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_dsl_programs, "STRING", TEXT)
+    monkeypatch.setattr(harness, "DEFAULT_SERDE", TEXT)
+    monkeypatch.setattr(step_harness, "Serdes", SimpleNamespace(string=lambda: TEXT))
+
+
+def inputs(case: Case) -> list[tuple[Any, ...]]:
+    return [(t, k if k is None else k.encode(), v if v is None else v.encode(), at) for t, k, v, at in case["inputs"]]
+
+
+def results(run: Run | StepRun) -> Results:
+    """(key, value, timestamp) by topic that the program writes to."""
+    found: Results = {}
+    for topic, key, value, timestamp, *_rest in run.written:
+        if topic.startswith("o_"):
+            found.setdefault(topic, []).append([*(None if d is None else bytes(d).decode() for d in (key, value)), timestamp])
+    return found
+
+
+def answers(case: Case) -> Results:
+    found: Results = {}
+    for _at, topic, *record in case["outputs"]:
+        found.setdefault(topic, []).append(record)
+    return found
+
+
+def last_of(found: Results) -> dict[str, dict[Any, Any]]:
+    return {topic: {key: rest for key, *rest in records} for topic, records in found.items()}
+
+
+@pytest.mark.parametrize("number", range(0, len(CASES), 1 if ALL else 2))
+def test_record_by_record_a_program_gives_what_kafka_streams_gives(number: int) -> None:
+    case = CASES[number]
+    run = start(topology_of(case))
+    assert run.topology.describe() == case["describe"]
+    for at, record in enumerate(inputs(case)):
+        run.pipe(at, *record)
+    assert results(run) == answers(case)
+    assert run.graph.dropped == case["dropped"]
+
+
+@pytest.mark.parametrize("number", IN_STEPS)
+def test_in_batches_of_any_size_it_ends_with_the_same(number: int) -> None:
+    """Through repartition topics batches decide what meets what: single records then. Each sub-topology has a time of its own
+    here, which punctuators show."""
+    case = CASES[number]
+    if any(step[0] == "process" for step in case["program"]):
+        return
+    run = StepRun(topology_of(case))
+    records, chance = [(*record, ()) for record in inputs(case)], random.Random(number)
+    alone = bool(run.topology.repartition_topics)
+    while records:
+        size = 1 if alone else chance.choice((1, 2, 3, 7, 30))
+        run.pipe(records[:size], one_by_one=alone)
+        records = records[size:]
+    assert (results(run) if alone else last_of(results(run))) == (answers(case) if alone else last_of(answers(case)))
+    assert run.dropped == case["dropped"]
