@@ -129,7 +129,7 @@ def test_what_an_earlier_step_sends_arrives_at_the_last_one_with_where_it_goes(g
         outputs.add(to, records)
         expected[to] = records
         number += count
-    rows = list(outputs_as_rows(outputs))
+    rows = list(outputs_as_rows(outputs, 1))
     assert sum(batch.num_rows for batch in rows) == number
     assert dict(take_outputs({OUTPUT: pa.Table.from_batches(rows, SCHEMA)})) == expected
 

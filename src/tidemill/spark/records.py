@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidemill.spark.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
 from tidemill.spark.headers import Headers, packed, unpacked
-from tidemill.spark.rows import SCHEMA
+from tidemill.spark.rows import SCHEMA, in_sequence
 
 ANY_PARTITION = -1
 """The producer's partitioner decides."""
@@ -63,7 +63,7 @@ class Records:
 def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed: bool) -> Records:
     """The rows of one node as records; ``mixed``: the JVM has not kept their order, so they are put back into it (rule 25)."""
     if mixed and table.num_rows > 1:
-        table = table.sort_by("seq")
+        table = in_sequence(table)
     counts = table.column("n")
     headers = table.column("headers")
     return Records(
@@ -88,14 +88,15 @@ def side_bytes(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
     return found if transit is None else [from_the_jvm(serde, data) for data in found]
 
 
-def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.RecordBatch:
-    """Records as rows for the next layer."""
+def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any, child: int = 0) -> pa.RecordBatch:
+    """Records as rows for the next layer; ``child``: the number of the first."""
     count = len(records)
     columns: dict[str, pa.Array] = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}
     columns["node"] = pa.array([tag] * count, pa.int32())
     columns["part"] = pa.array(records.parts, pa.int32())
     columns["off"] = pa.array(records.offsets, pa.int64())
     columns["seq"] = pa.array(records.sequences, pa.int64())
+    columns["child"] = pa.array(range(child, child + count), pa.int64())
     columns["ts"] = pa.array(records.timestamps, pa.int64())
     if records.headers is not None:
         columns["headers"] = pa.array([packed(row) for row in records.headers], pa.binary())

@@ -6,7 +6,7 @@ Decides the rows; what is written is the state step's and the operators'.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -16,12 +16,13 @@ from tidemill.ids import TaskId
 from tidemill.spark.headers import Headers, packed, unpacked
 from tidemill.spark.outputs import Destination, Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
 from tidemill.spark.records import ANY_PARTITION, Records
-from tidemill.spark.rows import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE
+from tidemill.spark.rows import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE, first_child, in_sequence
 from tidemill.spark.state_step import StepState
 from tidemill.spark.step_spec import StoreSpec
 
 
-def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec]) -> Iterator[pa.RecordBatch]:
+def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int) -> Iterator[pa.RecordBatch]:
+    number = first_child(step)
     for (task, name), written in state.written.items():
         if written.rows:
             yield _rows(
@@ -38,12 +39,14 @@ def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec]) -> Iterato
                 {
                     "node": [LOG - (CHANGELOG - stores[name].tag)] * len(written.log),
                     "part": [task.partition] * len(written.log),
+                    "child": range(number, number + len(written.log)),
                     "key": [key for key, _, _, _ in written.log],
                     "value": [value for _, value, _, _ in written.log],
                     "ts": [timestamp for _, _, timestamp, _ in written.log],
                     "headers": [packed(headers) for _, _, _, headers in written.log],
                 }
             )
+            number += len(written.log)
     if state.dropped:
         yield _rows({"node": [DROPPED_COUNT], "n": [state.dropped]})
 
@@ -69,15 +72,16 @@ def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
 def _take_log(table: pa.Table | None, name: str, store: StoreSpec, state: StepState) -> None:
     if table is None:
         return
+    table = table.sort_by("child")
     columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "headers"))
     for part, key, value, timestamp, headers in zip(*columns, strict=True):
         log = state.written_to(TaskId(store.subtopology, part), name).log
         log.append((key, value, timestamp, tuple(unpacked(headers) or ())))
 
 
-def outputs_as_rows(outputs: Outputs) -> Iterator[pa.RecordBatch]:
+def outputs_as_rows(outputs: Outputs, step: int) -> Iterator[pa.RecordBatch]:
     """What the step sends; the first headers say where to."""
-    number = 0
+    number = first_child(step)
     for to, records in outputs:
         count = len(records)
         yield _rows(
@@ -86,7 +90,7 @@ def outputs_as_rows(outputs: Outputs) -> Iterator[pa.RecordBatch]:
                 "part": records.parts,
                 "off": records.offsets,
                 "seq": records.sequences,
-                "n": list(range(number, number + count)),
+                "child": range(number, number + count),
                 "ts": records.timestamps,
                 "key": records.keys,
                 "value": records.values,
@@ -132,7 +136,7 @@ def take_outputs(tables: dict[int, pa.Table]) -> Outputs:
     found: dict[Destination, Records] = {}
     if table is None:
         return outputs
-    table = table.sort_by([("seq", "ascending"), ("n", "ascending")])
+    table = in_sequence(table)
     columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "off", "seq", "headers"))
     for part, key, value, timestamp, offset, sequence, data in zip(*columns, strict=True):
         to, partition, headers = _addressed(unpacked(data) or [])
@@ -154,7 +158,7 @@ def take_outputs(tables: dict[int, pa.Table]) -> Outputs:
     return outputs
 
 
-def _rows(columns: Mapping[str, list[Any]]) -> pa.RecordBatch:
+def _rows(columns: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
     count = len(columns["node"])
     arrays = [
         pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA
