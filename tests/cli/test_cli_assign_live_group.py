@@ -14,15 +14,18 @@ from confluent_kafka import Producer
 
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import AssignmentConfig
-from tidemill.errors import AssignmentError
+from tidemill.cli.assign_live_group import _facts
+from tidemill.config import StreamsConfig
+from tidemill.errors import AssignmentError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.kafka.group_members import LiveGroup, LiveMember
 from tidemill.kafka.group_protocol import GroupAssignment, MemberAssignment, MemberSubscription
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.observed_topology import observed_facts
 from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
-from tidemill.membership.wire import SubscriptionInfo, encode_subscription
+from tidemill.membership.wire import AssignmentInfo, SubscriptionInfo, encode_subscription
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kafka"))
 from group_application import Application, create_topic, joined, until
@@ -34,6 +37,15 @@ TASKS = [TaskId(0, 0), TaskId(0, 1)]
 def _explain(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("tidemill")), "assign", "explain", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+
+
+def test_a_leader_that_named_tasks_for_other_partitions_than_it_assigned_is_said_so() -> None:
+    said = MemberSubscription(member_id="m", topics=(), user_data=encode_subscription(SubscriptionInfo(process_id=P1)))
+    member = LiveMember(client_id="c", subscription=said, assignment=MemberAssignment())
+    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1"})
+    group = LiveGroup(members={"m": member}, partition_counts={})
+    with pytest.raises(EnvironmentProblem, match="assigned 0 partitions to member m and names tasks for 1 of them"):
+        _facts(config, None, group, {"m": AssignmentInfo(active_tasks=(TaskId(0, 0),))})
 
 
 @dataclass

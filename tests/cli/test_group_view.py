@@ -127,7 +127,7 @@ def test_what_other_instances_tell_reaches_the_terminal_without_escape_sequences
     found = top.GroupQuestion([HostInfo("127.0.0.1", 1)]).ask()
     assert found["application"] == "a\\x1b]0;owned\\x07"
     assert found["instances"][0]["threads"][0]["error"] == "no\\x1b[2J\\nsecond line"
-    assert found["instances"][1] == group()["instances"][1]
+    assert found["instances"][1].items() >= group()["instances"][1].items()
 
 
 def test_brackets_in_a_name_are_shown_and_are_no_style(capsys: pytest.CaptureFixture[str]) -> None:

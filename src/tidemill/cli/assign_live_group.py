@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import AssignmentError, ConfigError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.printable import printable
 
 if TYPE_CHECKING:
     from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig
@@ -109,7 +110,13 @@ def _facts(
     partitions_of: dict[TaskId, list[TopicPartition]] = {}
     with_state: set[TaskId] = set()
     for name, info in told.items():
-        for task, partition in zip(info.active_tasks, sorted(group.members[name].assignment.partitions), strict=True):
+        given = sorted(group.members[name].assignment.partitions)
+        if len(given) != len(info.active_tasks):
+            raise EnvironmentProblem(
+                f"the leader of group {config.application_id!r} assigned {len(given)} partitions to member {printable(name)} and "
+                f"names tasks for {len(info.active_tasks)} of them: what it sent can't be explained"
+            )
+        for task, partition in zip(info.active_tasks, given, strict=True):
             partitions_of.setdefault(_plain(task), []).append(partition)
         for task, partitions in info.standby_tasks.items():
             partitions_of.setdefault(_plain(task), []).extend(partitions)
