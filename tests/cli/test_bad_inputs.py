@@ -207,7 +207,7 @@ def test_a_setting_of_any_value_is_taken_or_refused(name: str, value: object) ->
 @pytest.mark.parametrize("state_dir", ["x" * 5_000, "a\0b", "a file", "a file/below", "/dev/null"])
 def test_a_state_dir_that_can_not_be_one_is_refused_in_one_sentence(folder: Path, state_dir: str) -> None:
     (folder / "a file").write_bytes(b"")
-    with pytest.raises(EnvironmentProblem, match="Give a folder that may be written as state.dir"):
+    with pytest.raises(EnvironmentProblem, match=r"Give a folder that may be written as state\.dir"):
         StateDirectory(Path(state_dir), "x").create()
 
 
