@@ -14,6 +14,8 @@ from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from tidemill.config_secrets import HIDDEN, is_reference, shown
+from tidemill.endpoint import EXPECTED as EXPECTED_ENDPOINT
+from tidemill.endpoint import host_of
 from tidemill.errors import ConfigError
 
 Reader = Callable[[object], Any]
@@ -180,6 +182,22 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("text")
     return value.strip()
+
+
+def name_text(value: object) -> str:
+    """Text that may stand in a log line and go to other members: no control characters."""
+    found = text(value)
+    if not found.isprintable():
+        raise ValueError("printable characters")
+    return found
+
+
+def endpoint(value: object) -> str:
+    """Where this instance can be asked, or nothing."""
+    found = text(value)
+    if found and host_of(found) is None:
+        raise ValueError(EXPECTED_ENDPOINT)
+    return found
 
 
 def text_like(pattern: str, described: str) -> Reader:

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DataPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from holding_proxy import END_TXN, HoldingProxy
 
 from tidemill.errors import (
     BatchLostError,
@@ -28,6 +29,7 @@ from tidemill.errors import (
 )
 from tidemill.ids import TopicPartition
 from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.connection_notes import tells_of_a_lost_request
 from tidemill.kafka.group_metadata import OffsetAndMetadata, group_metadata_bytes
 from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer, fence
 
@@ -470,6 +472,120 @@ def test_at_least_once_notices_any_record_that_was_refused(bootstrap_servers: st
     assert "max.message.bytes" in str(producer.failure)
     _write(producer, topic, b"next batch")
     assert producer.commit() is CommitOutcome.COMMITTED
+
+
+def _times(bootstrap_servers: str, topic: str, expected: int) -> dict[int, list[int]]:
+    """The timestamps of each partition's records, in their order."""
+    found: dict[int, list[int]] = {}
+    deadline = time.monotonic() + 20
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        while sum(map(len, found.values())) < expected and time.monotonic() < deadline:
+            for message in consumer.consume(1_000, 0.1):
+                found.setdefault(message.partition() or 0, []).append(message.timestamp()[1])
+    return found
+
+
+TIMES = [0, 1, 0, 0, 1_700_000_000_000, 0]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("codec", ["lz4", "none"])
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_the_timestamp_0_arrives_as_0_among_others(bootstrap_servers: str, topic: str, guarantee: str, codec: str) -> None:
+    settings: dict[str, int | str] = {"compression.type": codec}
+    producer: TransactionalProducer | FlushingProducer = (
+        _producer(bootstrap_servers, topic, **settings)
+        if guarantee == "exactly_once_v2"
+        else FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0, **settings})
+    )
+    for partition in (0, 1):
+        keys = [b"key" if at % 2 else None for at in range(len(TIMES))]
+        values = [None if at == 3 else b"" if at == 2 else b"v" * 300 for at in range(len(TIMES))]
+        headers = [[("name", b"value")] if at == 1 else None for at in range(len(TIMES))]
+        producer.write(topic, keys, values, TIMES, [partition] * len(TIMES), headers)
+    producer.write(topic, [b"x"], [b"y"], [0], [2])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert producer.ends[TopicPartition(topic, 1)] == len(TIMES)
+    producer.write(topic, [b"x"], [b"y"], [5], [3])
+    producer.write(topic, [b"x"], [b"y"], [0], [3])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert _times(bootstrap_servers, topic, 15) == {0: TIMES, 1: TIMES, 2: [0], 3: [5, 0]}
+    producer.close()
+
+
+@pytest.mark.broker
+def test_a_first_0_behind_other_records_costs_a_transaction_and_at_least_once_nothing(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    _write(producer, topic, b"not of time 0")
+    with pytest.raises(BatchLostError, match="has the timestamp 0"):
+        producer.write(topic, [b"k"], [b"zero"], [0])
+    assert not producer.is_open
+    _write(producer, topic, b"again")
+    producer.write(topic, [b"k"], [b"zero"], [0])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert _values(bootstrap_servers, topic, 2) == [b"again", b"zero"]
+    flushing = FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    flushing.write(topic, [b"k"], [b"before"], [5], [1])
+    flushing.write(topic, [b"k"], [b"behind"], [0], [1])
+    assert flushing.commit() is CommitOutcome.COMMITTED, flushing.failure
+    assert _values(bootstrap_servers, topic, 4) == [b"again", b"before", b"behind", b"zero"]
+
+
+@pytest.mark.broker
+def test_a_record_that_is_refused_among_zeros_leaves_the_batch_open(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    with pytest.raises(RecordTooLargeError) as refused:
+        producer.write(topic, [b"k"] * 3, [b"a", b"x" * 2_000_000, b"b"], [0, 0, 0], [0] * 3)
+    assert refused.value.at == 1
+    producer.write(topic, [b"k"], [b"b"], [0], [0])
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _times(bootstrap_servers, topic, 2) == {0: [0, 0]}
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_commit_that_arrives_late_does_not_end_the_next_transaction(bootstrap_servers: str, topic: str) -> None:
+    proxy = HoldingProxy(bootstrap_servers)
+    producer = _producer(proxy.bootstrap_servers, topic)
+    try:
+        _write(producer, topic, b"first")
+        proxy.hold(END_TXN)
+        assert producer.commit() is CommitOutcome.COMMITTED, producer.failure  # asked for once more on another connection
+        _write(producer, topic, b"aborted")
+        producer.make_room()  # it is written
+        proxy.deliver()
+        producer.abort()
+        _write(producer, topic, b"last")
+        assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+        assert _values(bootstrap_servers, topic, 2) == [b"first", b"last"]
+    finally:
+        producer.close()
+        proxy.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "lost"),
+    [
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Disconnected (after 23ms in state UP)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Receive failed: Connection reset by peer (after 9ms in state UP)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: 1 request(s) timed out: disconnect (rtt 2ms) (after 9ms in state UP)", True),
+        ("REQTMOUT [p#producer-1] [thrd:h:1/1]: h:1/1: Timed out EndTxnRequest in flight (after 1000ms, timeout #0)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Connect to ipv4#h:1 failed: refused (after 0ms in state CONNECT)", False),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: SSL handshake failed (after 5ms in state SSL_HANDSHAKE)", False),
+        ("CONFWARN [p#producer-1] [thrd:app]: Configuration property x is ignored", False),
+    ],
+)
+def test_a_connection_that_is_lost_with_requests_under_way_is_noted(line: str, lost: bool) -> None:
+    assert tells_of_a_lost_request(line) is lost
+
+
+def test_a_negative_timestamp_is_never_written() -> None:
+    producer = FlushingProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(StopError, match="writing to topic: a record has the timestamp -2"):
+        producer.write("topic", [None] * 3, [b"v"] * 3, [0, -2, 5])
+    assert not producer.is_open
 
 
 def test_without_a_broker_init_gives_up_in_time() -> None:

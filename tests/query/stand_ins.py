@@ -15,11 +15,11 @@ from tidemill.ids import TopicPartition
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.metadata import HostMap, KeyQueryMetadata
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import Row, Rows, RowsQuestion, first_page
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 PARTITIONS = 3
 TOPIC = "app-repartition"

@@ -19,10 +19,10 @@ from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_server import address_of, listen
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, Rows
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 ONE, TWO = HostInfo("one", 1), HostInfo("two", 2)
 WORDS = {f"word{number}": number for number in range(10)}

@@ -17,12 +17,12 @@ from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
 from tidemill.query.local_copies import LocalCopies, LocalCopy
 from tidemill.query.metadata import HostMap
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.rows import Row, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_queries import Broker, StoreQueries
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.store import Positions
+from tidemill.topology.partitioning import partition_of_key
 
 HERE, THERE = HostInfo("here", 1), HostInfo("there", 2)
 

@@ -11,10 +11,10 @@ from stand_ins import COUNTS, PARTITIONS, StandInDirectory, StandInInstances, ho
 
 from tidemill.errors import InvalidStateStoreError, RetriableError
 from tidemill.membership.wire import HostInfo
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
+from tidemill.topology.partitioning import partition_of_key
 
 ONE, TWO, THREE = HostInfo("one", 1), HostInfo("two", 2), HostInfo("three", 3)
 ENTRIES = {f"word{number}": number for number in range(12)}

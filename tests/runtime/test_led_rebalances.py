@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.model import AssignmentConfig
+from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig, Assignor, ClientAssignment
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.joined_group import Subscription
@@ -27,7 +29,12 @@ TASKS = [TaskId(0, number) for number in range(4)]
 END = 100_000
 
 
-def joins(led: LedRebalances, *members: tuple[ProcessId, str, dict[TaskId, int], list[int]], at_ms: int) -> None:
+def joins(
+    led: LedRebalances,
+    *members: tuple[ProcessId, str, dict[TaskId, int], list[int]],
+    at_ms: int,
+    assignor: Assignor = HighAvailabilityTaskAssignor(),  # noqa: B008  # it has no state
+) -> None:
     """A rebalance of members: process, address, offset sums, partitions owned."""
     said = {
         f"member-{number}": Subscription(
@@ -40,7 +47,7 @@ def joins(led: LedRebalances, *members: tuple[ProcessId, str, dict[TaskId, int],
     }
     config = LeaderConfig(
         leader_process_id=members[0][0],
-        assignor=HighAvailabilityTaskAssignor(),
+        assignor=assignor,
         settings=AssignmentConfig(acceptable_recovery_lag=10, num_standby_replicas=0),
     )
     prepared = prepare(said, ClusterMetadata(partition_counts={"in": 4}), FACTS, config)
@@ -121,3 +128,22 @@ def test_decisions_are_those_of_the_newest_rebalance_and_name_instances_by_addre
         assert decision["on"] in ("one:1", "two:2", None)
         assert "1111" not in decision["reason"]
     assert LedRebalances().decisions(None) is None
+
+
+class AsksAgain:
+    """Puts everything on one client and asks for another look."""
+
+    def __init__(self, deadline_ms: int) -> None:
+        self.deadline_ms = deadline_ms
+
+    def assign(self, state: ApplicationState) -> Assignment:
+        held = ClientAssignment(active=frozenset(state.tasks), followup_deadline_ms=self.deadline_ms)
+        return Assignment(clients={state.clients[0].process_id: held}, followup_needed=False)
+
+
+@pytest.mark.parametrize(("deadline_ms", "next_ms"), [(7_000, 7_000), (0, 1_000), (500, 1_000)])
+def test_a_custom_assignors_own_deadline_is_told_and_is_no_hand_over(deadline_ms: int, next_ms: int) -> None:
+    led = LedRebalances()
+    joins(led, (ONE, "one:1", {}, []), at_ms=1_000, assignor=AsksAgain(deadline_ms))
+    (told,) = led.to_json()
+    assert (told["next_ms"], told["hands_over"], told["stable"]) == (next_ms, False, False)

@@ -271,6 +271,14 @@ def test_what_an_instance_would_stop_for_is_raised(topology_test_driver: Any) ->
         driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "no long")
 
 
+def test_a_negative_timestamp_is_what_an_instance_stops_for(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).to("out", key=TEXT, value=TEXT)
+    driver = topology_test_driver(builder)
+    with pytest.raises(StopError, match=r"in-0 at offset 0: .*the record's timestamp is -1, expected 0 or later"):
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v", -1)
+
+
 def test_configuration_holds(topology_test_driver: Any) -> None:
     builder = StreamsBuilder()
     builder.stream("in").to("out")

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
+from tidemill.printable import printable
 
 # Command -> the module that has it and its name there: a typer.Typer for a group, a function for a single command.
 COMMANDS = {
@@ -47,16 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _app(given)(args=given, prog_name="tidemill")
     except TidemillError as error:
-        sys.stderr.write(f"tidemill: {one_line(str(error))}\n")
+        sys.stderr.write(f"tidemill: {printable(error, longest=_MOST_SHOWN)}\n")
         sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem)) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def one_line(text: str) -> str:
-    """The text as a terminal may show it: what is no printable character escaped, and not without end."""
-    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text[:_MOST_SHOWN])
-    return shown if len(text) <= _MOST_SHOWN else f"{shown} ... ({len(text)} characters)"
 
 
 def _app(given: Sequence[str]) -> typer.Typer:

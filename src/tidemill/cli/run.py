@@ -24,7 +24,7 @@ from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
 from tidemill.config import StreamsConfig
 from tidemill.config_texts import load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
-from tidemill.log_format import JsonLines
+from tidemill.log_format import JsonLines, TextLines
 
 if TYPE_CHECKING:
     from tidemill.runtime.application import KafkaStreams, State
@@ -165,7 +165,8 @@ def _log_to(live: LiveText, level: str, *, as_json: bool) -> None:
         from rich.logging import RichHandler
 
         handler = RichHandler(console=live.console, show_path=False)
+        handler.setFormatter(TextLines("%(message)s"))
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        handler.setFormatter(TextLines("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=max(chosen, logging.WARNING), handlers=[handler], force=True)
     logging.getLogger("tidemill").setLevel(chosen)

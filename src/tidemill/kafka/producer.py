@@ -2,9 +2,10 @@
 
 Decides what is known about a batch after an error: of a transaction, nothing. Any error of the commit itself leaves
 UNKNOWN, and only the committed offsets, read require-stable after ``init`` has fenced whatever was under way, say whether
-the batch counts. Which records and offsets make a batch is decided by the step; how records are written is
-``record_producer``'s. Imports confluent-kafka only, so a Spark Python worker needs nothing of the group client. Not
-thread-safe.
+the batch counts. An epoch ends with the first connection that was lost with requests under way (``connection_notes``): one of
+them may still reach the coordinator, which would take it for the next transaction's. Which records and offsets make a batch is
+decided by the step; how records are written is ``record_producer``'s. Imports confluent-kafka only, so a Spark Python worker
+needs nothing of the group client. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.errors import BatchLostError, RetriableError
 from tidemill.ids import TopicPartition
+from tidemill.kafka.connection_notes import ConnectionNotes
 from tidemill.kafka.group_metadata import OffsetAndMetadata, group_of
 from tidemill.kafka.record_producer import CommitOutcome, RecordProducer, error_text
+from tidemill.log_format import LogEvent
 
 __all__ = ["CommitOutcome", "FlushingProducer", "TransactionalProducer", "fence"]
 
@@ -62,6 +65,7 @@ class TransactionalProducer(RecordProducer):
         super().__init__({**settings, "transactional.id": transactional_id}, timeout_ms=min(timeout_ms, most_ms))
         self._transactional_id = transactional_id
         self._init_timeout_s = init_timeout_ms / 1000
+        self._notes = ConnectionNotes(self._settings)
 
     def init(self) -> None:
         """Makes a new producer and ends what its predecessors left open.
@@ -69,7 +73,8 @@ class TransactionalProducer(RecordProducer):
         Raises RetriableError if no coordinator answered in time, FencedError if another one did the same meanwhile,
         ConfigError and StopError for what trying again can't change.
         """
-        producer = self._make(_TRANSACTIONAL)
+        self._notes = ConnectionNotes(self._settings)
+        producer = self._make(_TRANSACTIONAL, self._notes.settings)
         doing = f"initialising transactions of {self._transactional_id}"
         try:
             _persist(producer.init_transactions, self._init_timeout_s)
@@ -108,6 +113,19 @@ class TransactionalProducer(RecordProducer):
             reader = group_of(group_metadata)
             raise self.refused(problem, "sending the input offsets", read, reader=reader) from problem
 
+    def begin(self) -> None:
+        """As for every producer; first another one, with an epoch of its own, if this one has lost requests.
+
+        ``EndTxn`` names only the producer's id and epoch, and librdkafka sends it again after a lost connection: the first one,
+        late, would end the next transaction of the same epoch wherever that is then.
+        """
+        if not self._is_open and self._producer is not None:
+            self._producer.poll(0)  # which hands on what the client has to say
+            if self._notes.lost:
+                log.info(LogEvent("new-epoch", id=self._transactional_id, reason=self._notes.lost))
+                self._give_up()
+        super().begin()
+
     def commit(self) -> CommitOutcome:
         """Ends the transaction. Anything but COMMITTED leaves ``failure``; UNKNOWN also gives the producer up.
 
@@ -122,7 +140,7 @@ class TransactionalProducer(RecordProducer):
             _persist(self._producer.commit_transaction, self._timeout_s)
         except KafkaException as problem:
             self.failure = self._reason(problem, "committing")
-            log.warning("event=commit-unknown id=%s reason=%r", self._transactional_id, str(self.failure))
+            log.warning(LogEvent("commit-unknown", id=self._transactional_id, reason=str(self.failure)))
             self._give_up()
             return CommitOutcome.UNKNOWN
         return self._succeeded()
@@ -135,8 +153,16 @@ class TransactionalProducer(RecordProducer):
         try:
             _persist(self._producer.abort_transaction, self._timeout_s)
         except KafkaException as problem:
-            log.warning("event=abort-failed id=%s reason=%r", self._transactional_id, error_text(problem))
+            log.warning(LogEvent("abort-failed", id=self._transactional_id, reason=error_text(problem)))
             self._give_up()
+
+    def _replace(self, reason: str) -> None:
+        if self._has_written:
+            self.abort()
+            self._give_up()
+            raise BatchLostError(f"{reason}, which takes another producer; run the batch again.")
+        self._give_up()
+        self.begin()
 
     def _begin(self) -> None:
         assert self._producer is not None
@@ -198,6 +224,16 @@ class FlushingProducer(RecordProducer):
 
     def _begin(self) -> None:
         return
+
+    def _replace(self, reason: str) -> None:
+        """What was written is acknowledged first; the batch goes on."""
+        assert self._producer is not None
+        if self._producer.flush(self._timeout_s) or self._delivery_error is not None:
+            problem = self._reason(None, reason)
+            self._give_up()
+            raise problem
+        self.init()
+        self._is_open = True
 
     def _noticed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

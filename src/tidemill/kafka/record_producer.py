@@ -6,6 +6,9 @@ are learnt, and when a producer is given up. Whether a batch counts is decided i
 There is no callback for each record: the last record of each partition of a ``write`` has one, which is how the end of a
 changelog partition is learnt. Some errors of librdkafka's commit say only *that* records failed; so after such a batch
 every record of the next one has a callback, and the reason is known when it fails again.
+
+Timestamps: librdkafka writes the current time where it is given 0. The first record of time 0 costs the producer, whose successor
+is of ``zero_timestamps`` and writes it as it is; so does each one after that.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tidemill.errors import BatchLostError, ConfigError, RecordTooLargeError, TidemillError
+from tidemill.errors import BatchLostError, ConfigError, RecordTooLargeError, StopError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.producer_errors import meaning_of
 from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right
+from tidemill.kafka.zero_timestamps import PLACEHOLDER, producer_of_zeros, zeros_written
+from tidemill.operators.record import why_no_headers
 
 Write = Callable[..., None]
 """confluent-kafka's ``produce(topic, value, key, partition, on_delivery=..., timestamp=..., headers=...)``."""
@@ -62,6 +67,8 @@ class RecordProducer(ABC):
         self._topics: set[str] = set()
         self._delivery_error: tuple[KafkaError, TopicPartition] | None = None
         self._asks_for_reasons = False
+        self._keeps_zeros = False
+        self._has_written = False
         self.failure: TidemillError | None = None
         """Why the last batch is not COMMITTED."""
 
@@ -93,11 +100,13 @@ class RecordProducer(ABC):
             self.init()
         self._begin()
         self._is_open, self._ends, self._delivery_error, self.failure = True, {}, None, None
+        self._has_written = False
 
     def writer(self) -> Write:
         """Begins, and gives the client's own ``produce`` for a loop of one's own.
 
-        On BufferError call ``make_room`` and write the record again; on KafkaException raise what ``refused`` gives.
+        On BufferError call ``make_room`` and write the record again; on KafkaException raise what ``refused`` gives. A timestamp
+        of 0 is the current time here.
         """
         self.begin()
         assert self._producer is not None
@@ -120,9 +129,10 @@ class RecordProducer(ABC):
         batch is aborted then. RecordTooLargeError leaves it open.
         """
         self.begin()
+        produce = self._produce_of(topic, timestamps)
         assert self._producer is not None
         self._topics.add(topic)
-        produce = self._producer.produce
+        self._has_written = True
         count = len(keys)
         callbacks: Sequence[Any] = [self.delivered if self._asks_for_reasons else None] * count
         if partitions is not None:
@@ -135,7 +145,7 @@ class RecordProducer(ABC):
             [_ANY_PARTITION] * count if partitions is None else partitions,
             callbacks,
             timestamps,
-            [None] * count if headers is None else headers,
+            [None] * count if headers is None else [self._sendable(topic, of_record) for of_record in headers],
             strict=True,
         )
         for at, (value, key, partition, callback, timestamp, header) in enumerate(rows):
@@ -151,6 +161,46 @@ class RecordProducer(ABC):
                     where = topic if partition == _ANY_PARTITION else TopicPartition(topic, partition)
                     raise self.refused(problem, f"writing to {where}", (topic,)) from problem
         self._producer.poll(0)
+
+    def _sendable(self, topic: str, headers: Sequence[Any] | None) -> Sequence[Any] | None:
+        """As the client wants them. It ends the process on some others (``why_no_headers``), which must not reach it."""
+        if not headers:
+            return None
+        problem = why_no_headers(headers)
+        if problem:
+            self.abort()
+            raise StopError(f"writing to {topic}: {problem}")
+        return list(headers)
+
+    def _produce_of(self, topic: str, timestamps: Sequence[int]) -> Write:
+        """The client's own where it writes these timestamps as they are."""
+        if timestamps and min(timestamps) < 0:
+            self.abort()
+            raise StopError(
+                f"writing to {topic}: a record has the timestamp {min(timestamps)}, and Kafka's are 0 or above; correct what "
+                "gives it."
+            )
+        if 0 not in timestamps:
+            assert self._producer is not None
+            return self._producer.produce
+        if not self._keeps_zeros:
+            self._keeps_zeros = True
+            self._replace(f"writing to {topic}: a record has the timestamp 0")
+        return self._produce_zeros
+
+    def _produce_zeros(self, topic: str, value: Any, key: Any, partition: int, *rest: Any) -> None:
+        """``produce`` for batches that hold zeros: each is counted, so that none becomes the current time unseen."""
+        assert self._producer is not None
+        callback, alias, timestamp, headers = rest
+        before = zeros_written()
+        self._producer.produce(topic, value, key, partition, callback, alias, timestamp or PLACEHOLDER, headers)
+        if timestamp == 0 and zeros_written() != before + 1:
+            self.abort()
+            raise StopError(f"writing to {topic}: the client can't be made to write the timestamp 0; please report this.")
+
+    @abstractmethod
+    def _replace(self, reason: str) -> None:
+        """Another producer for the rest of the open batch; BatchLostError, and the batch aborted, where that can't be."""
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; asked once for each producer. Raises BatchLostError or StopError; the batch is
@@ -249,10 +299,12 @@ class RecordProducer(ABC):
     def _begin(self) -> None:
         """What the guarantee needs before a batch's first record."""
 
-    def _make(self, settings: Mapping[str, Any]) -> Producer:
+    def _make(self, defaults: Mapping[str, Any], fixed: Mapping[str, Any] | None = None) -> Producer:
+        """The user's settings win over ``defaults``, ``fixed`` over the user's."""
         self._give_up()
+        made = producer_of_zeros if self._keeps_zeros else Producer
         try:
-            return Producer({**_DEFAULTS, **settings, **self._settings})
+            return made({**_DEFAULTS, **defaults, **self._settings, **(fixed or {})})
         except (KafkaException, ValueError, TypeError) as problem:
             raise ConfigError(f"The producer can't be set up: {error_text(problem)}") from problem
 

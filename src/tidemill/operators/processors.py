@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Context, Origin
-from tidemill.operators.record import Change, Headers, Record
+from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration, milliseconds
@@ -72,11 +72,17 @@ class ProcessorContext:
         """Hands a record to the nodes below, or to the one named, and returns when they are through with it.
 
         Raises:
-            ValueError: another key, from a processor of values.
+            ValueError: another key, from a processor of values; no timestamp from 0 on, which Kafka Streams' Record refuses as
+                well; headers that can't be sent.
             TypeError: from a transformer of values, which can't forward.
         """
         if not self._forwards:
             raise TypeError("a transformer of values can't forward: return the new value")
+        _, _, timestamp, headers = record
+        if type(timestamp) is not int or not 0 <= timestamp <= LATEST_TIME:
+            _refuse_if(why_no_timestamp(timestamp))
+        if headers is not self.headers:
+            _refuse_if(why_no_headers(headers))
         fixed = self.fixed_key
         if fixed is not _ANY_KEY and record[0] is not fixed and record[0] != fixed:
             raise ValueError(
@@ -130,6 +136,11 @@ class ProcessorContext:
             return name in topology.stores
         above = (topology.nodes[parent] for keeper in keepers for parent in topology.parents[keeper.name])
         return any(isinstance(node, SourceNode) and node.is_global for node in above)
+
+
+def _refuse_if(problem: str) -> None:
+    if problem:
+        raise ValueError(f"can't forward the record: {problem}")
 
 
 def _made(context: Context, supplier: Callable[[], Any], seen: ProcessorContext) -> Any:

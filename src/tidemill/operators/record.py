@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import index
 from typing import Any, NamedTuple
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
+LATEST_TIME = 2**63 - 1
 
 
 class Record(NamedTuple):
@@ -44,6 +46,64 @@ class Record(NamedTuple):
     def header(self, name: str) -> bytes | None:
         """The value of the last header of that name (``lastHeader``); None if there is none."""
         return next((value for found, value in reversed(self.headers) if found == name), None)
+
+
+def why_no_timestamp(given: Any) -> str:
+    """What is wrong with a timestamp that a function of the user gave; empty if nothing is."""
+    try:
+        number = index(given)
+    except TypeError:
+        return f"the timestamp {given!r} is of type {type(given).__name__}, expected milliseconds since the epoch as an int"
+    if 0 <= number <= LATEST_TIME:
+        return ""
+    return f"the timestamp is {number}, expected one from 0 to {LATEST_TIME} (milliseconds since the epoch)"
+
+
+def invalid_timestamp(timestamp: int) -> str:
+    """Of a record of a source without an extractor (``FailOnInvalidTimestamp``)."""
+    return (
+        f"the record's timestamp is {timestamp}, expected 0 or later. Give the source a timestamp_extractor(record, "
+        "partition_time): one that gives record.timestamp drops such records, and partition_time is the partition's latest"
+    )
+
+
+def extracted_time(given: Any) -> int:
+    """What a timestamp extractor gave; below 0 says that the record is to be dropped.
+
+    Raises:
+        ValueError: it is no int, or too large for a timestamp.
+    """
+    if type(given) is int and given <= LATEST_TIME:
+        return given
+    problem = why_no_timestamp(given)
+    if problem and not (isinstance(given, int) and given < 0):
+        raise ValueError(f"it gave no timestamp: {problem}")
+    return index(given)
+
+
+def why_no_headers(given: Any) -> str:
+    """What is wrong with headers that a function of the user gave; empty if nothing is.
+
+    The client library ends the whole process where a name is no UTF-8, and cuts one off at a zero character.
+    """
+    if not isinstance(given, (tuple, list)):
+        return f"the headers are of type {type(given).__name__}, expected a tuple of (name, bytes)"
+    for header in given:
+        if not isinstance(header, (tuple, list)) or len(header) != 2:
+            return f"a header is {header!r}, expected a pair of name and bytes"
+        name, value = header
+        if not isinstance(name, str):
+            return f"the name of a header is of type {type(name).__name__}, expected str"
+        if value is not None and not isinstance(value, bytes):
+            return f"the value of the header {name!r} is of type {type(value).__name__}, expected bytes or None: encode it"
+        if not name.isascii() or "\0" in name:
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                return f"the name of a header, {name!r}, has no form in UTF-8"
+            if "\0" in name:
+                return f"the name of a header, {name!r}, holds a zero character, which clients take for its end"
+    return ""
 
 
 class Change(NamedTuple):

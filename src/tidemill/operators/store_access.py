@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
-from tidemill.operators.record import Headers
+from tidemill.operators.record import Headers, why_no_timestamp
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
@@ -65,7 +65,7 @@ class TimestampedKeyValueAccess:
     def put(self, key: Any, value: Any, timestamp: int | None = None) -> None:
         """Sets value and timestamp (None: the record's); a value of None deletes."""
         now = self._now
-        at = now.timestamp if timestamp is None or value is None else timestamp
+        at = now.timestamp if timestamp is None or value is None else _time(timestamp)
         self._store.put(key, value, at, now.headers)
 
     def put_if_absent(self, key: Any, value: Any, timestamp: int | None = None) -> tuple[Any, int] | None:
@@ -91,7 +91,7 @@ class VersionedAccess:
 
     def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
         """Adds a version, None for a deletion; what is too old is dropped and counted (see the store)."""
-        is_newest = self._store.put(key, value, timestamp)
+        is_newest = self._store.put(key, value, _time(timestamp))
         if is_newest is None:
             self._now.drop()
         return is_newest
@@ -115,8 +115,8 @@ class WindowAccess:
 
         ``timestamp`` is the value's in a timestamped store (None: the record's). What has expired is dropped and counted.
         """
-        at = self._now.timestamp if timestamp is None or value is None else timestamp
-        if not self._store.put(key, value, start, at):
+        at = self._now.timestamp if timestamp is None or value is None else _time(timestamp)
+        if not self._store.put(key, value, _time(start), at):
             self._now.drop()
 
 
@@ -129,12 +129,26 @@ class SessionAccess:
 
     def put(self, session: Windowed, value: Any) -> None:
         """Sets the session's value; None removes it. What has expired is dropped and counted."""
+        for time in (session.start, session.end):
+            _time(time)
         if not self._store.put(session, value, self._now.timestamp):
             self._now.drop()
 
     def remove(self, session: Windowed) -> None:
         """Removes a session."""
         self._store.remove(session, self._now.timestamp)
+
+
+def _time(given: int) -> int:
+    """A time that can be kept: keys and changelog records have no negative ones, and could not be restored with one.
+
+    Raises:
+        ValueError: it is negative, or no int.
+    """
+    problem = why_no_timestamp(given)
+    if problem:
+        raise ValueError(f"can't write to the store: {problem}")
+    return given
 
 
 _ACCESS: dict[type, Any] = {

@@ -37,15 +37,16 @@ from tidemill.errors import (
     TidemillError,
     UnknownStoreError,
 )
+from tidemill.log_format import LogEvent
 from tidemill.query import http_answer, http_pages, http_request
 from tidemill.query.http_request import Request
 from tidemill.query.http_status import HEALTH, StatusPages
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 MOST_UNSENT_BYTES = 64 << 20
 _PIECE_BYTES = 65_536
@@ -133,7 +134,7 @@ class ReadsApp:
         except SerdeError as error:
             return _refusal(500, f"an entry of the store can't be read with its serde: {error}")
         except Exception as error:
-            log.exception("event=request-failed kind=%s", type(error).__name__)
+            log.exception(LogEvent("request-failed", kind=type(error).__name__))
             return _refusal(500, "this should not have happened; the instance's log says more")
 
     def _has_token(self, scope: Scope) -> bool:

@@ -26,6 +26,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from tidemill.log_format import LogEvent
+
 MOST_CONNECTIONS = 200
 MOST_HEAD_BYTES = 65_536
 HANDSHAKE_LIMIT_S = 5.0
@@ -91,7 +93,7 @@ class LimitedServer(uvicorn.Server):
             try:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as problem:
-                log.warning("event=connection-refused problem=%s", problem)
+                log.warning(LogEvent("connection-refused", problem=problem))
                 await asyncio.sleep(_NO_DESCRIPTOR_PAUSE_S)
                 continue
             if not self.limits.make_room():

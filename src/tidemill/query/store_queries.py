@@ -17,13 +17,13 @@ from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, who_has_it
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.rows import Rows, RowsQuestion, range_of_keys, row_of_key
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.store_frame import StoreDataFrame, StoreFrames
 from tidemill.query.view import ReadOnlyStore, Surroundings
 from tidemill.query.windowed_rows import first_windows
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 _ENDS_HOLD_S = 0.5
 

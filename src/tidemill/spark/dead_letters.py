@@ -29,7 +29,7 @@ def error_headers(
         "partition": str(partition),
         "offset": str(-1 if offset is None else offset),
     }
-    return [*own, *((_PREFIX + name, text.encode()) for name, text in said.items())]
+    return [*own, *((_PREFIX + name, text.encode(errors="backslashreplace")) for name, text in said.items())]
 
 
 @dataclass(slots=True)

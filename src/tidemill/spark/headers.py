@@ -2,13 +2,16 @@
 
 Decides their form between the steps of a plan, which nothing outside it sees: for each header the length of its name and the
 name, then the length of its value (-1: null) and the value; lengths are four bytes, big-endian. One binary column, because a
-nested one would rule out fast hash aggregation of every row, with headers or without.
+nested one would rule out fast hash aggregation of every row, with headers or without. What is not of this form, or cut short, is
+a SerdeError: no header is made up of it.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+
+from tidemill.errors import SerdeError
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -35,11 +38,19 @@ def unpacked(data: bytes | None) -> list[tuple[str, bytes | None]] | None:
     while at < len(data):
         name, at = _taken(data, at)
         value, at = _taken(data, at)
-        headers.append(((name or b"").decode(), value))
+        if name is None:
+            raise SerdeError(f"{len(data)} bytes of headers hold a header without a name")
+        try:
+            headers.append((name.decode(), value))
+        except UnicodeDecodeError as problem:
+            raise SerdeError(f"the name of a header is no UTF-8: {problem}") from problem
     return headers
 
 
 def _taken(data: bytes, at: int) -> tuple[bytes | None, int]:
-    [length] = _LENGTH.unpack_from(data, at)
     begin = at + _LENGTH.size
-    return (None, begin) if length < 0 else (data[begin : begin + length], begin + length)
+    length = _LENGTH.unpack_from(data, at)[0] if begin <= len(data) else 0
+    end = begin + max(0, length)
+    if end > len(data) or length < -1:
+        raise SerdeError(f"{len(data)} bytes of headers end before byte {end}: they are cut short, or of another form")
+    return (None, begin) if length < 0 else (data[begin:end], end)
