@@ -136,7 +136,7 @@ def test_a_line_that_may_hold_a_secret_is_not_shown(write: Write, line: str) -> 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no application file .*nowhere\.py"):
         load_application(tmp_path / "nowhere.py", {})
-    with pytest.raises(ConfigError, match="can't read the application file"):
+    with pytest.raises(ConfigError, match=r"can't be read .*expected an application file"):
         load_application(tmp_path, {})
 
 

@@ -67,7 +67,7 @@ def test_set_wins_over_the_toml_file(tmp_path: Path) -> None:
 
 
 def test_a_settings_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"can't read the settings in .*gone\.toml"):
+    with pytest.raises(ConfigError, match=r"gone\.toml: can't be read"):
         outside_settings([], tmp_path / "gone.toml")
     (tmp_path / "bad.toml").write_text("num.stream.threads: 2")
     with pytest.raises(ConfigError, match=r"bad\.toml: the settings are not TOML"):

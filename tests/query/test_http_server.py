@@ -30,7 +30,7 @@ TOKEN = "a-token-of-some-length"
 class Pair:
     """``one`` has partition 0 and a standby of 1, ``two`` has 1 and 2 and a standby of 0."""
 
-    def __init__(self, token: str = "") -> None:
+    def __init__(self, token: str = "", timeout_s: float = 1.0) -> None:
         self.token = token
         self.listening = [listen("127.0.0.1:0"), listen("127.0.0.1:0")]
         one, two = (host_of(address_of(each)) for each in self.listening)
@@ -43,7 +43,7 @@ class Pair:
             StandInDirectory(own_host=two, hosts=hosts, copies={1: None, 2: None, 0: 30}, entries=WORDS),
         ]
         self.servers = [
-            HttpServer(each, directory, application_id="app", token=token, max_staleness=100, timeout_s=1.0)
+            HttpServer(each, directory, application_id="app", token=token, max_staleness=100, timeout_s=timeout_s)
             for each, directory in zip(self.listening, self.directories, strict=True)
         ]
         for server in self.servers:
@@ -78,7 +78,7 @@ def pair() -> Iterator[Callable[..., Pair]]:
 
 
 def test_any_instance_answers_for_every_key(pair: Callable[..., Pair]) -> None:
-    both = pair()
+    both = pair(timeout_s=30.0)
     for number in (0, 1):
         for word, count in WORDS.items():
             status, found = both.ask(number, f"/stores/counts/{word}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import platformdirs
 import typer
 
+from tidemill.cli.files import read_text
 from tidemill.cli.progress import status_line
 from tidemill.errors import EnvironmentProblem
 
@@ -107,10 +108,7 @@ def _records() -> Path:
 def _users(path: Path) -> dict[str, str]:
     from tidemill.kafka.config_providers import read_properties
 
-    try:
-        return read_properties(path.read_text("utf-8"))
-    except (OSError, UnicodeError) as error:
-        raise EnvironmentProblem(f"can't read the users in {path}: {error}; a line for each is name=password") from None
+    return read_properties(read_text(path, expected="users, a line name=password for each", most_bytes=1 << 20))
 
 
 def _describe(broker: RunningBroker) -> str:

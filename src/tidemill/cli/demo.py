@@ -24,6 +24,7 @@ from tidemill.cli.demo_screen import Screen, in_words
 from tidemill.cli.demo_text import Text, differences, english
 from tidemill.cli.live_text import live_text
 from tidemill.cli.progress import status_line
+from tidemill.cli.run import require_level
 from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def demo(
     limit_s: Annotated[float, typer.Option(hidden=True)] = 180.0,
 ) -> None:
     """Count the words of a text through Kafka and Spark, and check every count."""
+    require_level(log_level)
     _check(keep_data)
     signal.signal(signal.SIGTERM, as_ctrl_c)
     text = english(lines)
@@ -73,7 +75,11 @@ def demo(
 def _check(keep_data: Path | None) -> None:
     if not APP.is_file():
         raise EnvironmentProblem(f"there is no {APP}, which comes with Tidemill: install Tidemill again")
-    if keep_data is not None and keep_data.exists() and not (keep_data.is_dir() and not any(keep_data.iterdir())):
+    try:
+        is_usable = keep_data is None or not keep_data.exists() or (keep_data.is_dir() and not any(keep_data.iterdir()))
+    except OSError as error:
+        raise ConfigError(f"--keep-data {keep_data}: {error.strerror}; give a new folder") from None
+    if not is_usable:
         raise ConfigError(f"--keep-data {keep_data}: it is there and not empty; give a new folder, each demo begins anew")
 
 

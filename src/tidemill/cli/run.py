@@ -58,6 +58,7 @@ def run(
     end_with_stdin: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run an application until Ctrl-C or SIGTERM; it then commits, closes its stores and leaves the group."""
+    require_level(log_level)
     overrides = outside_settings(settings or [], config)
     if state_dir is not None:
         overrides["state.dir"] = str(state_dir)
@@ -148,10 +149,14 @@ def _tell(changes: deque[tuple[State, State]], live: LiveText) -> None:
         live.line(f"{old.value} -> {new.value}")
 
 
-def _log_to(live: LiveText, level: str, *, as_json: bool) -> None:
-    """Tidemill's log at ``level``, that of libraries at warning or above. As JSON it is standard error's, terminal or not."""
+def require_level(level: str) -> None:
     if level.lower() not in _LEVELS:
         raise ConfigError(f"--log-level is {level!r}, expected one of {', '.join(_LEVELS)}")
+
+
+def _log_to(live: LiveText, level: str, *, as_json: bool) -> None:
+    """Tidemill's log at ``level``, that of libraries at warning or above. As JSON it is standard error's, terminal or not."""
+    require_level(level)
     chosen = logging.getLevelName(level.upper())
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if as_json:

@@ -46,9 +46,10 @@ class StateDirectory:
         """Make the directory. Raises EnvironmentProblem if that is not allowed, or a file is in the way."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
             raise EnvironmentProblem(
-                f"can't make the state directory {self.path}: {error.strerror}. Give a folder that may be written as state.dir"
+                f"can't make the state directory {self.path}: {why}. Give a folder that may be written as state.dir"
             ) from error
 
     def process_id(self) -> KeptProcessId:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from tidemill.errors import CorruptStateError
+
 DIRTY_FILE = "dirty"
 _LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_TIME_GRAIN_S = 10
@@ -48,11 +50,13 @@ def current_boot_id() -> str:
 
 
 def last_shutdown(directory: Path, boot_id: str) -> Shutdown:
-    """How `directory` was left, seen from the boot `boot_id`."""
+    """How `directory` was left, seen from the boot `boot_id`. CorruptStateError if that can't be told."""
     try:
-        written_by = (directory / DIRTY_FILE).read_text()
+        written_by = (directory / DIRTY_FILE).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return Shutdown.CLEAN
+    except IsADirectoryError:
+        raise CorruptStateError(str(directory / DIRTY_FILE), found="a folder", expected="a file with a boot's id") from None
     return Shutdown.CRASHED if written_by.strip() == boot_id else Shutdown.LOST_POWER
 
 

@@ -119,12 +119,15 @@ class TaskState:
         restored state is followed.
         """
         boot_id = boot_id or current_boot_id()
-        opened_after = last_shutdown(directory, boot_id)
-        if opened_after is Shutdown.LOST_POWER:
-            raise StateError(
-                f"{directory} was in use when the machine went down and may be damaged: its next owner wipes and restores it"
-            )
-        environment = open_environment(directory, read_only=True, map_size=0)
+        try:
+            opened_after = last_shutdown(directory, boot_id)
+            if opened_after is Shutdown.LOST_POWER:
+                raise StateError(
+                    f"{directory} was in use when the machine went down and may be damaged: its next owner wipes and restores it"
+                )
+            environment = open_environment(directory, read_only=True, map_size=0)
+        except OSError as error:
+            raise StateError(f"{directory} can't be read: {error}. Its files must be readable for this user") from error
         try:
             state = cls(environment, stores_in(environment) if stores is None else stores, opened_after, boot_id)
             with state._missing():

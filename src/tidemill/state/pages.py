@@ -12,6 +12,7 @@ Decides nothing about what to do with a corrupt file. Layout: LMDB 0.9 (data ver
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections import deque
 from dataclasses import dataclass
@@ -56,10 +57,12 @@ def read_header(path: Path) -> FileHeader | None:
     Raises CorruptStateError if this can't be a file that LMDB wrote, or if it ends before its roots.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for who writes it
     except FileNotFoundError:
         return None
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise CorruptStateError(str(path), found="no regular file", expected="a file of LMDB")
         if os.fstat(descriptor).st_size == 0:
             return None
         first, page_size = _meta(path, os.pread(descriptor, _PAGE.size + _META.size, 0), 0)
