@@ -107,6 +107,10 @@ def test_text_is_read_by_the_setting_s_type(name: str, text: str, attribute: str
         ("application.id", "a b", "expected 1 to 200 letters"),
         ("application.id", "..", "expected 1 to 200 letters"),
         ("application.server", "host", "expected host:port"),
+        ("application.server", "pod-0..default:8080", "expected host:port, with a host name or an IP address"),
+        ("application.server", "host:70000", "expected host:port, with a host name or an IP address"),
+        ("client.id", "a\nb", "expected printable characters"),
+        ("client.rack", "a\x1b[2J", "expected printable characters"),
         ("bootstrap.servers", "localhost", "expected host:port"),
         ("rack.aware.assignment.strategy", "best", "expected none, min_traffic or balance_subtopology"),
         ("kafka.request.timeout.ms", ["x"], "expected text, a number, true or false"),
@@ -164,6 +168,7 @@ def test_what_every_application_needs_must_be_given(missing: str) -> None:
         ({f"client.tag.{n}": "x" for n in range(6)}, "there are 6 client tags, at most 5"),
         ({"client.tag." + "k" * 21: "x"}, "at most 20 characters"),
         ({"client.tag.k": "x" * 31}, "at most 30"),
+        ({"client.tag.k": "x\n"}, "client.tag 'k' is 'x\\n': expected printable characters"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], said: str) -> None:

@@ -18,7 +18,7 @@ from tidemill.dsl.serdes_windowed import WindowedSerdes
 from tidemill.dsl.stores import Stores
 from tidemill.dsl.suppressed import Suppressed
 from tidemill.dsl.windowed import EmitStrategy
-from tidemill.operators.exception_handlers import ErrorContext, ExceptionResponse
+from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext, ExceptionResponse
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.record import Record
 from tidemill.runtime.instance_state import State
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregators",
     "BatchId",
+    "ColumnsFunctionError",
     "EmitStrategy",
     "ErrorContext",
     "ExceptionResponse",

@@ -33,8 +33,10 @@ from tidemill.config_values import (
     StoreSuppliers,
     anything,
     client_value,
+    endpoint,
     handler_or,
     http_token,
+    name_text,
     names,
     offset_reset,
     one_of,
@@ -76,11 +78,9 @@ class StreamsConfig:
     # What the application is and where
     application_id: str = _setting("application.id", _APPLICATION_ID, "", "Name of the group and of all it owns.")
     bootstrap_servers: str = _setting("bootstrap.servers", servers, "", "Brokers to begin with: host:port,...")
-    client_id: str = _setting("client.id", text, "", "Begins the clients' names; empty: application and process id.")
-    client_rack: str = _setting("client.rack", text, "", "The rack this instance stands in.")
-    application_server: str = _setting(
-        "application.server", text_like(r"|.+:\d{1,5}", "host:port"), "", "host:port where this instance can be asked."
-    )
+    client_id: str = _setting("client.id", name_text, "", "Begins the clients' names; empty: application and process id.")
+    client_rack: str = _setting("client.rack", name_text, "", "The rack this instance stands in.")
+    application_server: str = _setting("application.server", endpoint, "", "host:port where this instance can be asked.")
     num_stream_threads: int = _setting("num.stream.threads", whole_number(1), 1, "Stream threads of this instance.")
     state_dir: str = _setting("state.dir", text, "/tmp/kafka-streams", "Where local state lies.")
     state_cleanup_delay_ms: int = _setting(
@@ -242,6 +242,10 @@ class StreamsConfig:
     batch_max_records: int = _setting(
         "tidemill.batch.max.records", whole_number(1), 200_000, "Records of one micro-batch of a thread, at most."
     )
+    batch_max_bytes: int = _setting(
+        "tidemill.batch.max.bytes", whole_number(1), 64 << 20,
+        "Bytes of values from where on a micro-batch of a thread takes no more; restored records included.",
+    )  # fmt: skip
     restore_max_records: int = _setting(
         "tidemill.restore.max.records", whole_number(1), 50_000,
         "Changelog records that restoring tasks add to a micro-batch while other tasks run.",

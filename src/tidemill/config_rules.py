@@ -77,6 +77,8 @@ def _tags(config: StreamsConfig) -> None:
     for key, value in tags.items():
         if len(key) > 20 or len(value) > 30:
             raise ConfigError(f"client.tag.{key}={value}: a key has at most 20 characters and a value at most 30")
+        if not (key.isprintable() and value.isprintable()):
+            raise ConfigError(f"client.tag {key!r} is {value!r}: expected printable characters, other members get to see it")
     missing = [tag for tag in spread_over if tag not in tags]
     if missing:
         raise ConfigError(f"rack.aware.assignment.tags names {missing[0]}: give client.tag.{missing[0]} too")

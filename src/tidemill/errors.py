@@ -78,6 +78,26 @@ class BatchLostError(TidemillError):
     """A micro-batch did not happen as far as is known: go back to the committed offsets and run it again."""
 
 
+class FunctionFailedError(BatchLostError):
+    """A function of Columns raised, in Spark's JVM or in a UDF: one of the batch's records is to blame; run it with fewer."""
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(f"a function of Columns failed: {error}: {message}")
+        self.error, self.message = error, message
+
+
+class WorkerDiedError(BatchLostError):
+    """A Python worker died in the middle of a batch, or had no memory left: run it again with fewer records."""
+
+
+class BatchTimeoutError(BatchLostError):
+    """A batch took longer than it may, and its workers were ended: run it again with fewer records."""
+
+
+class MisfitError(BatchLostError):
+    """What arrived of a batch does not fit together, which no broker or process mends by coming back."""
+
+
 class CommitRefusedError(BatchLostError):
     """The group refuses a commit: the member's generation is stale, or its membership is lost. Counted, never fatal."""
 
@@ -113,6 +133,14 @@ class RecordRefusedError(StopError):
 
 class RecordTooLargeError(RecordRefusedError):
     """A record that is larger than the producer may send."""
+
+
+class PartitionCountError(StopError):
+    """A topic is there with another number of partitions than was asked for."""
+
+    def __init__(self, topic: str, *, found: int | None, expected: int, advice: str = "ask for as many") -> None:
+        super().__init__(f"topic {topic} has {found} partitions, expected {expected}: {advice}")
+        self.topic, self.found, self.expected = topic, found, expected
 
 
 class MissingRightError(StopError):
@@ -168,6 +196,16 @@ class CorruptStateError(StateError):
         super().__init__(
             f"{path} is corrupt: found {found}, expected {expected}. "
             "Wipe the task's state; it is restored from the changelog."
+        )
+        self.path, self.found, self.expected = path, found, expected
+
+
+class ForeignStateError(StateError):
+    """A directory holds the state of another task or application: wipe it and restore, or put its own state back."""
+
+    def __init__(self, path: str, *, found: str, expected: str) -> None:
+        super().__init__(
+            f"{path} holds the state of {found}, expected that of {expected}: it was copied or put back in the wrong place"
         )
         self.path, self.found, self.expected = path, found, expected
 

@@ -1,9 +1,9 @@
-"""Log records as lines of JSON, for those who collect them: ``tidemill.log.format=json``, or this formatter in any logging setup.
+"""Log events: a name and fields, written as ``event=... key=value ...`` or as one JSON object a line.
 
-Tidemill's own lines are ``event=... key=value ...``; here each key becomes a field, numbers as numbers. What is no such line, a
-library's or Kafka Streams' own sentences, is the field ``message``. A program sets it up with
-
-    handler.setFormatter(JsonLines())
+Decides how a field looks in either form. A line is made from the fields when a handler formats it and is never parsed back:
+values with spaces, quotes or control characters are quoted and escaped in the text, so no value can pass for a field or a line of
+its own. Lines of libraries, and Kafka Streams' own sentences, stay text. JSON is chosen by ``tidemill.log.format=json``, or in a
+program with ``handler.setFormatter(JsonLines())``.
 """
 
 from __future__ import annotations
@@ -11,59 +11,87 @@ from __future__ import annotations
 import json
 import logging
 import re
-from ast import literal_eval
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-_FIELD = re.compile(
-    r"""(?P<key>[a-z_]+)=(?P<value>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\{[^{}]*\}|\[[^\[\]]*\]|\S*)(?:\s+|$)"""
-)
-_NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
+from tidemill.printable import printable_lines
+
+_PLAIN = re.compile(r"[^\s'\"=\[\]{},]+\Z")
 _OWN = ("time", "level", "logger", "thread_name", "message", "exception")
 
 
+class LogEvent:
+    """The message of a log record: ``log.info(LogEvent("task-assigned", task=task, thread=name))``.
+
+    ``fields`` may hold any value; exceptions and ids are written as their text. ``from_`` is the field ``from``, a word
+    that Python reserves.
+    """
+
+    __slots__ = ("fields", "name")
+
+    def __init__(self, name: str, /, **fields: object) -> None:
+        self.name = name
+        self.fields = {key.removesuffix("_"): value for key, value in fields.items()}
+
+    def __str__(self) -> str:
+        return " ".join([f"event={self.name}", *(f"{key}={as_text(value)}" for key, value in self.fields.items())])
+
+
+class TextLines(logging.Formatter):
+    """Lines of text in which a library's line or a sentence holds no control character but the line feeds between its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
+        return printable_lines(super().formatMessage(record))
+
+
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, thread_name, then the line's own fields or ``message``."""
+    """One JSON object a line: time (UTC), level, logger, thread_name, then the event's own fields or ``message``."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, timezone.utc)
-        told: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "thread_name": record.threadName,
         }
-        text = record.getMessage()
-        found = fields(text)
-        if found is None:
-            told["message"] = text
+        if isinstance(record.msg, LogEvent):
+            line["event"] = record.msg.name
+            line |= {f"{key}_" if key in line or key in _OWN else key: _as_json(v) for key, v in record.msg.fields.items()}
         else:
-            told |= {f"{name}_" if name in _OWN else name: value for name, value in found.items()}
+            line["message"] = record.getMessage()
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False, default=str)
+            line["exception"] = self.formatException(record.exc_info)
+        # A lone surrogate, of a name that is no text, would fail in the handler's stream.
+        return json.dumps(line, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace").decode()
 
 
-def fields(text: str) -> dict[str, Any] | None:
-    """The keys and values of an ``event=...`` line; None for any other text. What follows the last pair is ``rest``."""
-    if not text.startswith("event="):
-        return None
-    found: dict[str, Any] = {}
-    at = 0
-    while (pair := _FIELD.match(text, at)) is not None and pair.end() > at:
-        found[pair["key"]] = _value(pair["value"])
-        at = pair.end()
-    if text[at:].strip():
-        found["rest"] = text[at:].strip()
-    return found
+def as_text(value: object) -> str:
+    """A value in a line of text: plain where it is one word, quoted and escaped where it is not."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{as_text(key)}: {as_text(of_key)}" for key, of_key in value.items()) + "}"
+    if _is_list(value):
+        return "[" + ", ".join(map(as_text, _in_order(value))) + "]"
+    text = str(value)
+    return text if _PLAIN.match(text) and text.isprintable() else repr(text)
 
 
-def _value(text: str) -> Any:
-    if _NUMBER.match(text):
-        return float(text) if "." in text else int(text)
-    if text[:1] in ("'", '"', "{"):
-        try:
-            return literal_eval(text)
-        except (ValueError, SyntaxError):
-            return text
-    return text
+def _as_json(value: object) -> Any:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(of_key) for key, of_key in value.items()}
+    if _is_list(value):
+        return [_as_json(item) for item in _in_order(value)]
+    if isinstance(value, float) and abs(value) < float("inf"):
+        return value
+    return str(value)
+
+
+def _is_list(value: object) -> bool:
+    return type(value) in (list, tuple, set, frozenset)  # not a NamedTuple, such as a task's id: it has a text of its own
+
+
+def _in_order(value: Any) -> Any:
+    return sorted(value, key=str) if isinstance(value, (set, frozenset)) else value

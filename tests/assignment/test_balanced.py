@@ -317,6 +317,56 @@ def test_no_balanced_assignment_is_nearer_than_the_target(state):
     assert moves == least_moves(stateful)
 
 
+def targets(answer):
+    return {one.task: one.target for one in answer.explain() if one.role is Role.ACTIVE}
+
+
+def assert_moves_the_least(state, before):
+    """``state`` is what is left of ``before`` once clients have come or gone. Returns the settled state and its answer.
+
+    The least that any assignor must move is what the nearest balanced target moves, which trying every assignment confirms
+    (``test_no_balanced_assignment_is_nearer_than_the_target``). Tasks of which a standby is caught up go on there at once,
+    however uneven that is, because a task runs on a caught-up client as long as there is one: what counts from then on is the
+    distance of that.
+    """
+    present = {one.process_id for one in state.clients}
+    was = {task: process_id for task, process_id in owners(before).items() if task in state.stateful_tasks}
+    stayed = {task: process_id for task, process_id in was.items() if process_id in present}
+    orphans = len(was) - len(stayed)
+    answer = BALANCED.assign(state)
+    target = targets(answer)
+    least = sum(target[task] != process_id for task, process_id in stayed.items())
+    has_ready_copies = any(lag == 0 for one in state.clients for task, lag in one.lags.items() if task not in stayed)
+    runs = owners(answer)
+    at_once = sum(runs[task] != process_id for task, process_id in stayed.items())
+    state = after(state, answer)
+    target = targets(BALANCED.assign(state))
+    to_go = sum(target[task] != runs[task] for task in was)
+    handed_over, rounds = 0, 0
+    while answer.followup_needed:
+        answer, rounds = BALANCED.assign(state), rounds + 1
+        assert rounds <= 300
+        now = owners(answer)
+        handed_over += sum(now[task] != runs[task] for task in was)
+        runs, state = now, after(state, answer)
+    assert handed_over == to_go  # none twice, none in vain
+    assert at_once + handed_over <= least + orphans
+    if not has_ready_copies:
+        assert at_once + handed_over == least
+    changed = sum(runs[task] != process_id for task, process_id in was.items())
+    assert changed <= least + 2 * orphans
+    assert is_balanced_answer(state, answer)
+    return state, answer
+
+
+@pytest.mark.parametrize("assignor", [BALANCED, KAFKA], ids=["balanced", "kafka"])
+@pytest.mark.parametrize(("gone", "joined"), [([4], [11]), ([4], []), ([], [11]), ([2, 4], [11])])
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+def test_ten_clients_placed_by_either_assignor_hand_over_no_more_than_is_needed(assignor, standbys, gone, joined):
+    state, before, _ = settle(cluster(partitions=7, num_standby_replicas=standbys), assignor)
+    assert_moves_the_least(after(state, before, gone=map(process, gone), joined=map(client, joined)), before)
+
+
 @st.composite
 def histories(draw):
     """A fresh group and what happens to it: clients that join and leave."""
@@ -359,3 +409,18 @@ def test_after_whatever_happens_it_settles_balanced_within_the_bound_and_then_st
         again = BALANCED.assign(state)
         assert again.clients == answer.clients
         assert not again.followup_needed
+
+
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
+@given(history=histories(), kafka_first=st.booleans())
+def test_whoever_placed_them_and_whatever_happens_no_more_is_handed_over_than_is_needed(history, kafka_first):
+    state, threads, events = history
+    number = len(state.clients)
+    state, answer, _ = settle(state, KAFKA if kafka_first else BALANCED)
+    for gone, joining in events:
+        present = {one.process_id for one in state.clients}
+        leaving = {process(one) for one in gone} & present
+        joined = [client(number + at, capacity=threads[number + at - 1]) for at in range(1, joining + 1) if number + at <= 14]
+        number += len(joined)
+        if leaving < present | {one.process_id for one in joined}:
+            state, answer = assert_moves_the_least(after(state, answer, gone=leaving, joined=joined), answer)

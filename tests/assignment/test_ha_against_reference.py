@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from recorded import examples
 
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.java_queue import JavaPriorityQueue
 from tidemill.assignment.load_tree import LoadTree
+from tidemill.java_queue import JavaPriorityQueue
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from ha_reference import SlowAssignor

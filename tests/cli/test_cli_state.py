@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from typer.testing import CliRunner
 
 from tidemill import StreamsBuilder
 from tidemill.cli.state import app
-from tidemill.errors import CorruptStateError, EnvironmentProblem, StateDirectoryInUseError, StopError
+from tidemill.errors import CorruptStateError, EnvironmentProblem, ForeignStateError, StateDirectoryInUseError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.application import KafkaStreams, State
 from tidemill.state.directory import StateDirectory
+from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.registry import DATA_FILE
@@ -80,7 +82,7 @@ def test_json_has_owner_and_positions(directory: StateDirectory) -> None:
             "application": APPLICATION,
             "task": "1_0",
             "path": str(directory.path / "1_0"),
-            "stores": {"counts-store": {"entries": 2, "next_offset": 42}},
+            "stores": {"counts-store": {"entries": 2, "next_offset": 42, "topic_id": None}},
             "inputs": {"in-0": 7},
             "owner": "thread-1",
             "left": "clean",
@@ -95,6 +97,19 @@ def test_a_corrupt_task_is_listed_with_the_others_and_not_shown(directory: State
     assert "1_1" in output
     with pytest.raises(CorruptStateError):
         tidemill_state("show", directory.path)
+
+
+def test_another_tasks_state_is_listed_as_that_and_not_shown(directory: StateDirectory) -> None:
+    its_own = StateIdentity(application_id=APPLICATION, task=TaskId(1, 0))
+    TaskState.open(directory.path / "1_0", ["counts-store"], whose=its_own).close(clean=True)
+    assert tidemill_state("ls", directory.path)[0] == 0
+    shutil.copytree(directory.path / "1_0", directory.path / "1_2")
+    code, output = tidemill_state("ls", directory.path)
+    assert code == 1
+    sentence = f"1_2 holds the state of task 1_0 of application {APPLICATION}, expected that of task 1_2 of"
+    assert sentence in output
+    with pytest.raises(ForeignStateError, match=sentence):
+        tidemill_state("show", directory.path / "1_2")
 
 
 def test_looking_changes_nothing(directory: StateDirectory) -> None:

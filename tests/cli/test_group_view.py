@@ -119,6 +119,24 @@ def test_another_service_at_the_address_is_said_so(monkeypatch: pytest.MonkeyPat
         top.GroupQuestion([HostInfo("127.0.0.1", 1)]).ask()
 
 
+def test_what_other_instances_tell_reaches_the_terminal_without_escape_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = group()
+    told["application"] = "a\x1b]0;owned\x07"
+    told["instances"][0]["threads"][0]["error"] = "no\x1b[2J\nsecond line"
+    monkeypatch.setattr(http_forward, "fetch", lambda *_, **__: json.dumps(told).encode())
+    found = top.GroupQuestion([HostInfo("127.0.0.1", 1)]).ask()
+    assert found["application"] == "a\\x1b]0;owned\\x07"
+    assert found["instances"][0]["threads"][0]["error"] == "no\\x1b[2J\\nsecond line"
+    assert found["instances"][1] == group()["instances"][1]
+
+
+def test_brackets_in_a_name_are_shown_and_are_no_style(capsys: pytest.CaptureFixture[str]) -> None:
+    told = group()
+    told["instances"][0]["host"] = "[/]x"
+    top._print(told)
+    assert "[/]x" in capsys.readouterr().out
+
+
 def test_an_address_that_is_none_is_said_so() -> None:
     with pytest.raises(ConfigError, match="expected host:port"):
         top._hosts("localhost", None, None, {})

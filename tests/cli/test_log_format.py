@@ -1,18 +1,23 @@
-"""Log lines as JSON: what a collector gets of Tidemill's own lines, and of any other."""
+"""Log events: what a collector gets of Tidemill's own lines as JSON, what a person reads, and of any other line."""
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import sys
+from pathlib import Path
 from typing import Any
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tidemill.log_format import JsonLines
+import tidemill
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.log_format import JsonLines, LogEvent, TextLines, as_text
 
 
-def line(message: str, *arguments: object, exc_info: Any = None) -> dict[str, Any]:
+def line(message: object, *arguments: object, exc_info: Any = None) -> dict[str, Any]:
     record = logging.LogRecord("tidemill.thread", logging.INFO, __file__, 1, message, arguments, exc_info)
     text = JsonLines().format(record)
     assert "\n" not in text
@@ -20,41 +25,75 @@ def line(message: str, *arguments: object, exc_info: Any = None) -> dict[str, An
     return found
 
 
-def test_keys_become_fields_and_numbers_stay_numbers() -> None:
-    found = line("event=state application=%s from=%s after_ms=%d cause=%r", "app", "CREATED", 12.7, "it's \"on\"")
-    assert (found["event"], found["application"], found["after_ms"], found["cause"]) == ("state", "app", 12, "it's \"on\"")
-    assert (found["level"], found["logger"]) == ("INFO", "tidemill.thread")
+def test_fields_keep_their_types() -> None:
+    tasks, at = [TaskId(1, 0)], TopicPartition("a", 3)
+    event = LogEvent("assigned", thread="my app-1", tasks=tasks, stores={"counts": 7}, at=at, from_=None)
+    found = line(event)
+    assert (found["event"], found["thread"], found["tasks"], found["stores"]) == ("assigned", "my app-1", ["1_0"], {"counts": 7})
+    assert (found["at"], found["from"], found["level"], found["logger"]) == ("a-3", None, "INFO", "tidemill.thread")
 
 
-def test_tables_and_lists_of_tasks_are_one_value() -> None:
-    found = line("event=assigned thread=t tasks=[1_0, 1_1] standbys=[] stores={'counts': 7, 'other': 0} generation=3")
-    assert found["tasks"] == "[1_0, 1_1]"
-    assert found["stores"] == {"counts": 7, "other": 0}
-    assert (found["standbys"], found["generation"]) == ("[]", 3)
+def test_the_text_quotes_what_is_not_one_word() -> None:
+    tasks = [TaskId(0, 1), TaskId(1, 0)]
+    event = LogEvent("started", state="/data/my state/app", tasks=tasks, stores={"n": 7}, empty="", after_ms=12)
+    assert str(event) == "event=started state='/data/my state/app' tasks=[0_1, 1_0] stores={n: 7} empty='' after_ms=12"
 
 
-def test_other_lines_are_a_message() -> None:
+def test_other_lines_are_a_message_and_lose_nothing() -> None:
     found = line("stream-thread [%s] Finished stable assignment of tasks, no followup rebalances required.", "one")
     assert found["message"].startswith("stream-thread [one] Finished stable")
+    assert line("event=started state=/data/my state/app")["message"] == "event=started state=/data/my state/app"
 
 
 def test_a_field_never_takes_the_place_of_the_lines_own() -> None:
-    found = line("event=x time=5 level=low")
-    assert (found["time_"], found["level_"], found["level"]) == (5, "low", "INFO")
+    found = line(LogEvent("x", time=5, level="low", event="y"))
+    assert (found["time_"], found["level_"], found["level"], found["event"], found["event_"]) == (5, "low", "INFO", "x", "y")
 
 
 def test_an_exception_and_lines_within_values_stay_on_one_line() -> None:
     try:
         raise ValueError("two\nlines")
     except ValueError:
-        found = line("event=close-failed what=%r", "a\nb", exc_info=sys.exc_info())
+        found = line(LogEvent("close-failed", what="a\nb"), exc_info=sys.exc_info())
     assert found["what"] == "a\nb"
     assert "ValueError: two\nlines" in found["exception"]
 
 
-@pytest.mark.parametrize("text", ["event=", "event=x =", "event=x key='open", "event=x {not a pair}", "event=x a=b  c"])
-def test_a_line_that_is_no_list_of_pairs_loses_nothing(text: str) -> None:
-    found = line(text)
-    told = " ".join(str(value) for key, value in found.items() if key not in ("time", "level", "logger", "thread_name"))
-    for word in text.replace("=", " ").split():
-        assert word.strip("'{}") in told or word in ("event", *found)
+@given(st.text())
+def test_no_value_passes_for_another_field_or_line(value: str) -> None:
+    text = as_text(value)
+    assert text.isprintable()
+    if any(of in value for of in " =\n\x1b'\"[]{},"):
+        assert ast.literal_eval(text) == value
+    else:
+        assert text == value or ast.literal_eval(text) == value
+    assert line(LogEvent("x", value=value))["value"] == value
+
+
+def test_a_name_that_is_no_text_is_escaped() -> None:
+    record = logging.LogRecord("tidemill", logging.INFO, __file__, 1, LogEvent("x", path="a\udc80"), (), None)
+    text = JsonLines().format(record)
+    assert text.encode("utf-8")
+    assert json.loads(text)["path"] == "a\udc80"
+
+
+def test_every_event_that_is_logged_is_a_log_event() -> None:
+    """A line that is formatted by hand would lose its fields in JSON."""
+    by_hand = []
+    for path in Path(tidemill.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("event="):
+                by_hand.append(f"{path.name}:{node.lineno}")
+    assert [at for at in by_hand if not at.startswith("log_format.py")] == []
+
+
+def test_a_line_of_text_keeps_its_line_feeds_and_no_other_control_character() -> None:
+    def text(message: object, *arguments: object) -> str:
+        record = logging.LogRecord("kafka", logging.INFO, __file__, 1, message, arguments, None)
+        return TextLines("%(levelname)s %(message)s").format(record)
+
+    assert text("to clients as: \n%s", "a=[]\tb") == "INFO to clients as: \na=[]\tb"
+    assert text("%s", "\x1b[2J\x1b]0;owned\x07\r\x9b1m\u202e\ud800") == (
+        "INFO \\x1b[2J\\x1b]0;owned\\x07\\r\\x9b1m\\u202e\\ud800"
+    )
+    assert text(LogEvent("x", name="a\x1bb")) == "INFO event=x name='a\\x1bb'"

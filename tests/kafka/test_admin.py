@@ -63,13 +63,25 @@ def test_topics_are_made_with_their_configs_and_have_leaders(admin: Admin, uniqu
 
 def test_a_topic_that_is_there_is_left_alone_if_its_partitions_are_as_expected(admin: Admin, topic: str) -> None:
     assert admin.create_topics([TopicSpec(name=topic, partitions=2)]) == frozenset()
-    with pytest.raises(StopError, match=f"topic {topic} has 2 partitions, expected 3: delete it"):
+    with pytest.raises(StopError, match=f"topic {topic} has 2 partitions, expected 3: ask for as many"):
         admin.create_topics([TopicSpec(name=topic, partitions=3)])
 
 
 def test_a_topic_that_is_not_there_is_none_and_is_not_made_by_asking(admin: Admin, topic: str) -> None:
     for _ in range(2):
         assert admin.partitions([topic, "no-such-topic"]) == {topic: 2, "no-such-topic": None}
+
+
+def test_a_topic_that_is_deleted_and_made_anew_has_another_id(admin: Admin, topic: str) -> None:
+    first = admin.topic_ids([topic, "admin-never-made"])
+    assert first.keys() == {topic}
+    assert admin.topic_ids([topic]) == first
+    admin.delete_topics([topic])
+    deadline = time.monotonic() + 20
+    while admin.partitions([topic])[topic] is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    admin.create_topics([TopicSpec(name=topic, partitions=2)])
+    assert admin.topic_ids([topic])[topic] != first[topic]
 
 
 def test_deleted_topics_are_gone_and_missing_ones_no_error(admin: Admin, topic: str) -> None:

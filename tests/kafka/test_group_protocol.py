@@ -16,6 +16,7 @@ from tidemill.kafka.group_protocol import (
     encode_assignment,
     encode_subscription,
     handed_over_too_early,
+    read_subscription,
 )
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -86,6 +87,37 @@ def test_no_bytes_at_all_are_an_empty_assignment() -> None:
 def test_what_is_no_subscription_names_the_member(data: bytes) -> None:
     with pytest.raises(StopError, match="group member m can't be read"):
         decode_subscription("m", None, data)
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "a\n", "a\x1b[2J", "t" * 250, "\u00e9"])
+def test_a_name_that_no_topic_can_have_is_refused_and_shown_in_printable_characters(topic: str) -> None:
+    size = struct.pack(">h", len(topic.encode())) + topic.encode()
+    for data in (
+        struct.pack(">h", 0) + _numbers(1) + size + _numbers(0),
+        struct.pack(">h", 1) + _numbers(0, 0, 1) + size + _numbers(1, 0),
+    ):
+        with pytest.raises(StopError, match="expected 1 to 249 letters") as caught:
+            decode_subscription("m\n", None, data)
+        assert str(caught.value).isprintable()
+    with pytest.raises(StopError, match="expected 1 to 249 letters"):
+        decode_assignment(struct.pack(">h", 1) + _numbers(1) + size + _numbers(1, 0, 0))
+
+
+def test_a_negative_partition_is_refused() -> None:
+    owned = struct.pack(">h", 1) + _numbers(0, 0, 1) + _text("a") + _numbers(2, 3, -1)
+    with pytest.raises(StopError, match="partition -1 of topic a, expected 0 or more"):
+        decode_subscription("m", None, owned)
+
+
+def test_a_claim_from_a_generation_that_is_yet_to_come_is_unreadable_for_a_leader() -> None:
+    """It would count for ever: the latest generation's claim to a partition wins."""
+    data = encode_subscription(SUBSCRIPTION)
+    assert read_subscription("m", None, data, generation=8) == decode_subscription("m", None, data)
+    assert read_subscription("m", None, data) == decode_subscription("m", None, data)
+    for generation in (7, 3):
+        told = read_subscription("m", None, data, generation=generation)
+        assert (told.owned_partitions, told.topics) == ((), ())
+        assert told.unreadable == f"it claims to own partitions since generation 7, expected one before {generation}"
 
 
 def test_what_is_no_assignment_is_refused() -> None:

@@ -128,3 +128,39 @@ def test_a_malformed_endpoint_is_left_out_and_remarked():
     assert group.clients[0].endpoint is None
     assert "application.server" in group.remarks[0]
     assert "nonsense" in group.remarks[0]
+
+
+def thread(client, number, ending):
+    """A member id as the broker makes it from a thread's client id."""
+    return f"{client}-StreamThread-{number}-consumer-{ending:036x}"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [thread("app-1", 1, 10), thread("app-1", 1, 11)],
+        [thread("here", 1, 10), thread("here", 2, 11), thread("there", 1, 12)],
+    ],
+    ids=["both with the default client.id", "each with a client.id of its own"],
+)
+def test_two_instances_of_one_process_id_are_remarked_and_go_on_as_one_client(members):
+    group = join_group({**dict.fromkeys(members, said(P1)), thread("another", 1, 13): said(P2)})
+    assert {client.process_id for client in group.clients} == {P1, P2}
+    assert set(group.shared_process_ids[P1]) == set(members)
+    assert group.shared_process_ids.keys() == {P1}
+    (remark,) = group.remarks
+    assert all(member in remark for member in members)
+    assert "kafka-streams-process-metadata" in remark
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [thread("app-1", 1, 10), thread("app-1", 2, 11)],
+        ["instance-1-00000000-0000-0000-0000-00000000000a", "instance-2-00000000-0000-0000-0000-00000000000b"],
+    ],
+    ids=["threads of one instance", "static members"],
+)
+def test_members_of_one_instance_are_no_cause_for_a_remark(members):
+    group = join_group(dict.fromkeys(members, said(P1)))
+    assert (group.remarks, group.shared_process_ids) == ((), {})

@@ -322,11 +322,61 @@ def test_a_future_member_keeps_its_tasks_and_the_group_is_asked_again():
     assert not nothing_withheld.is_stable
 
 
-def test_a_future_member_beside_one_from_before_version_probing_is_an_error():
-    future = Subscription(user_data=struct.pack(">ii", 12, 13))
-    answer = prepare({"a": said(P1, version=2), "f": future}, METADATA, FACTS, CONFIG)
-    assert answer.refusal.code is AssignorError.ASSIGNMENT_ERROR
-    assert "future version 12" in answer.refusal.reason
+class _AsksFor:
+    """Shares out as the sticky assignor does, and asks for follow-up rebalances (KIP-924)."""
+
+    def __init__(self, **deadlines_ms):
+        self.deadlines_ms = deadlines_ms
+
+    def assign(self, state):
+        placed = StickyTaskAssignor().assign(state)
+        names = {client.consumers[0].member: client.process_id for client in state.clients}
+        asked = {names[name]: at_ms for name, at_ms in self.deadlines_ms.items()}
+        held = {p: replace(tasks, followup_deadline_ms=asked.get(p)) for p, tasks in placed.clients.items()}
+        return replace(placed, clients=held)
+
+
+def _next(answer):
+    return {name: told.info.next_rebalance_ms for name, told in answer.members.items()}
+
+
+@pytest.mark.parametrize("leader", [P1, P3])
+def test_a_followup_deadline_is_told_to_the_first_member_of_its_client_whoever_leads(leader):
+    members = {"a": said(P1), "b": said(P2), "b2": said(P2)}
+    config = replace(CONFIG, leader_process_id=leader, assignor=_AsksFor(b=NOW + 5))
+    answer = lead(members, config=config)
+    assert _next(answer) == {"a": LONG_MAX, "b": NOW + 5, "b2": LONG_MAX}
+    assert (answer.is_stable, answer.hands_over) == (False, False)
+    assert any(f"followup rebalance be scheduled by b for {NOW + 5} ms" in line.text for line in answer.log)
+    at_once = lead(members, config=replace(config, assignor=_AsksFor(a=0, b=NOW + 5)))
+    assert _next(at_once) == {"a": 0, "b": NOW + 5, "b2": LONG_MAX}
+    nothing = lead(members, config=replace(config, assignor=_AsksFor()))
+    assert (set(_next(nothing).values()), nothing.is_stable) == ({LONG_MAX}, True)
+
+
+def test_a_followup_deadline_gives_way_to_tasks_that_are_withheld_and_to_an_earlier_probe():
+    first = lead({"a": said(P1)})
+    moving = replace(CONFIG, assignor=_AsksFor(b=NOW + 5))
+    second = lead({"a": running(P1, first, "a"), "b": said(P2)}, config=moving)
+    assert second.hands_over
+    assert _next(second)["b"] == 0
+
+    class ProbesToo(_AsksFor):
+        def assign(self, state):
+            return replace(super().assign(state), followup_needed=True)
+
+    for deadline, earliest in ((NOW + 5, NOW + 5), (NOW + 10**9, NOW + 600_000)):
+        answer = lead({"a": said(P1)}, config=replace(CONFIG, assignor=ProbesToo(a=deadline)))
+        assert _next(answer) == {"a": earliest}
+
+
+@pytest.mark.parametrize("deadline", [-1, 2**63, 1.5, True, "soon"])
+def test_a_followup_deadline_that_is_no_time_is_refused_like_any_wrong_answer(deadline):
+    answer = lead({"a": said(P1)}, config=replace(CONFIG, assignor=_AsksFor(a=deadline)))
+    assert answer.refusal is None
+    (said_why,) = [line.text for line in answer.log if "is refused" in line.text]
+    assert f"has the follow-up deadline {deadline!r}; expected None or milliseconds since 1970" in said_why
+    assert _next(answer) == {"a": NOW + 600_000}
 
 
 class _Raises:

@@ -7,7 +7,7 @@ import pytest
 from tidemill.assignment.model import LONG_MAX
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.assignor_error import AssignorError
-from tidemill.membership.member import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REVOKED, step
+from tidemill.membership.member import AT_ONCE, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REVOKED, step
 from tidemill.membership.member_state import (
     AdoptMembership,
     ApplicationShutdownRequested,
@@ -237,7 +237,7 @@ def test_an_assignment_of_a_newer_incarnation_gives_up_what_was_held_before():
 
 def test_a_followup_asked_for_at_once_is_made_at_once():
     assert run(assigned([A], next_rebalance_ms=0))[1][-1:] == [
-        RejoinNow(reason="tasks of this member must be revoked by their owners first")
+        RejoinNow(reason=AT_ONCE)
     ]
 
 
@@ -277,6 +277,14 @@ def test_each_assignment_replaces_what_was_scheduled():
     state, _ = run(assigned([A], next_rebalance_ms=NOW + 60_000), assigned([A], generation=6))
     assert state.next_rebalance_ms == LONG_MAX
     assert run(TimePassed(), state=state, now_ms=NOW + 70_000)[1] == []
+
+
+@pytest.mark.parametrize("due_ms", [NOW - 1, 1, -5, -(2**63)])
+def test_a_rebalance_whose_time_has_passed_is_asked_for_at_once_and_again_after_a_pause(due_ms):
+    state, instructions = run(assigned([A], next_rebalance_ms=due_ms))
+    assert [type(each) for each in instructions] == [AssignTasks, RejoinNow]
+    state, instructions = run(assigned([A], next_rebalance_ms=due_ms, generation=6), state=state)
+    assert instructions == [ScheduleRejoin(at_ms=NOW + FIRST_PAUSE_MS)]
 
 
 def test_no_probing_rebalance_is_asked_for_while_a_join_is_under_way_or_after_a_loss():

@@ -23,6 +23,7 @@ from vector_values import reader, writer
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TaskId
+from tidemill.java_queue import JavaPriorityQueue
 from tidemill.operators.context import Origin
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.topology.nodes import SourceNode, StoreKind, Topology
@@ -71,6 +72,32 @@ class MemoryRows:
             self.logged.append((key, value, timestamp, headers))
 
 
+class WaitingTopics:
+    """Records that wait in topics; of the topics' first records the oldest is taken, of equals as PartitionGroup takes them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[Any]] = {}
+        self._queue: JavaPriorityQueue[str] = JavaPriorityQueue()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, record: Any) -> None:
+        """Adds (topic, key, value, timestamp, headers)."""
+        waiting = self._waiting.setdefault(record[0], deque())
+        waiting.append(record)
+        if len(waiting) == 1:
+            self._queue.add(record[3], record[0])
+
+    def take(self) -> Any:
+        """The record that is next."""
+        waiting = self._waiting[self._queue.poll()]
+        record = waiting.popleft()
+        if waiting:
+            self._queue.add(waiting[0][3], record[0])
+        return record
+
+
 @dataclass
 class Run:
     """A topology that runs: what it has written to topics and stores so far, and what caused it."""
@@ -93,17 +120,14 @@ class Run:
         self._finish(at, self._collect(at))
 
     def _finish(self, at: int, first: list[tuple[str, bytes | None, bytes | None, int, Any]]) -> None:
-        waiting: dict[str, deque[Any]] = {}
+        waiting = WaitingTopics()
         todo = first
         while True:
-            for topic, *record in todo:
-                waiting.setdefault(topic, deque()).append(record)
+            for record in todo:
+                waiting.add(record)
             if not waiting:
                 return
-            topic = min(waiting, key=lambda name: waiting[name][0][2])
-            key, value, timestamp, headers = waiting[topic].popleft()
-            if not waiting[topic]:
-                del waiting[topic]
+            topic, key, value, timestamp, headers = waiting.take()
             before = self.graph.dropped
             offset = self.offsets[topic] = self.offsets.get(topic, -1) + 1
             self.graph.read(self._source(topic), Origin(topic, 0, offset), key, value, timestamp, headers)

@@ -2,7 +2,7 @@
 
 Source step, Python steps and commit are the real ones; what stands around them is in memory: a reader that hands out given
 records, stores as sorted rows, an output that remembers. Records of repartition topics are read again in batches of their
-own, in the order in which they were sent, before the next input.
+own, in the order in which they were sent, before the next input. All inputs are of one partition, 0 if nothing else is said.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from harness import Case, Program, outputs_of
+from harness import Case, Program, WaitingTopics, outputs_of
 from vector_values import writer
 
 from tidemill import Serdes, StreamsBuilder
@@ -25,6 +25,7 @@ from tidemill.runtime.global_topics import global_topics
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.plan import compile_topology
+from tidemill.spark.records import ANY_PARTITION
 from tidemill.spark.restored import restored_writes
 from tidemill.spark.rows import SCHEMA
 from tidemill.spark.source_step import source_rows
@@ -32,10 +33,11 @@ from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import TaskRows
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, report_from_json, times_after
+from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
 from tidemill.testing.wire import RawRecord
-from tidemill.testing.worker import GivenReader, KeptOutput
+from tidemill.testing.worker import GivenReader, KeptOutput, Message
 from tidemill.topology.graph import subtopologies
 from tidemill.topology.nodes import Topology
 
@@ -98,16 +100,64 @@ class SortedRows:
         return iter(self.rows.items())
 
 
+class PartitionReader(GivenReader):
+    """Hands out the records of one partition."""
+
+    def __init__(self, records: Sequence[RawRecord], partition: int) -> None:
+        super().__init__(records)
+        self._partition = partition
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        messages = []
+        for record in self._records:
+            tp = TopicPartition(record.topic, self._partition)
+            messages.append(PartitionMessage(record, self._ends[tp], self._partition))
+            self._ends[tp] += 1
+        if messages:
+            yield False, messages
+
+
+class PartitionMessage(Message):
+    def __init__(self, record: RawRecord, offset: int, partition: int) -> None:
+        super().__init__(record, offset)
+        self._partition = partition
+
+    def partition(self) -> int:
+        return self._partition
+
+
+class PlacedOutput(KeptOutput):
+    """Remembers partitions, too: topic, key and what the producer was given, None where it is to choose. ``partitions``: how
+    many each topic has."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__()
+        self._partitions = partitions
+        self.placed: list[tuple[str, bytes | None, int | None]] = []
+
+    def produce(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps: Sequence[int],
+        partitions: Sequence[int] | None = None, headers: Sequence[Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().produce(topic, keys, values, timestamps, partitions, headers)
+        chosen = [None] * len(keys) if partitions is None else [None if to == ANY_PARTITION else to for to in partitions]
+        self.placed += [(topic, key, to) for key, to in zip(keys, chosen, strict=True)]
+
+    def partitions_of(self, topic: str) -> int:
+        return self._partitions
+
+
 @dataclass
 class Worker:
     """What a step needs from outside."""
 
     stores: dict[TaskId, SortedStores]
-    output: KeptOutput = field(default_factory=KeptOutput)
+    output: PlacedOutput = field(default_factory=lambda: PlacedOutput(1))
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
     graphs: KeptGraphs = field(default_factory=KeptGraphs)
     unreadable: Unreadable = field(default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={}))
     now: BatchRequest | None = None
+    handed_over: list[tuple[str, pa.Table]] = field(default_factory=list)
 
     def request(self) -> BatchRequest:
         assert self.now is not None
@@ -122,6 +172,9 @@ class Worker:
     def committed(self, partitions: Any) -> Mapping[TopicPartition, int]:
         return {}
 
+    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+        self.handed_over.append((node, rows))
+
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
 
 
@@ -135,8 +188,11 @@ def mixes_waiting_records(topology: Topology) -> bool:
 class StepRun:
     """A topology that runs in batches; has what ``harness.compare`` asks for."""
 
-    def __init__(self, topology: Topology, wall_clock: int = 0, emit_interval_ms: int = 0) -> None:
+    def __init__(
+        self, topology: Topology, wall_clock: int = 0, emit_interval_ms: int = 0, *, partition: int = 0, partitions: int = 1
+    ) -> None:
         self.topology = topology
+        self._partition = partition
         self.compiled = compile_topology(
             None, topology, APPLICATION, default_key=Serdes.string(), default_value=Serdes.string(),
             emit_interval_ms=emit_interval_ms,
@@ -145,9 +201,9 @@ class StepRun:
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
         self._globals = global_topics(topology)
         topics = [*self._globals, *(topic for part in self._parts for topic in part.source_topics)]
-        self._positions = {TopicPartition(topic, 0): 0 for topic in topics}
+        self._positions = {TopicPartition(topic, partition): 0 for topic in topics}
         self.stores: dict[TaskId, SortedStores] = {}
-        self._workers = [Worker(self.stores) for _ in self.compiled.steps]
+        self._workers = [Worker(self.stores, PlacedOutput(partitions)) for _ in self.compiled.steps]
         self._batch = 0
         self.times: Times = {}
         """How far each input has come; emptied by who wants it unknown."""
@@ -163,8 +219,18 @@ class StepRun:
     @property
     def rows(self) -> Mapping[str, SortedRows]:
         """The rows of all stores, as the harness of task graphs has them."""
-        of_store = {name: TaskId(spec.subtopology, 0) for name, spec in self.compiled.steps[-1].stores.items()}
+        of_store = {name: TaskId(spec.subtopology, self._partition) for name, spec in self.compiled.steps[-1].stores.items()}
         return {name: SortedRows(dict(self.stores[task].scan(name))) for name, task in of_store.items() if task in self.stores}
+
+    @property
+    def placed(self) -> list[tuple[str, bytes | None, int | None]]:
+        """Topic, key and partition of all that was sent, changelogs included; None where the producer is to choose."""
+        return self._workers[-1].output.placed
+
+    @property
+    def handed_over(self) -> list[tuple[str, pa.Table]]:
+        """What functions of ``foreach_batch`` got: node and rows."""
+        return self._workers[-1].handed_over
 
     def store(self, name: str) -> Any:
         """A store as operators see it, as of now."""
@@ -175,33 +241,37 @@ class StepRun:
             return store_of(described, shared, Serdes.string(), Serdes.string())
         spec = last.stores[name]
         rows = TaskRows(name, logged=False)
-        task = TaskId(spec.subtopology, 0)
+        task = TaskId(spec.subtopology, self._partition)
         rows.begin(self.stores.setdefault(task, SortedStores(task)), Written())
         return store_of(spec.kept or self.topology.stores[name], rows, Serdes.string(), Serdes.string())
 
     def pipe(self, records: Sequence[tuple[Any, ...]], *, one_by_one: bool = False) -> None:
         """The records in one batch, then what goes through repartition topics: all that waits, or the oldest first."""
         self._run(records, self.wall_clock)
-        waiting = self._take_internal()
-        while any(waiting.values()):
-            if one_by_one:
-                topic = min((t for t, held in waiting.items() if held), key=lambda t: waiting[t][0][3])
-                again = [waiting[topic].popleft()]
-            else:
-                again = [record for held in waiting.values() for record in held]
-                waiting = {}
+        waiting = WaitingTopics()
+        while True:
+            made = [record for held in self.take_internal().values() for record in held]
+            for record in made if one_by_one else ():
+                waiting.add(record)
+            again = [waiting.take()] if waiting else [] if one_by_one else made
+            if not again:
+                return
             self._run(again, self.wall_clock)
-            for topic, more in self._take_internal().items():
-                waiting.setdefault(topic, deque()).extend(more)
+
+    def run_batch(self, records: Sequence[tuple[Any, ...]]) -> BatchReport:
+        """The records in one batch; what it sends to repartition topics is left to ``take_internal``."""
+        return self._run(records, self.wall_clock)
 
     def restore(self, changelogs: Mapping[str, tuple[bytes, bytes | None, int]]) -> None:
         """Brings a record of each changelog into its store."""
         last = self.compiled.steps[-1]
         for topic, (key, value, timestamp) in changelogs.items():
             store = next(spec for spec in last.stores.values() if spec.changelog == topic)
-            task = TaskId(store.subtopology, 0)
+            task = TaskId(store.subtopology, self._partition)
             rows = self.stores.setdefault(task, SortedStores(task))
-            columns: dict[str, Any] = {"node": store.tag, "part": 0, "off": 0, "ts": timestamp, "key": key, "value": value}
+            columns: dict[str, Any] = {
+                "node": store.tag, "part": self._partition, "off": 0, "ts": timestamp, "key": key, "value": value,
+            }  # fmt: skip
             table = pa.Table.from_pylist([{name: columns.get(name) for name in SCHEMA.names}], schema=SCHEMA)
             _, found = restored_writes(table, store, {task: rows})[task]
             rows.apply({store.name: found}, {})
@@ -210,7 +280,8 @@ class StepRun:
         self.wall_clock += by_ms
         self.pipe([], one_by_one=one_by_one)
 
-    def _take_internal(self) -> dict[str, deque[Any]]:
+    def take_internal(self) -> dict[str, deque[Any]]:
+        """What was sent to repartition topics since the last call, by topic."""
         found: dict[str, deque[Any]] = {}
         for topic, key, value, timestamp, headers, _ in self.written[self._seen :]:
             if topic in self._internal:
@@ -229,7 +300,7 @@ class StepRun:
             globals_anew=self._batch == 1,
             internal=frozenset(self._internal),
             tasks=tuple(
-                TaskRun(task=TaskId(part.id, 0), directory="", epoch=self.epoch)
+                TaskRun(task=TaskId(part.id, self._partition), directory="", epoch=self.epoch)
                 for part in self._parts
                 if part.state_stores and not part.is_global
             ),
@@ -238,7 +309,7 @@ class StepRun:
             times=self.times,
         )
         self.follows = None
-        reader = GivenReader([RawRecord(*record) for record in records])
+        reader = PartitionReader([RawRecord(*record) for record in records], self._partition)
         rows: Any = list(source_rows(reader, request, self.compiled.source))
         self._positions = {**reader.ends()[0], **reader.global_ends()}
         for worker, spec in zip(self._workers, self.compiled.steps, strict=True):

@@ -15,11 +15,11 @@ from tidemill.ids import TopicPartition
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.metadata import HostMap, KeyQueryMetadata
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
-from tidemill.query.rows import Row, Rows, RowsQuestion
+from tidemill.query.rows import Row, Rows, RowsQuestion, first_page
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 PARTITIONS = 3
 TOPIC = "app-repartition"
@@ -90,7 +90,8 @@ class StandInDirectory:
             is_asked = data == question.key if question.key is not None else is_within
             if partition in covered and is_asked:
                 rows.append(Row(data, stored(store, value), partition))
-        return Rows(rows=tuple(sorted(rows)[: question.limit]), covered=covered)
+        found, more_from = first_page(sorted(rows), question)
+        return Rows(rows=found, covered=covered, more_from=more_from)
 
 
 @dataclass
@@ -151,5 +152,6 @@ def ask(
         sent.append(message)
 
     asyncio.run(app(scope, receive, send))
-    start, body = sent
-    return Reply(start["status"], {n.decode(): v.decode() for n, v in start["headers"]}, body["body"])
+    start, *parts = sent
+    body = b"".join(part["body"] for part in parts)
+    return Reply(start["status"], {n.decode(): v.decode() for n, v in start["headers"]}, body)

@@ -19,10 +19,10 @@ from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_server import address_of, listen
-from tidemill.query.partitioning import partition_of_key
-from tidemill.query.rows import MEDIA_TYPE, Rows
+from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, Rows
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 ONE, TWO = HostInfo("one", 1), HostInfo("two", 2)
 WORDS = {f"word{number}": number for number in range(10)}
@@ -114,6 +114,52 @@ def test_a_range_goes_on_where_it_says() -> None:
         target = f"/stores/counts?limit=4&from={page['next']}"
     assert page["next"] is None
     assert found == sorted(WORDS)
+
+
+def test_a_range_of_long_values_comes_in_pages_of_some_megabytes() -> None:
+    store = store_facts("texts", value=Serdes.string())
+    long = app({key: key * (3 << 20) for key in "abcdef"}, store)
+    found: list[str] = []
+    target = "/stores/texts"
+    while target:
+        reply = ask(long, target)
+        assert len(reply.body) < PAGE_BYTES + 1_000
+        found += [entry["key"] for entry in reply.json["entries"]]
+        target = f"/stores/texts?from={reply.json['next']}" if reply.json["next"] else ""
+    assert found == list("abcdef")
+    assert len(ask(app({"a": "a" * PAGE_BYTES * 2}, store), "/stores/texts").json["entries"]) == 1, "one row always comes"
+
+
+def test_rows_for_an_instance_that_knows_no_pages_come_whole_or_not_at_all() -> None:
+    store = store_facts("texts", value=Serdes.string())
+    long = app({key: key * (9 << 20) for key in "abcdef"}, store)
+    assert "these rows are more than" in sentence(ask(long, "/rows/texts?partitions=0,1,2&limit=100"))
+    page = ask(long, "/rows/texts?partitions=0,1,2&limit=100", headers={"Accept": f"{MEDIA_TYPE};bytes=100"})
+    found = Rows.from_bytes(page.body)
+    assert [row.key for row in found.rows] == [b"a"]
+    assert found.more_from == b"b"
+
+
+def test_long_answers_that_nobody_takes_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.query.http_app.MOST_UNSENT_BYTES", 100_000)
+    long = app({"a": "a" * 200_000}, store_facts("texts", value=Serdes.string()))
+    reply = ask(long, "/stores/texts")
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    assert "long answers" in sentence(reply)
+    assert long.unsent == {"bytes": 0}
+
+
+@pytest.mark.parametrize("target", ["/", "/stores", "/stores/counts", "/stores/counts/word1", "/no", "/rows/counts?partitions=0"])
+def test_no_browser_guesses_what_an_answer_is(target: str) -> None:
+    assert ask(app(), target).headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("header", [("Content-Length", "5"), ("Transfer-Encoding", "chunked")])
+def test_a_request_with_a_body_is_refused_and_the_body_is_not_read(header: tuple[str, str]) -> None:
+    reply = ask(app(), "/stores", headers=dict([header]))
+    assert (reply.status, reply.headers["connection"]) == (400, "close")
+    assert "a request has no body here" in sentence(reply)
+    assert ask(app(), "/stores", headers={"Content-Length": "0"}).status == 200
 
 
 def test_a_range_has_both_its_ends() -> None:

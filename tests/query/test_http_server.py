@@ -117,16 +117,50 @@ def test_the_token_goes_with_what_is_handed_on_and_into_no_log(
         assert "another-token" not in written
 
 
-def test_something_else_at_an_instances_address_is_no_answer(pair: Callable[..., Pair]) -> None:
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        HEAD + b"Content-Length: 5\r\n\r\nhello",
+        HEAD + b"Content-Length: 4\r\n\r\nnull",
+        HEAD + b"Content-Length: 200000000\r\n\r\n{",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n" + bytes(2_000),
+        HEAD + b"Content-Length: -5\r\n\r\n[]",
+        b"\0" * 100,
+    ],
+    ids=["text", "null", "200 MB", "4 GB", "negative", "no HTTP"],
+)
+def test_something_else_at_an_instances_address_is_no_answer(pair: Callable[..., Pair], said: bytes) -> None:
     both = pair()
     with socket.create_server(("127.0.0.1", 0)) as strange:
-        said = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
         threading.Thread(target=_say, args=(strange, said), daemon=True).start()
         elsewhere = HostInfo("127.0.0.1", strange.getsockname()[1])
         hosts: HostMap = host_map({both.hosts[0]: (0,), elsewhere: (1, 2)}, {both.hosts[1]: (1, 2)})
         both.directories[0].hosts = hosts
         status, found = both.ask(0, "/stores/counts?max_staleness=0")
     assert (status, len(found["entries"])) == (200, len(WORDS))
+
+
+@pytest.mark.parametrize("host", ["pod-0..default", "a" * 64, "a b", "a\r\nX-b: c", "a\0b", "\udcff", "", "[::1"])
+def test_an_owner_whose_address_is_no_host_is_one_that_does_not_answer(pair: Callable[..., Pair], host: str) -> None:
+    both = pair()
+    both.directories[0].hosts = host_map({both.hosts[0]: (0,), HostInfo(host, 8080): (1, 2)}, {both.hosts[1]: (1, 2)})
+    status, found = both.ask(0, "/stores/counts?max_staleness=0")
+    assert (status, len(found["entries"])) == (200, len(WORDS))
+    for port in (-1, 1 << 17):
+        with pytest.raises(RetriableError):
+            HttpInstances().document(HostInfo("127.0.0.1", port), "/instance", timeout_s=1)
+
+
+def test_an_answer_has_a_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.query.http_forward.MOST_BYTES", 10)
+    with socket.create_server(("127.0.0.1", 0)) as strange:
+        said = HEAD + b"Connection: close\r\n\r\n" + b'{"a": 123456789}'
+        threading.Thread(target=_say, args=(strange, said), daemon=True).start()
+        with pytest.raises(RetriableError, match="more than 10 bytes"):
+            HttpInstances().document(HostInfo("127.0.0.1", strange.getsockname()[1]), "/", timeout_s=10)
 
 
 def _say(server: socket.socket, said: bytes) -> None:

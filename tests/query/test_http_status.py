@@ -17,6 +17,13 @@ TOKEN = "a-token-of-some-length"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
+def decision(reason: str) -> dict[str, object]:
+    return {
+        "task": "1_0", "role": "active", "rule": "kept", "on": "one:1", "target": None, "rebalances_to_go": None,
+        "reason": reason, "source": "KIP-441", "candidates": [{"instance": "one:1", "lag": -2, "rank": 0}],
+    }  # fmt: skip
+
+
 def test_the_group_is_put_together_from_what_each_instance_tells() -> None:
     app, _, others = group_app()
     group = ask(app, "/group").json
@@ -90,10 +97,10 @@ def test_the_page_may_load_nothing_from_anywhere_else() -> None:
 
 
 def test_decisions_come_from_who_has_led_the_newest_rebalance() -> None:
-    app, _, others = group_app(decided={"at_ms": 5, "decisions": ["old"]})
+    app, _, others = group_app(decided={"at_ms": 5, "decisions": [decision("old")]})
     leader = HostInfo("127.0.0.1", 34283)
-    others.decided[leader] = {"at_ms": 9, "decisions": ["new"]}
-    assert ask(app, "/decisions?task=1_0").json == {"at_ms": 9, "decisions": ["new"]}
+    others.decided[leader] = {"at_ms": 9, "decisions": [decision("new")]}
+    assert ask(app, "/decisions?task=1_0").json == {"at_ms": 9, "decisions": [decision("new")], "left_out": []}
     assert (leader, "/decisions?handed_on=1&task=1_0") in others.asked
     before = len(others.asked)
     assert ask(app, "/decisions?handed_on=1&task=1_0").json["at_ms"] == 5
@@ -101,12 +108,14 @@ def test_decisions_come_from_who_has_led_the_newest_rebalance() -> None:
 
 
 def test_an_instance_that_never_stops_answering_keeps_no_question_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    app, _, others = group_app(decided={"at_ms": 5, "decisions": ["own"]})
+    app, _, others = group_app(decided={"at_ms": 5, "decisions": [decision("own")]})
     is_over = threading.Event()
     monkeypatch.setattr("tidemill.query.http_status.ASK_LIMIT_S", 0.05)
     monkeypatch.setattr(others, "document", lambda *_, **__: is_over.wait(20))
     began = time.monotonic()
-    assert ask(app, "/decisions").json["decisions"] == ["own"]
+    told = ask(app, "/decisions").json
+    assert told["decisions"] == [decision("own")]
+    assert [one["why"] for one in told["left_out"]] == ["no answer in 0.05 s"] * 2
     assert time.monotonic() - began < 10
     is_over.set()
 

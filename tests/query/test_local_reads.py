@@ -17,12 +17,12 @@ from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
 from tidemill.query.local_copies import LocalCopies, LocalCopy
 from tidemill.query.metadata import HostMap
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.rows import Row, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_queries import Broker, StoreQueries
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.store import Positions
+from tidemill.topology.partitioning import partition_of_key
 
 HERE, THERE = HostInfo("here", 1), HostInfo("there", 2)
 
@@ -306,6 +306,19 @@ def test_a_standby_whose_lag_nobody_tells_does_not_answer(instance: Instance) ->
     instance.is_broker_away = True
     question = RowsQuestion(partitions=frozenset({0, 2}), key=C[0].encode())
     assert instance.queries.read(COUNTS, question, max_lag=1000).covered == {0: 0}
+
+
+def test_a_range_of_all_copies_here_is_read_no_further_than_its_page(instance: Instance) -> None:
+    question = RowsQuestion(partitions=frozenset(range(PARTITIONS)), limit=100, most_bytes=1)
+    found, low = [], None
+    for _ in range(len([*A, *B])):
+        page = instance.queries.read(COUNTS, replace(question, low=low), max_lag=None)
+        assert len(page.rows) == 1
+        assert page.covered == {0: 0, 1: 0}
+        found += [row.key.decode() for row in page.rows]
+        low = page.more_from
+    assert low is None
+    assert found == sorted([*A, *B])
 
 
 def test_rows_travel_as_they_are() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 from stand_ins import COUNTS, PARTITIONS, StandInDirectory, StandInInstances, host_map, router
 
 from tidemill.errors import InvalidStateStoreError, RetriableError
 from tidemill.membership.wire import HostInfo
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
+from tidemill.topology.partitioning import partition_of_key
 
 ONE, TWO, THREE = HostInfo("one", 1), HostInfo("two", 2), HostInfo("three", 3)
 ENTRIES = {f"word{number}": number for number in range(12)}
@@ -67,6 +68,24 @@ def test_a_range_is_put_together_from_all_owners_in_the_order_of_keys() -> None:
     assert sorted(found.covered) == [0, 1, 2]
     first = read(router(directory(ONE, {0: None}), remote), RowsQuestion(partitions=ALL.partitions, limit=5))
     assert words(first) == sorted(ENTRIES)[:5]
+
+
+def test_a_range_that_is_too_many_bytes_ends_where_all_owners_have_told_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.query.routing._LEAST_BYTES", 1)
+    remote = others(two={1: None}, three={2: None})
+    through = router(directory(ONE, {0: None}), remote)
+    found, low, pages = [], None, 0
+    while True:
+        page = read(through, replace(ALL, low=low, most_bytes=60))
+        found += words(page)
+        pages += 1
+        if page.more_from is None:
+            break
+        assert page.rows
+        assert page.rows[-1].key < page.more_from
+        low = page.more_from
+    assert found == sorted(ENTRIES)
+    assert pages > 3
 
 
 def test_a_standby_within_the_bound_answers_while_the_owner_is_away() -> None:

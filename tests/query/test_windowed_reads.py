@@ -21,7 +21,6 @@ from tidemill.membership.wire import HostInfo
 from tidemill.operators.stores import store_of
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_request import to_parameters
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
 from tidemill.query.rows import Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
@@ -30,6 +29,7 @@ from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import TaskRows, opened
 from tidemill.state.store import Positions
 from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.partitioning import partition_of_key
 from tidemill.topology.windows import Windowed
 
 SERDES: dict[str, Any] = {"key_serde": Serdes.string(), "value_serde": Serdes.long()}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.kafka.broker import EmbeddedBroker
@@ -133,3 +134,53 @@ def test_records_that_a_function_fails_on_or_that_are_too_large_are_put_aside_in
     assert said["__streams.errors.topic"] == place.topic("in").encode()
     assert said["__streams.errors.offset"] == b"1"
     assert b"larger than allowed" in dict(letters[b"c"].headers())["__streams.errors.message"]
+
+
+def numbers(place: Place) -> StreamsBuilder:
+    """Casts before and behind a count: in the layer above the step, and in the one below it."""
+    builder = StreamsBuilder()
+    texts = builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.string())
+    texts.map_values(lambda v: v.cast("int").cast("string")).to(place.topic("out"))
+    counted = texts.group_by_key().count(store="counts").to_stream()
+    counted.map(lambda k, n: (k, F.when(k == "poison", F.lit("p")).otherwise("1").cast("int") + n)).to(
+        place.topic("counted"), key=Serdes.string(), value=Serdes.long()
+    )
+    return builder
+
+
+def test_a_record_on_which_a_function_of_columns_raises_is_put_aside_and_all_others_go_on(place: Place) -> None:
+    place.create("in", "out", "counted", "dead", partitions=2)
+    settings = {
+        "processing.exception.handler": "dead-letter",
+        "errors.dead.letter.queue.topic.name": place.topic("dead"),
+    }
+    with place.running(numbers(place), **settings) as streams:
+        good = [(f"k{n}".encode(), str(n).encode()) for n in range(40)]
+        place.send("in", [*good[:20], (b"bad", b"abc"), *good[20:]], partition=0)
+        place.send("in", [(b"poison", b"7")], partition=1)
+        assert sorted(m.value() for m in place.received("out", 40)) == sorted(value for _, value in good)
+        assert {m.key() for m in place.received("counted", 40)} == {key for key, _ in good}
+        letters = {m.key(): m for m in place.received("dead", 2)}
+        assert until(lambda: sum(thread.metrics.skipped for thread in streams.threads) == 2)
+        assert sum(thread.metrics.dropped for thread in streams.threads) == 2
+        assert streams.state is State.RUNNING
+        assert not any(thread.metrics.lost_in_a_row.count for thread in streams.threads)
+    said = dict(letters[b"bad"].headers())
+    assert (letters[b"bad"].value(), letters[b"poison"].value()) == (b"abc", b"7")
+    assert said["__streams.errors.exception"] == b"org.apache.spark.SparkNumberFormatException"
+    assert (said["__streams.errors.partition"], said["__streams.errors.offset"]) == (b"0", b"20")
+    assert b"'abc'" in said["__streams.errors.message"]
+    assert b"== " not in said["__streams.errors.message"]
+
+
+def test_a_function_of_columns_that_raises_stops_the_application_with_its_node_and_the_record(place: Place) -> None:
+    place.create("in", "out", "counted")
+    with place.running(numbers(place)) as streams:
+        place.send("in", [(b"k", b"1"), (b"bad", b"abc"), (b"k", b"2")])
+        assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+        assert [m.value() for m in place.received("out", 1)] == [b"1"]
+    message = str(streams.error)
+    assert f"{place.topic('in')}-0 at offset 1" in message
+    assert "KSTREAM-MAPVALUES" in message
+    assert "CAST_INVALID_INPUT" in message
+    assert "processing.exception.handler" in message

@@ -18,11 +18,15 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.membership.wire import HostInfo
 from tidemill.metrics.names import CATALOGUE, Metric, RecordingLevel, all_names
+from tidemill.query.document_reader import read_document, to_plain
+from tidemill.query.group_documents import Instance
+from tidemill.query.http_answer import to_json
 from tidemill.query.http_metrics import all_exported_names, to_prometheus
 from tidemill.query.metadata import HostMap
 from tidemill.runtime.instance_state import InstanceState
 from tidemill.runtime.instance_status import InstanceStatus
 from tidemill.runtime.led_rebalances import LedRebalances
+from tidemill.task.standby import StandbyTask
 
 ROOT = Path(__file__).parents[2]
 NOW_MS = int(time.time() * 1e3)
@@ -122,6 +126,29 @@ def test_who_is_to_have_what_is_told_from_the_assignments_partitions() -> None:
     document = status.status()
     assert (document["state"], document["ready"], document["threads"], document["led"]) == ("CREATED", False, [], [])
     json.dumps(document, allow_nan=False)
+
+
+def test_what_an_instance_tells_of_its_threads_is_what_others_can_read() -> None:
+    from measured_instance import FOLLOWS, Clock, measured_thread
+
+    config = StreamsConfig.of(application_id="app", bootstrap_servers="localhost:9092")
+    builder = StreamsBuilder()
+    builder.stream("lines", key=Serdes.string(), value=Serdes.string()).to("out", key=Serdes.string(), value=Serdes.string())
+    thread = measured_thread(Clock(), NOW_MS)
+    standbys = {FOLLOWS: StandbyTask(task=FOLLOWS, changelogs={}, directory="", epoch="")}
+    vars(thread).update(number=1, why_waiting="", is_running=True, standbys=standbys)
+    status = InstanceStatus(
+        config, builder.build(), ProcessId(1, 1), InstanceState("app"), [thread], LedRebalances(),
+        host="one:1", error=lambda: None,
+    )  # fmt: skip
+    told = json.loads(to_json(status.status()))
+    read = read_document(Instance, told)
+    assert read.threads[0].active
+    assert read.threads[0].standby
+    plain = to_plain(read)
+    for copy in plain["threads"][0]["standby"]:
+        assert copy.pop("role") == "standby"
+    assert plain == told
 
 
 def test_prometheus_reads_all_of_it() -> None:

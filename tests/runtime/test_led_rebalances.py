@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.model import AssignmentConfig
+from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig, Assignor, ClientAssignment
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.joined_group import Subscription
@@ -11,6 +13,8 @@ from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete
 from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
+from tidemill.query.document_reader import read_document, to_plain
+from tidemill.query.group_documents import LedDecisions, Rebalance
 from tidemill.runtime.led_rebalances import LedRebalances
 
 ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
@@ -25,7 +29,12 @@ TASKS = [TaskId(0, number) for number in range(4)]
 END = 100_000
 
 
-def joins(led: LedRebalances, *members: tuple[ProcessId, str, dict[TaskId, int], list[int]], at_ms: int) -> None:
+def joins(
+    led: LedRebalances,
+    *members: tuple[ProcessId, str, dict[TaskId, int], list[int]],
+    at_ms: int,
+    assignor: Assignor = HighAvailabilityTaskAssignor(),  # noqa: B008  # it has no state
+) -> None:
     """A rebalance of members: process, address, offset sums, partitions owned."""
     said = {
         f"member-{number}": Subscription(
@@ -38,7 +47,7 @@ def joins(led: LedRebalances, *members: tuple[ProcessId, str, dict[TaskId, int],
     }
     config = LeaderConfig(
         leader_process_id=members[0][0],
-        assignor=HighAvailabilityTaskAssignor(),
+        assignor=assignor,
         settings=AssignmentConfig(acceptable_recovery_lag=10, num_standby_replicas=0),
     )
     prepared = prepare(said, ClusterMetadata(partition_counts={"in": 4}), FACTS, config)
@@ -59,6 +68,17 @@ def test_the_first_rebalance_takes_every_task_up_from_nobody() -> None:
     first = group_that_grows().to_json()[0]
     assert [(move["task"], move["from"], move["to"]) for move in first["moves"]] == [(str(t), None, "one:1") for t in TASKS]
     assert (first["joined"], first["left"], first["stable"]) == ([], [], True)
+
+
+def test_what_is_told_of_rebalances_and_decisions_is_what_others_can_read() -> None:
+    led = group_that_grows()
+    for told in led.to_json():
+        assert {**to_plain(read_document(Rebalance, told)), "led_by": ""} == {**told, "led_by": ""}
+    for task in (None, TASKS[0]):
+        decisions = led.decisions(task)
+        assert decisions is not None
+        assert decisions["decisions"]
+        assert to_plain(read_document(LedDecisions, decisions)) == decisions
 
 
 def test_a_newcomer_is_named_and_its_warm_ups_have_the_assignors_own_reason() -> None:
@@ -108,3 +128,22 @@ def test_decisions_are_those_of_the_newest_rebalance_and_name_instances_by_addre
         assert decision["on"] in ("one:1", "two:2", None)
         assert "1111" not in decision["reason"]
     assert LedRebalances().decisions(None) is None
+
+
+class AsksAgain:
+    """Puts everything on one client and asks for another look."""
+
+    def __init__(self, deadline_ms: int) -> None:
+        self.deadline_ms = deadline_ms
+
+    def assign(self, state: ApplicationState) -> Assignment:
+        held = ClientAssignment(active=frozenset(state.tasks), followup_deadline_ms=self.deadline_ms)
+        return Assignment(clients={state.clients[0].process_id: held}, followup_needed=False)
+
+
+@pytest.mark.parametrize(("deadline_ms", "next_ms"), [(7_000, 7_000), (0, 1_000), (500, 1_000)])
+def test_a_custom_assignors_own_deadline_is_told_and_is_no_hand_over(deadline_ms: int, next_ms: int) -> None:
+    led = LedRebalances()
+    joins(led, (ONE, "one:1", {}, []), at_ms=1_000, assignor=AsksAgain(deadline_ms))
+    (told,) = led.to_json()
+    assert (told["next_ms"], told["hands_over"], told["stable"]) == (next_ms, False, False)

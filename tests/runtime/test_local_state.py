@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
+from tidemill.config import StreamsConfig
+from tidemill.errors import ForeignStateError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import AssignTasks
 from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.local_state import LocalState, kept_offset_sum
 from tidemill.runtime.offsets import TaskFacts
+from tidemill.runtime.queries import InstanceReads
 from tidemill.state.directory import StateDirectory
+from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.store import Positions
@@ -85,7 +89,26 @@ def test_directories_without_a_state_or_of_unlogged_subtopologies_are_not_told(
     kept(directory, TWO, 8)
     (directory.task_path(TWO) / "data.mdb").write_bytes(b"no store at all")
     assert local.joins("thread-1", {}) == {}
-    assert kept_offset_sum(directory.task_path(TWO)) is None
+    assert kept_offset_sum(directory, TWO) is None
+
+
+def test_another_tasks_state_counts_for_nothing(directory: StateDirectory, local: LocalState) -> None:
+    path = directory.task_path(ONE)
+    its_own = StateIdentity(application_id="app", task=TWO)
+    TaskState.open(path, ["counts"], whose=its_own, changelogs={"counts": TopicPartition("log", 1)}).close(clean=True)
+    assert local.joins("thread-1", {}) == {}
+    assert local.positions("thread-1", ONE) is None, "its worker opens it, and sees"
+
+
+def test_queries_do_not_read_another_tasks_state(directory: StateDirectory) -> None:
+    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1"})
+    reads = InstanceReads(config, directory, lambda: None)
+    for task in (ONE, TWO):
+        whose = StateIdentity(application_id="app", task=ONE)
+        TaskState.open(directory.task_path(task), ["counts"], whose=whose).close(clean=True)
+    reads._open_state(directory.task_path(ONE)).close(clean=False)
+    with pytest.raises(ForeignStateError, match="expected that of task 1_1"):
+        reads._open_state(directory.task_path(TWO))
 
 
 def test_only_old_directories_that_nobody_has_are_removed(directory: StateDirectory, local: LocalState) -> None:

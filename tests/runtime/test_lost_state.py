@@ -15,6 +15,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from local_application import Place, until
 from pyspark.sql import SparkSession
@@ -101,8 +102,13 @@ def removed(file: Path) -> None:
     shutil.rmtree(file.parent)
 
 
-DAMAGE = {0: removed, 1: truncated, 2: overwritten, 3: of_another_version}
-SOUND = 4
+def of_another_task(file: Path) -> None:
+    shutil.rmtree(file.parent)
+    shutil.copytree(file.parent.with_name(f"0_{SOUND}"), file.parent)
+
+
+DAMAGE = {0: removed, 1: truncated, 2: overwritten, 3: of_another_version, 4: of_another_task}
+SOUND = 5
 
 
 @contextmanager
@@ -126,8 +132,8 @@ def trickle(counted: Counted, partition: int) -> Iterator[None]:
 def test_state_that_was_lost_or_broken_is_made_again_from_the_changelog_while_other_tasks_commit(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counted = Counted(place, partitions=5)
-    for partition in range(5):
+    counted = Counted(place, partitions=6)
+    for partition in range(6):
         counted.send(partition, range(KEYS))
     with place.running(counted.builder):
         assert until(counted.is_exact)
@@ -153,7 +159,8 @@ def test_state_that_was_lost_or_broken_is_made_again_from_the_changelog_while_ot
     assert notes.told["on_restore_suspended"] == []
     assert len(set(positions)) > 3, "the sound task has committed while the others were restored"
     said = {line.split("task=")[1][:3] for line in caplog.messages if "event=state-note" in line and "wiped" in line}
-    assert said == {"0_1", "0_2", "0_3"}
+    assert said == {"0_1", "0_2", "0_3", "0_4"}
+    assert f"expected that of task 0_4 of application {place.name}" in caplog.text
 
 
 def test_a_page_that_kills_whoever_reads_it_is_found_and_the_task_restored(
@@ -262,9 +269,14 @@ def test_a_changelog_that_was_made_anew_empties_the_stores_and_says_so(place: Pl
     admin.delete_topics([counted.changelog])
     assert until(lambda: admin.partitions([counted.changelog])[counted.changelog] is None, 30)
     admin.create_topics([TopicSpec(name=counted.changelog, partitions=1, configs={"cleanup.policy": "compact"})])
+    producer = Producer({"bootstrap.servers": place.bootstrap_servers, "log_level": 0})
+    for _ in range(2 * KEYS):  # so that only its id tells that it is another one: the stores' position is one of it
+        producer.produce(counted.changelog, (7).to_bytes(8, "big"), b"0-restored")
+    assert producer.flush(30) == 0
     counted.expected.clear()
+    expected = {"0-restored": 7, **{f"0-{number}": 1 for number in range(5)}}
     with caplog.at_level(logging.INFO, "tidemill"), place.running(counted.builder) as streams:
         counted.send(0, range(5))
         view = streams.store("counts")
-        assert until(lambda: dict(view.all()) == {f"0-{number}": 1 for number in range(5)}), dict(view.all())
-    assert [line for line in caplog.messages if "event=state-note task=0_0" in line and "not part of their changelogs" in line]
+        assert until(lambda: dict(view.all()) == expected), dict(view.all())
+    assert [line for line in caplog.messages if "event=state-note task=0_0" in line and "was made anew: its topic id is" in line]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tidemill.errors import RejoinError
-from tidemill.ids import TopicPartition
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group_metadata import OffsetAndMetadata
 from tidemill.runtime.own_commits import OwnCommits
+from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.partition_time import PartitionTime, metadata_of
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -60,3 +62,49 @@ def test_a_refused_commit_waits_and_a_forgotten_one_is_never_made() -> None:
     group.is_rebalancing = False
     commits.commit()
     assert group.committed[A].offset == 4
+
+
+def test_what_was_never_committed_is_never_known_as_committed() -> None:
+    """A purge deletes what is before it: also while a lost task is being closed, and before a batch's ends are waiting."""
+    group = Group()
+    commits = commits_of(group)
+    assert commits.committed == {}
+    commits.processed({A: 3, B: 7}, {})
+    commits.commit()
+    assert commits.committed == {A: 3, B: 7}
+    commits.processed({A: 9}, {})
+    assert commits.committed == {A: 3, B: 7}
+    commits.forget()
+    assert commits.committed == {A: 3, B: 7}
+    group.is_rebalancing = True
+    commits.processed({A: 11}, {})
+    commits.commit()
+    assert commits.committed == {A: 3, B: 7}
+
+
+def test_a_refused_commit_of_a_task_that_was_given_up_is_not_made_later() -> None:
+    """Its next owner has gone on from there, and its commits would be set back."""
+    group = Group()
+    commits = commits_of(group)
+    group.is_rebalancing = True
+    commits.processed({A: 9, B: 4}, {})
+    commits.commit()
+    commits.give_up([A])
+    group.is_rebalancing = False
+    group.committed[A] = OffsetAndMetadata(50, "")
+    commits.commit()
+    assert (group.committed[A].offset, group.committed[B].offset) == (50, 4)
+
+
+def test_a_purge_stops_at_what_is_committed_while_a_lost_task_is_being_closed() -> None:
+    commits = commits_of(Group())
+    what: Any = {"task": TaskId(0, 0), "directory": "", "epoch": "e", "changelogs": {}}
+    task = ActiveTask(inputs=(A, B), phase=Phase.RUNNING, positions={A: 9, B: 4}, **what)
+    assert commits.committed_of([task]) == {}, "its positions have moved on, and nothing waits yet"
+    commits.processed({A: 3}, {})
+    commits.commit()
+    commits.processed({A: 9, B: 4}, {})
+    assert commits.committed_of([task]) == {A: 3}
+    commits.forget()
+    assert commits.committed_of([task]) == {A: 3}, "it is lost, and held until its stores are closed"
+    assert commits.committed_of([replace(task, phase=Phase.CREATED)]) == {}

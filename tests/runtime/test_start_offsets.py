@@ -17,6 +17,7 @@ from tidemill.runtime.offsets import StartOffsets
 from tidemill.runtime.task_facts import task_facts
 from tidemill.task.lifecycle import ActiveTask, Bounds
 from tidemill.task.partition_time import PartitionTime, metadata_of
+from tidemill.task.standby import StandbyBounds, StandbyTask
 
 STRING = Serdes.string()
 HOUR_MS = 3_600_000
@@ -42,6 +43,9 @@ class Brokers:
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 90)
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: f"id of {topic}" for topic in topics}
 
     def offsets_at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         self.asked_times.append(timestamp_ms)
@@ -92,7 +96,7 @@ def test_what_somebody_else_has_committed_with_an_offset_is_said_and_means_unkno
     brokers = Brokers({at("a"): 55})
     brokers.metadata = "mirrored"
     assert bounds(brokers, "earliest", a=None).times == {at("a"): PartitionTime()}
-    assert "event=partition-time-unreadable partition=a-0 metadata='mirrored'" in caplog.text
+    assert "event=partition-time-unreadable partition=a-0 metadata=mirrored" in caplog.text
 
 
 def offsets_of(brokers: Brokers, policy: str) -> Any:
@@ -127,3 +131,36 @@ def test_durations_are_iso_8601s(text: str, duration_ms: int) -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="earliest, latest, none, or by_duration:"):
         offset_reset(text)
+
+
+def source_changelog_bounds(committed: dict[TopicPartition, int], policy: str = "earliest") -> tuple[Bounds, StandbyBounds]:
+    """Of an active task and of a standby whose table's source topic is its changelog."""
+    builder = StreamsBuilder()
+    builder.table("rows", key=STRING, value=STRING, store="rows")
+    anything: Any = Brokers(committed)
+    facts = task_facts(builder.build(optimization="all"), "app")
+    offsets = StartOffsets(facts, offset_reset(policy), anything, anything, lambda: None)
+    what: Any = {"task": TaskId(0, 0), "directory": "d", "epoch": "e", "changelogs": {"rows": at("rows")}}
+    active, copy = ActiveTask(inputs=(at("rows"),), **what), StandbyTask(**what)
+    return offsets.bounds({active.task: active})[active.task], offsets.standby_bounds({copy.task: copy})[copy.task]
+
+
+@pytest.mark.parametrize(
+    ("committed", "policy", "end", "start"),
+    [
+        ({at("rows"): 55}, "earliest", 55, 55),
+        ({}, "earliest", 0, 10),
+        ({}, "latest", 0, 90),
+        ({at("rows"): 5}, "earliest", 5, 5),
+        ({at("rows"): 400}, "earliest", 90, 400),
+    ],
+    ids=["committed", "not committed", "not committed, from the end", "committed before its begin", "made anew, shorter"],
+)
+def test_a_source_topic_that_serves_as_changelog_ends_where_the_group_has_committed(
+    committed: dict[TopicPartition, int], policy: str, end: int, start: int
+) -> None:
+    active, copy = source_changelog_bounds(committed, policy)
+    rows = at("rows")
+    assert (active.inputs, active.changelog_ends, active.limits) == ({rows: start}, {rows: end}, {rows: end})
+    assert (copy.ends, copy.limits) == ({rows: 90}, {rows: end})
+    assert active.topic_ids == copy.topic_ids == {"rows": "id of rows"}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tidemill import Serdes
-from tidemill.errors import BatchLostError
-from tidemill.ids import TaskId
+from tidemill.errors import BatchLostError, StopError
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.task_store import OpenTasks, OwnedStores
 from tidemill.spark.step_spec import StoreSpec
+from tidemill.spark.store_forms import form_of
+from tidemill.state.lmdb import TaskState
 from tidemill.state.registry import DATA_FILE
 from tidemill.task.batch import TaskRun
 
@@ -130,3 +134,142 @@ def test_a_file_is_looked_through_when_that_is_asked_for(folder: str) -> None:
     assert held.at.is_behind
     assert "wiped" in held.at.note
     assert not tasks.open([replace(run(folder), inspect=True)])[TASK].at.is_behind
+
+
+# Whose a directory is
+
+OTHER_TASK = TaskId(1, 1)
+
+
+def owned(folder: str, task: TaskId = TASK, application: str = "app", specs: Mapping[str, StoreSpec] = SPECS) -> OwnedStores:
+    """The stores as a worker of this application has them."""
+    run = TaskRun(task=task, directory=folder, epoch="owner")
+    return OpenTasks(specs, application_id=application).open([run])[task]
+
+
+def left(folder: str, task: TaskId = TASK, application: str = "app", specs: Mapping[str, StoreSpec] = SPECS) -> None:
+    """A closed state with a row in each store, at 5."""
+    stores = owned(folder, task, application, specs)
+    stores.apply({name: {b"k": b"of " + str(task).encode()} for name in specs}, dict.fromkeys(specs, 5))
+    stores.close(clean=True)
+
+
+def unlogged() -> dict[str, StoreSpec]:
+    return {**SPECS, "seen": replace(SPECS["counts"], name="seen", changelog=None, logged=False)}
+
+
+def by_version_0_1_0(folder: str, task: TaskId = TASK) -> None:
+    """As ``left``, but it does not say whose it is."""
+    changelogs = {"counts": TopicPartition("app-counts-changelog", task.partition)}
+    forms = {"counts": form_of(SPECS["counts"])}
+    state = TaskState.open(Path(folder), ["counts"], changelogs=changelogs, forms=forms)
+    before = state.claim("owner")
+    after = replace(before, changelog={"counts": 5})
+    state.apply(expected=before, new=after, writes={"counts": [(b"k", b"of " + str(task).encode())]})
+    state.close(clean=True)
+
+
+def test_the_state_of_the_same_task_is_taken_up(folder: str) -> None:
+    left(folder)
+    stores = owned(folder)
+    assert (stores.get_many("counts", [b"k"]), stores.at.changelog, stores.at.note) == ([b"of 1_0"], {"counts": 5}, "")
+
+
+@pytest.mark.parametrize(
+    ("task", "application"), [(OTHER_TASK, "app"), (TASK, "another-app")], ids=["another task", "another application"]
+)
+def test_the_state_of_another_is_wiped_and_said_so(folder: str, tmp_path: Path, task: TaskId, application: str) -> None:
+    left(str(tmp_path / "its-own"), task, application)
+    shutil.copytree(tmp_path / "its-own", folder)
+    stores = owned(folder)
+    assert (stores.get_many("counts", [b"k"]), stores.at.changelog) == ([None], {})
+    assert f"holds the state of task {task} of application {application}, expected that of task 1_0 of application app" in (
+        stores.at.note
+    )
+    stores.apply({"counts": {b"k": b"restored"}}, {"counts": 9})
+    stores.close(clean=True)
+    assert owned(folder).at.changelog == {"counts": 9}, "it says from now on whose it is"
+
+
+def test_the_state_of_another_is_refused_where_a_store_could_not_be_restored(folder: str, tmp_path: Path) -> None:
+    left(str(tmp_path / "1_1"), OTHER_TASK, specs=unlogged())
+    shutil.copytree(tmp_path / "1_1", folder)
+    with pytest.raises(StopError, match=r"1_0 holds the state of task 1_1 of application app.* seen can't be restored"):
+        owned(folder, specs=unlogged())
+    stores = owned(folder, OTHER_TASK, specs=unlogged())
+    assert stores.get_many("seen", [b"k"]) == [b"of 1_1"], "nothing was lost: it can be put where it belongs"
+
+
+def test_a_state_of_version_0_1_0_is_taken_up_and_says_from_then_on_whose_it_is(folder: str, tmp_path: Path) -> None:
+    by_version_0_1_0(folder)
+    stores = owned(folder)
+    assert (stores.get_many("counts", [b"k"]), stores.at.changelog, stores.at.note) == ([b"of 1_0"], {"counts": 5}, "")
+    stores.close(clean=True)
+    shutil.copytree(folder, tmp_path / "1_1")
+    assert "holds the state of task 1_0" in owned(str(tmp_path / "1_1"), OTHER_TASK).at.note
+
+
+def test_a_state_of_version_0_1_0_is_known_as_another_tasks_by_its_changelogs(folder: str) -> None:
+    by_version_0_1_0(folder, OTHER_TASK)
+    stores = owned(folder)
+    assert (stores.get_many("counts", [b"k"]), stores.at.changelog) == ([None], {})
+    assert "holds the state of the task that has the changelog app-counts-changelog-1" in stores.at.note
+
+
+def test_a_store_that_gets_another_changelog_is_emptied_and_its_neighbours_stay(folder: str) -> None:
+    left(folder, specs=unlogged())
+    source = replace(SPECS["counts"], changelog=None, source_topic="rows", logged=False)
+    stores = owned(folder, specs={**unlogged(), "counts": source})
+    assert (stores.get_many("counts", [b"k"]), stores.get_many("seen", [b"k"])) == ([None], [b"of 1_0"])
+    assert "counts" not in stores.at.changelog
+    assert "was made from app-counts-changelog-0, not from rows-0: emptied" in stores.at.note
+
+
+def test_stores_that_are_not_part_of_their_changelogs_are_emptied_and_those_without_one_stay(folder: str) -> None:
+    left(folder, specs=unlogged())
+    stores = owned(folder, specs=unlogged())
+    stores.expect(replace(stores.run, wipe=True))
+    assert (stores.get_many("counts", [b"k"]), stores.get_many("seen", [b"k"])) == ([None], [b"of 1_0"])
+    assert "counts" not in stores.at.changelog
+    assert "not part of their changelogs" in stores.at.note
+
+
+def following(folder: str, topic_id: str, position: int | None = None) -> OwnedStores:
+    run = TaskRun(
+        task=TASK, directory=folder, epoch="owner", topic_ids={"counts": topic_id},
+        changelog=None if position is None else {"counts": position},
+    )  # fmt: skip
+    return OpenTasks(SPECS, application_id="app").open([run])[TASK]
+
+
+def test_a_store_whose_changelog_was_made_anew_is_emptied(folder: str) -> None:
+    left(folder)
+    first = following(folder, "first", 5)
+    assert not first.at.is_behind, "a state that has no id yet takes the one that there is"
+    first.close(clean=True)
+    assert not following(folder, "first", 5).at.is_behind
+    second = following(folder, "second", 5)
+    assert (second.get_many("counts", [b"k"]), second.at.changelog, second.at.is_behind) == ([None], {}, True)
+    assert "was made anew: its topic id is second, and the store follows first; emptied" in second.at.note
+
+
+def test_a_changelog_that_is_made_anew_while_the_task_is_open_is_noticed(folder: str) -> None:
+    stores = following(folder, "first")
+    stores.apply({"counts": {b"k": b"1"}}, {"counts": 5})
+    stores.expect(replace(stores.run, changelog={"counts": 5}, topic_ids={}))
+    assert not stores.at.is_behind, "not known now"
+    stores.expect(replace(stores.run, changelog={"counts": 5}, topic_ids={"counts": "second"}))
+    assert stores.at.is_behind
+    stores.expect(replace(stores.run, changelog={}, topic_ids={"counts": "second"}))
+    assert not stores.at.is_behind
+    stores.apply({"counts": {b"k": b"2"}}, {"counts": 1})
+    stores.expect(replace(stores.run, changelog={"counts": 1}))
+    assert (stores.get_many("counts", [b"k"]), stores.at.is_behind) == ([b"2"], False)
+
+
+def test_an_owner_that_has_been_replaced_empties_nothing(folder: str) -> None:
+    former = following(folder, "first")
+    former.apply({"counts": {b"k": b"1"}}, {"counts": 5})
+    OpenTasks(SPECS, application_id="app").open([run(folder, epoch="next")])
+    former.expect(replace(former.run, topic_ids={"counts": "second"}))
+    assert former.get_many("counts", [b"k"]) == [b"1"]

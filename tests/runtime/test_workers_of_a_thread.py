@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from local_application import Place, until
+from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.kafka.broker import EmbeddedBroker
 from tidemill.kafka.fencing import transactional_id
 from tidemill.kafka.producer import fence
+from tidemill.runtime.application import State
 from tidemill.runtime.worker import warm
 from tidemill.spark.engine import start_workers
 
@@ -50,6 +53,41 @@ def test_a_batch_that_hangs_is_ended_by_killing_its_workers_and_runs_again(place
         assert flag.exists()
         assert thread.engine.worker_pids["step-1"] != before["step-1"]
         assert not psutil.pid_exists(before["step-1"])
+
+
+def test_a_batch_that_takes_too_long_is_tried_with_fewer_records_until_the_backlog_is_through(place: Place) -> None:
+    """As many records as take three times the limit."""
+    place.create("in", "out")
+
+    def slow(value: str) -> str:
+        time.sleep(0.02)
+        return value
+
+    place.send("in", [(b"k", str(number).encode()) for number in range(1_500)])
+    builder = StreamsBuilder()
+    builder.stream(place.topic("in"), key=STRING, value=STRING).map_values(per_record(slow, STRING)).to(place.topic("out"))
+    with place.running(builder, **{"tidemill.batch.timeout.ms": 10_000}) as streams:
+        assert [m.value() for m in place.received("out", 1_500)] == [str(number).encode() for number in range(1_500)]
+        [thread] = streams.threads
+        assert 0 < thread.metrics.lost <= 4, [(s, r.records_in, r.timings_ms) for s, r in thread.metrics.recent if r.records_in]
+        assert thread._batches.size.below is not None
+
+
+def test_a_record_that_ends_its_worker_each_time_stops_the_application_with_its_place(place: Place) -> None:
+    place.create("in", "out")
+
+    def die(value: str) -> str:
+        if value == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+
+    builder = StreamsBuilder()
+    builder.stream(place.topic("in"), key=STRING, value=STRING).map_values(per_record(die, STRING)).to(place.topic("out"))
+    with place.running(builder) as streams:
+        place.send("in", [(b"k", b"a"), (b"k", b"b"), (b"k", b"deadly"), (b"k", b"c")])
+        assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+        assert [m.value() for m in place.received("out", 2)] == [b"a", b"b"]
+    assert f"{place.topic('in')}-0 at offset 2: a batch of this record alone has ended its worker 5 times" in str(streams.error)
 
 
 def test_a_second_worker_of_a_step_ends_the_first_and_no_batch_is_lost_for_long(place: Place) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 
 from pyspark.sql import functions as F
+from shop import shop
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import TidemillError
@@ -38,7 +39,11 @@ def passing(input_topic: str, output_topic: str) -> StreamsBuilder:
     return builder
 
 
-PROGRAMS = {"wordcount": wordcount, "passing": passing}
+def shop_of(input_topic: str, _output_topic: str) -> StreamsBuilder:
+    return shop(input_topic.removesuffix("-input"))
+
+
+PROGRAMS = {"wordcount": wordcount, "passing": passing, "shop": shop_of}
 
 
 def look(streams: KafkaStreams) -> dict[str, object]:

@@ -205,10 +205,16 @@ def _rows() -> Iterator[Kind]:
     fields = [("key", pa.binary()), ("stored", pa.binary()), ("partition", pa.int32())]
     columns = [pa.array([b"k"], pa.binary()), pa.array([b"v"], pa.binary()), pa.array([0], pa.int32())]
     covered = {"no cover": None, "cover that is no JSON": "{", "cover that is a list": "[0]", "cover of words": '{"a": "b"}',
-               "cover that is null": "null", "cover nested too deep": "[" * 100_000}  # fmt: skip
+               "cover that is null": "null", "cover nested too deep": "[" * 100_000, "a lag without end": '{"0": Infinity}',
+               "a lag below zero": '{"0": -1}', "a lag of 5,000 digits": '{"0": ' + "9" * 5_000 + "}"}  # fmt: skip
     for what, text in covered.items():
         schema = pa.schema(fields, metadata={} if text is None else {"tidemill.covered": text})
         yield Kind(name, what, stream(schema, *columns))
+    known = pa.schema(fields, metadata={"tidemill.covered": '{"0": 0}'})
+    for at, kind in enumerate(known.types):
+        yield Kind(name, f"null as {known.names[at]}", stream(known, *columns[:at], pa.array([None], kind), *columns[at + 1 :]))
+    cut = pa.schema(fields, metadata={"tidemill.covered": '{"0": 0}', "tidemill.more_from": "no hex"})
+    yield Kind(name, "an end that is no hex", stream(cut, *columns))
     other = pa.schema([("a", pa.string())], metadata={"tidemill.covered": "{}"})
     yield Kind(name, "other columns", stream(other, pa.array(["x"])))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -91,6 +92,39 @@ def test_what_no_store_has_written_is_refused_with_its_place(what: str, kind: St
     headers = struct.pack(">i", 1) + b"v" + struct.pack(">i", 1) + b"\x03" if kind is StoreKind.SUPPRESS_BUFFER else None
     with pytest.raises(StopError, match=r"the record at offset 7 of app-s-changelog-0 is none of store s"):
         _restore(_spec(kind), key, value, headers)
+
+
+OF_NUMBERS = [
+    (StoreKind.KEY_VALUE, b""), (StoreKind.TIMESTAMPED_KEY_VALUE, b""), (StoreKind.VERSIONED, b""),
+    (StoreKind.WINDOW, TIME + bytes(4)), (StoreKind.TIMESTAMPED_WINDOW, TIME + bytes(4)), (StoreKind.SESSION, TIME * 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "behind"), OF_NUMBERS, ids=[kind.name for kind, _ in OF_NUMBERS])
+@pytest.mark.parametrize(("key", "value", "problem"), [
+    (bytes(3), LONG, "its key has 3 bytes, expected 4"), (bytes(4), bytes(7), "its value has 7 bytes, expected 8"),
+    (bytes(4), b"", "its value has 0 bytes, expected 8"),
+])  # fmt: skip
+def test_numbers_of_another_width_are_refused_with_their_place_by_stores_of_every_kind(
+    kind: StoreKind, behind: bytes, key: bytes, value: bytes, problem: str
+) -> None:
+    spec = replace(_spec(kind), key_serde=Serdes.integer())
+    with pytest.raises(StopError, match=f"the record at offset 7 of app-s-changelog-0 is none of store s .{problem}"):
+        _restore(spec, key + behind, value)
+    assert _restore(spec, bytes(4) + behind, LONG)
+
+
+@pytest.mark.parametrize("kind", [None, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED])
+def test_what_was_passed_over_in_a_source_topic_is_not_restored_from_it(
+    kind: StoreKind | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = replace(_spec(kind), changelog=None, source_topic="rows", logged=False)
+    row = _restore(spec, b"k", LONG)
+    assert any(key.endswith(b"k") for key in row)
+    assert caplog.messages == []
+    assert not any(key.endswith(b"k") for key in _restore(spec, b"k", bytes(7)))
+    (said,) = caplog.messages
+    assert "task=0_0 store=s changelog=rows-0 records=1 first_offset=7" in said
 
 
 KINDS = [None, *(kind for kind in StoreKind)]

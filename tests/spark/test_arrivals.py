@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,10 +27,18 @@ records = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.intege
 @given(chunks=st.lists(records.filter(bool), max_size=4))
 def test_chunks_add_up_to_what_counting_one_by_one_gives(chunks: list[list[tuple[str, int, int]]]) -> None:
     found: dict[TopicPartition, Arrived] = {}
+    ends: dict[TopicPartition, int] = {}
+    read: Counter[TopicPartition] = Counter()
     for chunk in chunks:
         topics, partitions, stamps = zip(*chunk, strict=True)
+        offsets = []
+        for tp in map(TopicPartition, topics, partitions):
+            offsets.append(read[tp])
+            read[tp] += 1
         columns = {"part": pa.array([*partitions, -1], pa.int32()), "ts": pa.array([*stamps, len(chunk)], pa.int64())}
-        add_arrivals(found, topics, set(topics), pa.RecordBatch.from_pydict(columns))
+        columns["off"] = pa.array([*offsets, 0], pa.int64())
+        add_arrivals(found, ends, topics, set(topics), pa.RecordBatch.from_pydict(columns))
+    assert ends == dict(read)
     expected: dict[TopicPartition, list[int]] = {}
     for topic, partition, stamp in (record for chunk in chunks for record in chunk):
         expected.setdefault(TopicPartition(topic, partition), []).append(stamp)

@@ -40,9 +40,7 @@ def spec() -> StepSpec:
     counting = count_spec()
     node = replace(counting.nodes[COUNT_TAG], inline=("SINK", "EACH"))
     sink = replace(next(iter(counting.sinks.values())), name="EACH", topic="foreach-batch:EACH")
-    each = BatchSinkSpec(
-        name="EACH", topic=sink.topic, key_serde=Serdes.string(), value_serde=Serdes.long(), inputs=(INPUT.topic,)
-    )
+    each = BatchSinkSpec(name="EACH", key_serde=Serdes.string(), value_serde=Serdes.long(), inputs=(INPUT.topic,))
     return replace(counting, nodes={COUNT_TAG: node}, sinks={**counting.sinks, 11: sink}, batch_sinks=(each,))
 
 

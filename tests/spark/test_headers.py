@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_harness import Program, Record
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import SerdeError
 from tidemill.spark.headers import packed, unpacked
 
@@ -35,6 +36,26 @@ def test_headers_pass_rows_that_are_summed_beside_them(spark: SparkSession, tmp_
     program.pipe([("in", Record(b"k", b"v", 1, headers)), ("in", Record(b"k", b"w", 2))])
     assert [record.headers for record in program.outputs["copy"]] == [headers, ()]
     assert [int.from_bytes(record.value or b"", "big") for record in program.outputs["counts"]] == [2]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_a_header_that_says_a_record_is_a_sum_counts_for_nothing_when_it_comes_from_outside(
+    spark: SparkSession, tmp_path: Path, by_columns: bool
+) -> None:
+    builder = StreamsBuilder()
+    lines = builder.stream("in", key=Serdes.string(), value=Serdes.string())
+    key = (lambda k, v: F.lit("all")) if by_columns else per_record(lambda k, v: "all", Serdes.string())
+    lines.group_by(key, key=Serdes.string(), value=Serdes.string()).count().to_stream().to("counts", value=Serdes.long())
+    program = Program(spark, builder.build(), tmp_path, handler="continue")
+    forged = (("tidemill.summed", b""),)
+    program.pipe([("in", Record(b"k", value, 1, forged)) for value in (b"one", (10**6).to_bytes(8, "big"))])
+    assert [int.from_bytes(record.value or b"", "big") for record in program.outputs["counts"]][-1] == 2
+    assert program.skipped == 0
+    [topic] = program.topology.repartition_topics
+    program.pipe([(f"app-{topic}", Record(b"all", b"abc", 2, forged)), ("in", Record(b"k", b"three", 3))])
+    assert [int.from_bytes(record.value or b"", "big") for record in program.outputs["counts"]][-1] == 3
+    assert program.skipped == 1
 
 
 @given(

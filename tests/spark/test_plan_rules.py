@@ -129,6 +129,12 @@ def test_settings_that_contradict_exactly_once_are_refused_by_name(name: str) ->
     check_settings({name: REQUIRED[name]})
 
 
+def test_a_session_keeps_nothing_of_past_batches(spark: SparkSession) -> None:
+    """Rule 22: what Spark keeps of each job would grow with every batch."""
+    names = ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks", "spark.sql.ui.retainedExecutions")
+    assert {name: int(spark.conf.get(name) or "1000000") <= 100 for name in names} == dict.fromkeys(names, True)
+
+
 def test_a_session_without_a_slot_to_spare_is_refused(spark: SparkSession) -> None:
     slots = spark.sparkContext.defaultParallelism
     adopt_session(spark, slots - 1)

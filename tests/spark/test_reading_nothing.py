@@ -17,6 +17,8 @@ IN = TopicPartition("in", 0)
 class Reader:
     """Holds an input and a changelog, and has met an offset out of range."""
 
+    is_full = False
+
     def __init__(self) -> None:
         self.calls: list[str] = []
 

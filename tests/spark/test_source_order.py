@@ -32,6 +32,7 @@ class Brokers:
     """How many records the next read gets of each; absent: all."""
     placed: dict[TopicPartition, int] = field(default_factory=dict)
     most: list[int] = field(default_factory=list)
+    is_full: bool = False
 
     def place(self, request: BatchRequest) -> None:
         self.placed = dict(request.inputs)

@@ -78,6 +78,21 @@ def test_restoring_begins_where_the_changelog_does_when_records_before_are_gone(
     assert request(reported(fetched(new_task(), bounds), 0)).changelogs == {LOG: 6}
 
 
+def test_a_source_topic_that_serves_as_changelog_is_restored_only_up_to_what_is_committed() -> None:
+    bounds = Bounds(inputs={LOG: 7}, changelog_begins={LOG: 0}, changelog_ends={LOG: 7}, limits={LOG: 7})
+    tasks = reported(fetched(new_task(), bounds), 4)
+    assert (request(tasks).changelogs, request(tasks).limits) == ({LOG: 4}, {LOG: 7})
+    tasks = reported(tasks, 7)
+    assert (tasks[TASK].phase, request(tasks).changelogs, request(tasks).limits) == (Phase.RUNNING, {}, {})
+
+
+def test_the_worker_is_given_the_topic_ids_that_stores_must_follow_as_soon_as_they_are_known() -> None:
+    assert request(new_task()).tasks[0].topic_ids == {}
+    asked = request(fetched(new_task(), replace(BOUNDS, topic_ids={"counts": "id"})))
+    assert asked.tasks[0].topic_ids == {"counts": "id"}
+    assert request_from_json(request_to_json(asked)) == asked
+
+
 def test_stores_beyond_the_changelogs_end_are_wiped_and_restored_whole() -> None:
     tasks = reported(fetched(new_task()), 11)
     [run] = request(tasks).tasks

@@ -134,6 +134,30 @@ def test_a_source_topic_that_serves_as_changelog_is_followed_only_up_to_what_is_
     assert request(standby.limited(standbys, {LOG: 9})).standbys == {LOG: 6}
 
 
+@pytest.mark.parametrize(("position", "begin"), [(101, 0), (4, 5)], ids=["beyond its end", "before its begin"])
+def test_stores_that_are_not_part_of_a_source_topic_are_emptied_like_any_others(position: int, begin: int) -> None:
+    bounds = StandbyBounds(begins={LOG: begin}, ends={LOG: 100}, limits={LOG: 6})
+    assert reported(fetched(opened(), bounds), position)[TASK].wipe
+
+
+def test_a_source_topic_that_serves_as_changelog_may_have_been_read_further_than_is_committed_yet() -> None:
+    standbys = reported(fetched(opened(), StandbyBounds(begins={LOG: 0}, ends={LOG: 100}, limits={LOG: 6})), 8)
+    assert (request(standbys).standbys, standbys[TASK].wipe) == ({}, False)
+    assert request(standby.limited(standbys, {LOG: 9})).standbys == {LOG: 8}
+
+
+def test_an_active_tasks_limits_are_those_of_the_batch_beside_the_standbys() -> None:
+    bounds = StandbyBounds(begins={LOG: 0}, ends={LOG: 100}, limits={LOG: 6})
+    asked = BatchRequest(batch_id=1, inputs={}, changelogs={IN: 1}, limits={IN: 3})
+    both = standby.with_standbys(asked, reported(fetched(opened(), bounds), 4).values(), max_records=7)
+    assert both.limits == {IN: 3, LOG: 6}
+
+
+def test_a_standbys_worker_is_given_the_topic_ids_that_its_stores_must_follow() -> None:
+    standbys = fetched(opened(), replace(BOUNDS, topic_ids={"counts": "id"}))
+    assert [run.topic_ids for run in request(standbys).tasks] == [{"counts": "id"}]
+
+
 def test_standbys_are_added_to_what_a_batch_reads_and_keep_their_stores_open() -> None:
     asked = request(following())
     assert (asked.inputs, asked.max_standby_records) == ({IN: 1}, 7)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from tidemill.assignment.lag import is_caught_up
-from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM, ApplicationState, Assignment, Client
+from tidemill.assignment.model import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, ApplicationState, Assignment, Client
 from tidemill.ids import ProcessId, TaskId
 
 Check = Callable[[ApplicationState, Assignment], Iterable[str]]
@@ -19,7 +19,7 @@ Check = Callable[[ApplicationState, Assignment], Iterable[str]]
 
 def violations(state: ApplicationState, assignment: Assignment) -> list[str]:
     """Everything that makes an answer impossible to carry out; empty = it can be carried out."""
-    return [wrong for check in (_clients, _tasks_once, _copies) for wrong in check(state, assignment)]
+    return [wrong for check in (_clients, _tasks_once, _copies, _followups) for wrong in check(state, assignment)]
 
 
 def guarantee_violations(state: ApplicationState, assignment: Assignment) -> list[str]:
@@ -110,6 +110,13 @@ def _copies(state: ApplicationState, assignment: Assignment) -> Iterator[str]:
             yield f"{process_id} was given a standby of {task}, which {what}"
         for task in sorted(held.warmup - held.standby):
             yield f"{process_id} has a warm-up of {task} that is not among its standbys; warm-ups are standbys too"
+
+
+def _followups(_state: ApplicationState, assignment: Assignment) -> Iterator[str]:
+    for process_id, held in sorted(assignment.clients.items()):
+        at_ms: object = held.followup_deadline_ms  # a user's class may have put anything there
+        if at_ms is not None and (type(at_ms) is not int or not 0 <= at_ms <= LONG_MAX):
+            yield f"{process_id} has the follow-up deadline {at_ms!r}; expected None or milliseconds since 1970 (0 = at once)"
 
 
 def _lag(state: ApplicationState, client: Client, task: TaskId) -> int:

@@ -92,7 +92,8 @@ class ApplicationState:
 class ClientAssignment:
     """``standby`` includes warm-ups, as on the wire; ``warmup`` names which of them are (a subset).
 
-    ``followup_deadline_ms`` asks this client for another rebalance at that time (KIP-924; 0 = at once).
+    ``followup_deadline_ms`` asks this client for another rebalance at that time, in milliseconds since 1970 (KIP-924; 0 = at
+    once, None = none).
     """
 
     active: frozenset[TaskId] = frozenset()

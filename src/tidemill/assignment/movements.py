@@ -14,10 +14,10 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from tidemill.assignment.client_queue import ClientQueue
-from tidemill.assignment.java_queue import JavaPriorityQueue
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import LATEST_OFFSET
 from tidemill.assignment.placement import Placement
+from tidemill.java_queue import JavaPriorityQueue
 
 
 class Kept(Enum):

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tidemill.assignment.java_queue import JavaPriorityQueue
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import ApplicationState
 from tidemill.assignment.movements import Kept, Movement, MovementForm
@@ -18,6 +17,7 @@ from tidemill.assignment.placement import Placement
 from tidemill.assignment.rules import Rule
 from tidemill.assignment.standby import Shortfall
 from tidemill.ids import TaskId
+from tidemill.java_queue import JavaPriorityQueue
 
 ActiveStages = Sequence[tuple[Rule, Sequence[int]]]
 StandbyStages = Sequence[tuple[Rule, Sequence[Sequence[int]]]]

@@ -73,7 +73,11 @@ def live_explanation(question: Question) -> LiveExplanation:
         state=state,
         assignment=assignment,
         due=_due(told, state.config),
-        names={process_of[name]: member.client_id for name, member in sorted(group.members.items(), reverse=True)},
+        names={
+            process_of[name]: member.client_id
+            for name, member in sorted(group.members.items(), reverse=True)
+            if name in process_of
+        },
         remarks=(*_limits(state.config, topology is None), *_differences(state, assignment, told, process_of)),
     )
 
@@ -96,7 +100,7 @@ def _facts(
 ) -> TopologyFacts:
     from tidemill.membership.observed_topology import observed_facts
     from tidemill.membership.topology_facts import topology_facts
-    from tidemill.membership.wire import SubscriptionInfo, decode_subscription
+    from tidemill.membership.wire import known_subscription
 
     if topology is not None:
         return topology_facts(
@@ -110,8 +114,8 @@ def _facts(
         for task, partitions in info.standby_tasks.items():
             partitions_of.setdefault(_plain(task), []).extend(partitions)
             with_state.add(_plain(task))
-        said = decode_subscription(group.members[name].subscription.user_data)
-        if isinstance(said, SubscriptionInfo):
+        said = known_subscription(group.members[name].subscription.user_data)
+        if said is not None:
             with_state.update(map(_plain, said.task_offset_sums))
     if not partitions_of:
         raise EnvironmentProblem(f"nothing is assigned in group {config.application_id!r} yet: ask again")
@@ -211,7 +215,9 @@ def _differences(
     process_of: Mapping[str, ProcessId],
 ) -> Iterator[str]:
     """Where the group's leader has put an active task elsewhere than these settings and offsets would."""
-    runs_on = {_plain(task): process_of[name] for name, info in told.items() for task in info.active_tasks}
+    runs_on = {
+        _plain(task): process_of[name] for name, info in told.items() if name in process_of for task in info.active_tasks
+    }
     for task in sorted(state.tasks):
         here = next(p for p, held in sorted(assignment.clients.items()) if task in held.active)
         there = runs_on.get(task)

@@ -68,15 +68,15 @@ def _under_way(
 ) -> tuple[dict[str, dict[str, CopyProgress]], tuple[str, ...]]:
     """What the members' instances tell of their tasks, by member; and which of them could not be asked."""
     from tidemill.errors import RetriableError
-    from tidemill.membership.wire import SubscriptionInfo, decode_subscription, host_of
+    from tidemill.membership.wire import host_of, known_subscription
     from tidemill.query.http_progress import copies_at
 
     told: dict[HostInfo, dict[str, CopyProgress]] = {}
     by_member: dict[str, dict[str, CopyProgress]] = {}
     silent: dict[str, None] = {}
     for name, member in sorted(members.items()):
-        said = decode_subscription(member.subscription.user_data)
-        host = host_of(said.user_endpoint) if isinstance(said, SubscriptionInfo) and said.user_endpoint else None
+        said = known_subscription(member.subscription.user_data)
+        host = host_of(said.user_endpoint) if said is not None and said.user_endpoint else None
         if host is None:
             silent["Instances without application.server (tidemill.http.listen) can't be asked how fast they restore."] = None
             continue

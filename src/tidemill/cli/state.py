@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.errors import EnvironmentProblem, StateError
+from tidemill.errors import EnvironmentProblem, ForeignStateError, StateError
 from tidemill.ids import TaskId
 from tidemill.state import checkpoint
 from tidemill.state.directory import StateDirectory
@@ -44,7 +44,7 @@ class _TaskReport:
 def ls(state_dir: StateDir, as_json: AsJson = False) -> None:
     """List tasks: stores, entries, next changelog offsets, the tasks' size, and how they were left.
 
-    The exit code is 1 if the state of a task can't be read.
+    The exit code is 1 if the state of a task can't be read, or is another task's.
     """
     reports = _reports(state_dir)
     if as_json:
@@ -96,6 +96,7 @@ def _table(reports: list[_TaskReport]) -> str:
         task = (report.shown["application"], report.shown["task"])
         if report.problem is not None:
             rows.append((*task, "", "", "", "", str(report.problem)))
+            continue
         for store, held in report.shown.get("stores", {}).items():
             offset = "-" if held["next_offset"] is None else str(held["next_offset"])
             in_use = f"{report.shown['bytes_in_use'] >> 10:,} KiB"
@@ -116,6 +117,7 @@ def _reports(path: Path) -> list[_TaskReport]:
 
 
 def _report(directory: StateDirectory, task: TaskId) -> _TaskReport:
+    from tidemill.state.identity import StateIdentity
     from tidemill.state.lmdb import TaskState
 
     path = directory.task_path(task)
@@ -125,15 +127,26 @@ def _report(directory: StateDirectory, task: TaskId) -> _TaskReport:
     except StateError as problem:
         return _TaskReport(path, shown | {"problem": str(problem)}, "", problem)
     try:
-        positions = state.positions()
+        positions, topic_ids = state.positions(), state.topic_ids()
         shown["stores"] = {
-            store: {"entries": state.entries(store), "next_offset": positions.changelog.get(store)} for store in state.stores
+            store: {
+                "entries": state.entries(store),
+                "next_offset": positions.changelog.get(store),
+                "topic_id": topic_ids.get(store),
+            }
+            for store in state.stores
         }
         shown["inputs"] = {str(partition): offset for partition, offset in sorted(positions.inputs.items())}
         shown["owner"] = positions.epoch
         shown["bytes_in_use"] = state.size()[1]
         shown["left"] = _LEFT[state.opened_after]
-        return _TaskReport(path, shown, checkpoint.render(state.checkpoint()), None)
+        whose, foreign = state.whose(), None
+        # On an executor the instance's process id stands between the application and its tasks.
+        if whose is not None and (whose.task != task or whose.application_id not in path.parts[-3:-1]):
+            expected = StateIdentity(application_id=directory.path.name, task=task)
+            foreign = ForeignStateError(str(path), found=str(whose), expected=str(expected))
+            shown["problem"] = str(foreign)
+        return _TaskReport(path, shown, checkpoint.render(state.checkpoint()), foreign)
     finally:
         state.close(clean=False)
 

@@ -17,6 +17,7 @@ import typer
 from tidemill.cli.group_screen import group_screen
 from tidemill.cli.group_view import Document
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
+from tidemill.printable import printable
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _ASK_LIMIT_S = 5.0
 _ALL_AWAY_LIMIT_S = 30.0
+_LONGEST_TEXT = 2_000
 
 
 def top(
@@ -66,25 +68,37 @@ class GroupQuestion:
     def ask(self, timeout_s: float = _ASK_LIMIT_S) -> Document:
         """EnvironmentProblem, with what each host said, if none answers."""
         from tidemill.membership.wire import host_of
+        from tidemill.query.document_reader import UnreadableDocumentError
+        from tidemill.query.group_documents import read_group
         from tidemill.query.http_forward import document, fetch
 
         problems = []
         for host in list(self._hosts):
             try:
-                found = document(fetch(host, "/group", token=self._token, timeout_s=timeout_s, tls=self._tls))
-                told = [host_of(one["host"]) for one in found["instances"] if one["host"] and one["away"] is None]
+                answer = document(fetch(host, "/group", token=self._token, timeout_s=timeout_s, tls=self._tls))
+                found = read_group(answer)
             except RetriableError as problem:
                 problems.append(f"{host} {problem}")
                 continue
-            except (KeyError, TypeError):
-                problems.append(f"{host} answers, but tells of no group: something else listens there")
+            except UnreadableDocumentError as problem:
+                problems.append(f"{host} answers, but tells of no group: something else listens there ({problem})")
                 continue
+            told = [host_of(one.host) for one in found.instances if one.host and one.away is None]
             self._hosts = list(dict.fromkeys([host, *(one for one in told if one), *self._hosts]))
-            return found
+            return {name: _for_terminal(value) for name, value in found.to_json().items()}
         raise EnvironmentProblem(
             f"no instance can be asked: {'; '.join(problems)}. Start them with --serve HOST:PORT; where a token is set give it "
             "in a file with --config"
         )
+
+
+def _for_terminal(value: Any) -> Any:
+    """Other instances' names and sentences without escape sequences."""
+    if isinstance(value, str):
+        return printable(value, longest=_LONGEST_TEXT)
+    if isinstance(value, Mapping):
+        return {name: _for_terminal(each) for name, each in value.items()}
+    return [_for_terminal(each) for each in value] if isinstance(value, list) else value
 
 
 def _access(settings: Mapping[str, Any]) -> HttpAccess:
@@ -118,13 +132,13 @@ def _hosts_of_members(bootstrap_server: str, group: str, settings: Mapping[str, 
     from tidemill.config import StreamsConfig
     from tidemill.kafka.clients import group_client_settings
     from tidemill.kafka.group_members import live_group
-    from tidemill.membership.wire import SubscriptionInfo, decode_subscription, host_of
+    from tidemill.membership.wire import host_of, known_subscription
 
     config = StreamsConfig.of({**settings, "application.id": group, "bootstrap.servers": bootstrap_server})
     found: dict[HostInfo, None] = {}
     for _, member in sorted(live_group(group_client_settings(config), group).members.items()):
-        said = decode_subscription(member.subscription.user_data)
-        host = host_of(said.user_endpoint) if isinstance(said, SubscriptionInfo) and said.user_endpoint else None
+        said = known_subscription(member.subscription.user_data)
+        host = host_of(said.user_endpoint) if said is not None and said.user_endpoint else None
         if host is not None:
             found[host] = None
     if not found:
@@ -137,9 +151,9 @@ def _hosts_of_members(bootstrap_server: str, group: str, settings: Mapping[str, 
 def _print(document: Document) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=160)
+        console = Console(highlight=False, markup=False, width=160)
     console.print(group_screen(document, most_copies=None))
 
 
@@ -150,7 +164,7 @@ def _follow(asked: GroupQuestion, interval_s: float) -> None:
 
     document = asked.ask()
     answered_at = time.monotonic()
-    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+    with Live(console=Console(highlight=False, markup=False), screen=True, auto_refresh=False) as live:
         problem = ""
         while True:
             began = time.monotonic()

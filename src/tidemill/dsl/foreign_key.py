@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidemill.dsl.arguments import python_joiner, python_value_function
+from tidemill.dsl.arguments import python_function, python_joiner, python_value_function
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.joined import TableJoined
 from tidemill.dsl.materialized import Materialized, queryable_name, store_of
@@ -18,6 +18,7 @@ from tidemill.dsl.table import KTable
 from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process, Sink, StreamSource
 from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.partitioning import Partitioning, WithoutValue
 
 _FK = "KTABLE-FK-JOIN-"
 
@@ -54,7 +55,7 @@ def join_on_foreign_key(
         name=named("KTABLE-SINK-", "-subscription-registration-sink"),
         effect=Sink(
             topic=topic, is_internal=True, key_serde=right.key_serde, value_serde=SubscriptionSerde(left.key_serde),
-            partitioner=joined.other_partitioner,
+            partitioner=_without_value(joined.other_partitioner, "joined.other_partitioner"),
         ),
     ), sent)
     source_name = named("KTABLE-SOURCE-", "-subscription-registration-source")
@@ -67,7 +68,7 @@ def join_on_foreign_key(
     response_name = recorder.graph.nodes[response_source].name
     sources = left.sources | {response_name}
     recorder.copartition(sources)
-    resolve = op.ForeignKeyResolve(left.name, function, takes_key, keeps_left, left.value_serde)
+    resolve = op.ForeignKeyResolve(left.name, recorder.graph.nodes[sent].name, function, takes_key, keeps_left, left.value_serde)
     resolved = recorder.add(LogicalNode(
         name=named(f"{_FK}SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-", "-subscription-response-resolver"),
         effect=Process(operation=resolve, uses=looked_up(recorder, left.node), key_serde=left.key_serde, value_serde=serde),
@@ -83,6 +84,12 @@ def join_on_foreign_key(
         left, node=node, name=made, sources=sources, key_serde=kept.key_serde, value_serde=kept.value_serde,
         store_name=queryable,
     )
+
+
+def _without_value(partitioner: op.UserFunction | None, what: str) -> WithoutValue | None:
+    if partitioner is None:
+        return None
+    return WithoutValue(python_function(partitioner, ("topic", "key", "value", "partitions"), what))
 
 
 def _add_right_side(left: KTable, right: KTable, source: int, name: str | None) -> tuple[int, int]:
@@ -125,16 +132,11 @@ def _add_responses(left: KTable, right: KTable, answered: tuple[int, int], joine
         name=recorder.node_name("KTABLE-SINK-", name, suffix="-subscription-response-sink"),
         effect=Sink(
             topic=topic, is_internal=True, key_serde=left.key_serde, value_serde=serde,
-            partitioner=joined.partitioner or partition_of_subscription,
+            partitioner=_without_value(joined.partitioner, "joined.partitioner"),
+            partitioning=Partitioning.BY_SUBSCRIPTION,
         ),
     ), *answered)
     return recorder.add(LogicalNode(
         name=recorder.node_name("KTABLE-SOURCE-", name, suffix="-subscription-response-source"),
         effect=StreamSource(topics=(topic,), key_serde=left.key_serde, value_serde=serde),
     ), sink)
-
-
-def partition_of_subscription(_topic: str, _key: object, value: object, _partitions: int) -> int | None:
-    """The partition that the subscription of an answer came from; None: by the key."""
-    found: int | None = getattr(value, "partition", None)
-    return found

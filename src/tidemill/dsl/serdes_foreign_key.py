@@ -19,6 +19,8 @@ _INSTRUCTIONS = frozenset(Instruction)
 class SubscriptionSerde:
     """``Subscription``: version 1 (with bit 7: no hash) | instruction | hash 16 | primary key | partition 4.
 
+    One that says no partition is of version 0, as members before Kafka 3.4 write them, and stays so in the store and in its
+    changelog: any number in its place would send answers to that partition.
     ``inner`` is the primary keys' serde; None: the default one, to be filled in with ``with_inner``.
     """
 
@@ -41,8 +43,9 @@ class SubscriptionSerde:
         if value is None:
             return None
         key = _known(self.inner).serialize(value.primary_key) or b""
-        head = bytes((_VERSION | (_NO_HASH if value.hash is None else 0), value.instruction))
-        return head + (value.hash or b"") + key + _PARTITION.pack(value.partition or 0)
+        version, partition = (0, b"") if value.partition is None else (_VERSION, _PARTITION.pack(value.partition))
+        head = bytes((version | (_NO_HASH if value.hash is None else 0), value.instruction))
+        return head + (value.hash or b"") + key + partition
 
     def deserialize(self, data: bytes | None) -> Subscription | None:
         if not data:
@@ -56,6 +59,8 @@ class SubscriptionSerde:
         if end < at or data[1] not in _INSTRUCTIONS:
             raise _other_data(self.name, data)
         partition = None if version == 0 else _PARTITION.unpack_from(data, end)[0]
+        if partition is not None and partition < 0:
+            raise _other_data(self.name, data)
         return Subscription(
             None if at == 2 else data[2:at], Instruction(data[1]), _known(self.inner).deserialize(data[at:end]), partition
         )

@@ -27,6 +27,7 @@ class TimeWindowedSerde:
     inner: Serde
     size: int
     name: ClassVar[str] = "time_windowed"
+    window_bytes: ClassVar[int] = 8
 
     @property
     def sql_type(self) -> str:
@@ -51,6 +52,7 @@ class SessionWindowedSerde:
 
     inner: Serde
     name: ClassVar[str] = "session_windowed"
+    window_bytes: ClassVar[int] = 16
 
     @property
     def sql_type(self) -> str:
@@ -67,6 +69,11 @@ class SessionWindowedSerde:
         _check_length(self.name, data, 16)
         end, start = _TWO_LONGS.unpack_from(data, len(data) - 16)
         return Windowed(self.inner.deserialize(data[:-16]), start, end)
+
+
+def window_bytes_of(serde: Serde | None) -> int:
+    """How many bytes at the end of a key are its window's; 0 where keys are not windowed."""
+    return serde.window_bytes if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)) else 0
 
 
 def to_spark(value: Windowed | None) -> dict[str, Any] | None:

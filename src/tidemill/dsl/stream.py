@@ -154,8 +154,8 @@ class KStream:
         """Writes a topic, with these serdes or else with what is known of the stream's. Timestamps and headers are the records'.
 
         The topic must exist. Instead of a topic a function ``(key, value, record)`` may name that of each record (it must exist),
-        and ``partitioner(topic, key, value, partitions)`` its partition (None: as without, murmur2 of the key's bytes). Both get
-        Python values.
+        and ``partitioner(topic, key, value, partitions)`` its partition, or a set of them (None: as without, murmur2 of the
+        key's bytes, of a windowed key those of the key within; an empty set: the record is dropped). Both get Python values.
         """
         target, extractor = "", None
         if callable(topic):

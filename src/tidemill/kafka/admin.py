@@ -16,7 +16,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from tidemill.errors import RetriableError, StopError
+from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin_calls import AdminCalls
 from tidemill.kafka.group_offsets import GroupOffsets
@@ -88,6 +88,19 @@ class Admin:
         )
         return {topic: None if answers[topic] is None else _partition_states(answers[topic]) for topic in topics}
 
+    def topic_ids(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, str]:
+        """The id of each topic in Kafka's own text: another one if the topic is deleted and made anew. Topics that aren't
+        there, or whose brokers have no ids (before 2.8), are left out."""
+
+        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+            return self._calls.client.describe_topics(TopicCollection(names), request_timeout=left_s)
+
+        answers = self._calls.each(
+            "describing topics", topics, submit, self._limit(timeout_s), Operation.DESCRIBE, _none_if_missing
+        )
+        found = {topic: str(described.topic_id) for topic, described in answers.items() if described is not None}
+        return {topic: topic_id for topic, topic_id in found.items() if topic_id.strip("A")}  # only A: all bits are 0
+
     def partitions(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, int | None]:
         """The number of partitions of each topic; None for a topic that isn't there."""
         described = self.describe_topics(topics, timeout_s=timeout_s)
@@ -96,7 +109,7 @@ class Admin:
     def create_topics(self, specs: Iterable[TopicSpec], *, timeout_s: float | None = None) -> frozenset[str]:
         """Creates what isn't there yet, waits until all have leaders and returns the names of those it made.
 
-        A topic that is there with as many partitions is left as it is; with another number: StopError.
+        A topic that is there with as many partitions is left as it is; with another number: PartitionCountError.
         """
         limit_s = self._limit(timeout_s)
         deadline = time.monotonic() + limit_s
@@ -119,10 +132,7 @@ class Admin:
         found = self.partitions(by_name, timeout_s=max(1.0, deadline - time.monotonic()))
         for name, spec in by_name.items():
             if found[name] != spec.partitions:
-                raise StopError(
-                    f"topic {name} has {found[name]} partitions, expected {spec.partitions}: "
-                    "delete it if nothing needs it, or correct what asks for that number"
-                )
+                raise PartitionCountError(name, found=found[name], expected=spec.partitions)
         return frozenset(name for name, made in was_made.items() if made)
 
     def wait_for_leaders(self, topics: Collection[str], *, timeout_s: float | None = None) -> None:

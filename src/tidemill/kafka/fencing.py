@@ -13,6 +13,7 @@ from typing import Any
 from tidemill.errors import RetriableError, TidemillError
 from tidemill.kafka.group_transactions import open_transactions
 from tidemill.kafka.producer import fence
+from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.fencing")
 
@@ -33,7 +34,7 @@ def fence_vanished(
     try:
         names = open_transactions(group_settings, prefix)
     except RetriableError as problem:  # the broker ends them when their time is over
-        log.warning("event=fencing-skipped problem=%r", str(problem))
+        log.warning(LogEvent("fencing-skipped", problem=problem))
         return
     for name in names:
         process = _process_in(name.removeprefix(prefix))
@@ -51,6 +52,6 @@ def fence_quietly(settings: Mapping[str, Any], name: str) -> None:
     """Takes over ``name``; if that fails, the broker ends its transaction when the time is over."""
     try:
         fence(settings, name)
-        log.info("event=fenced transactional_id=%s", name)
+        log.info(LogEvent("fenced", transactional_id=name))
     except TidemillError as problem:
-        log.warning("event=fencing-failed transactional_id=%s problem=%r", name, str(problem))
+        log.warning(LogEvent("fencing-failed", transactional_id=name, problem=problem))

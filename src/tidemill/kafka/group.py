@@ -49,6 +49,7 @@ from tidemill.kafka.group_protocol import (
     encode_subscription,
 )
 from tidemill.kafka.group_state import MemberState, Phase
+from tidemill.log_format import LogEvent
 
 __all__ = ["GroupMember", "GroupMemberConfig"]
 
@@ -209,7 +210,7 @@ class GroupMember:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                log.warning("event=thread-left-behind group=%s thread=%s", self._config.group_id, thread.name)
+                log.warning(LogEvent("thread-left-behind", group=self._config.group_id, thread=thread.name))
 
     def _leaves(self, leave: bool | None) -> bool:
         wanted = (leave, self._config.leave_on_close, self._config.instance_id is None)
@@ -225,7 +226,7 @@ class GroupMember:
         except TidemillError as error:
             self._fail(error)
         except Exception as error:
-            log.exception("event=member-crashed group=%s", self._config.group_id)
+            log.exception(LogEvent("member-crashed", group=self._config.group_id))
             failure = StopError(f"The member of group {self._config.group_id} crashed: {type(error).__name__}: {error}")
             failure.__cause__ = error
             self._fail(failure)
@@ -253,18 +254,18 @@ class GroupMember:
         """One attempt; False if the next should wait a little. Serves whatever was asked for until it begins."""
         self._protocol.wait_until_taken_up()
         reason, before = self._state.begin_join()
-        log.info("event=join group=%s member=%s reason=%r", self._config.group_id, before.member_id, reason)
+        log.info(LogEvent("join", group=self._config.group_id, member=before.member_id, reason=reason))
         try:
             if self._join_and_sync(before, reason):
                 return True
         except RebalancingError as error:
-            log.info("event=join-overtaken group=%s reason=%r", self._config.group_id, str(error))
+            log.info(LogEvent("join-overtaken", group=self._config.group_id, reason=error))
             self._state.join_failed()
             return True
         except FencedInstanceError as error:
             raise self._fenced(error) from error
         except (UnreachableError, RetriableError, _OvertakenError) as error:
-            log.warning("event=join-failed group=%s error=%r", self._config.group_id, str(error))
+            log.warning(LogEvent("join-failed", group=self._config.group_id, error=error))
         self._state.join_failed()
         return False
 
@@ -287,9 +288,14 @@ class GroupMember:
             self._lost(membership, error)
             return False
         log.info(
-            "event=assigned group=%s member=%s generation=%s partitions=%s",
-            self._config.group_id, membership.member_id, membership.generation, len(assignment.partitions),
-        )  # fmt: skip
+            LogEvent(
+                "assigned",
+                group=self._config.group_id,
+                member=membership.member_id,
+                generation=membership.generation,
+                partitions=len(assignment.partitions),
+            )
+        )
         return self._state.assigned(membership, assignment)
 
     def _subscription(self, reason: str) -> MemberSubscription:
@@ -317,10 +323,7 @@ class GroupMember:
         if not joined.must_assign:
             self._leader.keep(subscription.topics)
             return {}
-        log.info(
-            "event=assign group=%s generation=%s members=%s",
-            self._config.group_id, joined.generation, len(joined.members),
-        )  # fmt: skip
+        log.info(LogEvent("assign", group=self._config.group_id, generation=joined.generation, members=len(joined.members)))
         return self._leader.assign(joined)
 
     def _until_next_check_s(self) -> float | None:
@@ -334,7 +337,7 @@ class GroupMember:
         try:
             changes = self._leader.changes()
         except UnreachableError as error:
-            log.info("event=partition-counts-unknown group=%s error=%r", self._config.group_id, str(error))
+            log.info(LogEvent("partition-counts-unknown", group=self._config.group_id, error=error))
             return
         if changes:
             self._state.request_rejoin(f"partition counts changed: {', '.join(changes)}")
@@ -357,13 +360,13 @@ class GroupMember:
         except FencedInstanceError as error:
             raise self._fenced(error) from error
         except UnreachableError as error:
-            log.warning("event=heartbeat-failed group=%s error=%r", self._config.group_id, str(error))
+            log.warning(LogEvent("heartbeat-failed", group=self._config.group_id, error=error))
             return min(_LONGEST_PAUSE_MS, self._config.heartbeat_interval_ms)
         return self._config.heartbeat_interval_ms
 
     def _leave_behind(self, membership: Membership) -> None:
         if self._state.parked(membership, f"{_LEFT_BEHIND} ({self._config.max_poll_interval_ms})"):
-            log.error("event=left-behind group=%s member=%s", self._config.group_id, membership.member_id)
+            log.error(LogEvent("left-behind", group=self._config.group_id, member=membership.member_id))
             if self._config.instance_id is None:
                 self._leave(membership, _LEFT_BEHIND)
 
@@ -373,11 +376,11 @@ class GroupMember:
         try:
             self._coordinator.leave(membership, reason)
         except (UnreachableError, ClientClosedError, MembershipLostError, FencedInstanceError, TidemillError) as error:
-            log.info("event=leave-failed group=%s error=%r", self._config.group_id, str(error))
+            log.info(LogEvent("leave-failed", group=self._config.group_id, error=error))
 
     def _lost(self, membership: Membership, error: MembershipLostError) -> None:
         if self._state.lost(membership, str(error), keeps_member_id=error.keeps_member_id):
-            log.warning("event=membership-lost group=%s reason=%r", self._config.group_id, str(error))
+            log.warning(LogEvent("membership-lost", group=self._config.group_id, reason=error))
 
     def _fenced(self, error: FencedInstanceError) -> StopError:
         """Joining again would only fence the other one in turn."""
@@ -387,13 +390,13 @@ class GroupMember:
         )
 
     def _report(self, error: TidemillError) -> None:
-        log.error("event=unreachable group=%s error=%r", self._config.group_id, str(error))
+        log.error(LogEvent("unreachable", group=self._config.group_id, error=error))
         self._state.report(error)
 
     def _fail(self, error: TidemillError) -> None:
         given_up = self._state.end(error)
         if given_up is None:
             return
-        log.error("event=member-failed group=%s error=%r", self._config.group_id, str(error))
+        log.error(LogEvent("member-failed", group=self._config.group_id, error=error))
         if self._config.instance_id is None:
             self._leave(given_up, str(error))

@@ -29,6 +29,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
 from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, missing_right
+from tidemill.log_format import LogEvent
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class GroupClient:
         try:
             self._net.run(self._manager.close)
         except Exception as error:
-            log.warning("event=close-failed group=%s error=%r", self._group_id, error)
+            log.warning(LogEvent("close-failed", group=self._group_id, error=error))
         self._net.close()
 
     @property
@@ -186,7 +187,7 @@ class GroupClient:
     def forget_coordinator(self, reason: str) -> None:
         """The next request looks for the coordinator anew."""
         if self._coordinator is not None:
-            log.info("event=coordinator-forgotten group=%s reason=%r", self._group_id, reason)
+            log.info(LogEvent("coordinator-forgotten", group=self._group_id, reason=reason))
             self._coordinator = None
 
     def coordinator(self) -> int:
@@ -194,7 +195,7 @@ class GroupClient:
         with self._lookup_lock:
             if self._coordinator is None:
                 self._coordinator = self._exchange(self._find_coordinator)
-                log.info("event=coordinator-found group=%s node=%s", self._group_id, self._coordinator)
+                log.info(LogEvent("coordinator-found", group=self._group_id, node=self._coordinator))
             return self._coordinator
 
     def not_allowed(self, error: type[Exception], doing: str, topic: str = "") -> TidemillError:

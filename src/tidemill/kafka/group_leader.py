@@ -71,7 +71,7 @@ class GroupLeader:
         Raises StopError for an answer that must not be sent, and whatever the application raises.
         """
         members = {
-            member_id: read_subscription(member_id, instance_id, data)
+            member_id: read_subscription(member_id, instance_id, data, generation=joined.generation)
             for member_id, instance_id, data in joined.members
         }
         topics = tuple(sorted({topic for member in members.values() for topic in member.topics}))

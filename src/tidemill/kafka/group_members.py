@@ -19,7 +19,8 @@ from kafka.protocol.metadata import MetadataRequest
 from tidemill.errors import EnvironmentProblem
 from tidemill.kafka.group_client import Connection, GroupClient, UnreachableError
 from tidemill.kafka.group_coordinator import PROTOCOL_NAME, PROTOCOL_TYPE
-from tidemill.kafka.group_protocol import MemberAssignment, MemberSubscription, decode_assignment, decode_subscription
+from tidemill.kafka.group_protocol import MemberAssignment, MemberSubscription, decode_assignment, read_subscription
+from tidemill.printable import printable
 
 _PAUSE_S = 0.1
 _CLIENT_ID = "tidemill-assign-explain"
@@ -27,7 +28,8 @@ _CLIENT_ID = "tidemill-assign-explain"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMember:
-    """``subscription`` is what its last join said, ``assignment`` what it was answered."""
+    """``subscription`` is what its last join said, ``assignment`` what it was answered. ``client_id`` is in printable characters:
+    members choose it."""
 
     client_id: str
     subscription: MemberSubscription
@@ -104,8 +106,8 @@ def _described(client: GroupClient, group: str) -> Any:
 def _members(described: Any) -> dict[str, LiveMember]:
     return {
         member.member_id: LiveMember(
-            client_id=member.client_id,
-            subscription=decode_subscription(member.member_id, member.group_instance_id, bytes(member.member_metadata)),
+            client_id=printable(member.client_id),
+            subscription=read_subscription(member.member_id, member.group_instance_id, bytes(member.member_metadata)),
             assignment=decode_assignment(bytes(member.member_assignment)),
         )
         for member in described.members

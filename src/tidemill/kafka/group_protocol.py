@@ -7,6 +7,7 @@ to a new owner while its old one still claims it. What is assigned to whom is th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,9 +16,11 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TopicPartition
+from tidemill.printable import printable
 
 _SUBSCRIPTION_VERSION = 3
 _ASSIGNMENT_VERSION = 3
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,7 @@ def decode_subscription(member_id: str, instance_id: str | None, data: bytes) ->
         message = ConsumerProtocolSubscription.decode(data)
         return MemberSubscription(
             member_id=member_id,
-            topics=tuple(message.topics),
+            topics=tuple(map(_topic, message.topics)),
             user_data=bytes(message.user_data or b""),
             owned_partitions=_partitions(message.owned_partitions or ()),
             generation=message.generation_id,
@@ -159,17 +162,31 @@ def decode_subscription(member_id: str, instance_id: str | None, data: bytes) ->
         )
     except Exception as error:
         raise StopError(
-            f"The subscription of group member {member_id} can't be read ({type(error).__name__}: {error}); expected "
+            f"The subscription of group member {printable(member_id)} can't be read ({type(error).__name__}: {error}); expected "
             f"Kafka's consumer protocol. Does a foreign application use the same application.id?"
         ) from error
 
 
-def read_subscription(member_id: str, instance_id: str | None, data: bytes) -> MemberSubscription:
-    """The same for a leader, whom the bytes of one member must not keep from answering the others."""
+def read_subscription(
+    member_id: str, instance_id: str | None, data: bytes, *, generation: int | None = None
+) -> MemberSubscription:
+    """The same for a leader, whom the bytes of one member must not keep from answering the others, and for who looks at a group.
+
+    ``generation``, if known, is the one that is being made: what a member has, it got in one before. A later one would outdo
+    every true claim to a partition, for ever.
+    """
     try:
-        return decode_subscription(member_id, instance_id, data)
+        said = decode_subscription(member_id, instance_id, data)
     except StopError as error:
         return MemberSubscription(member_id=member_id, topics=(), instance_id=instance_id, unreadable=str(error))
+    if generation is None or said.generation < generation:
+        return said
+    return MemberSubscription(
+        member_id=member_id,
+        topics=(),
+        instance_id=instance_id,
+        unreadable=f"it claims to own partitions since generation {said.generation}, expected one before {generation}",
+    )
 
 
 def encode_assignment(assignment: MemberAssignment) -> bytes:
@@ -225,4 +242,15 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[ConsumerProtocolSubs
 
 
 def _partitions(entries: Iterable[ConsumerProtocolSubscription.TopicPartition]) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition(entry.topic, partition) for entry in entries for partition in entry.partitions)
+    found = tuple(TopicPartition(_topic(entry.topic), partition) for entry in entries for partition in entry.partitions)
+    wrong = next((partition for partition in found if partition.partition < 0), None)
+    if wrong is not None:
+        raise ValueError(f"partition {wrong.partition} of topic {wrong.topic}, expected 0 or more")
+    return found
+
+
+def _topic(name: object) -> str:
+    """ValueError for what can't be a topic's name: no broker knows it, and it would be looked up and logged."""
+    if not isinstance(name, str) or not _TOPIC_NAME.match(name):
+        raise ValueError(f"topic {printable(name)!r}, expected 1 to 249 letters, digits, '.', '_', '-'")
+    return name

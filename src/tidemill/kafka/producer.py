@@ -25,6 +25,7 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.connection_notes import ConnectionNotes
 from tidemill.kafka.group_metadata import OffsetAndMetadata, group_of
 from tidemill.kafka.record_producer import CommitOutcome, RecordProducer, error_text
+from tidemill.log_format import LogEvent
 
 __all__ = ["CommitOutcome", "FlushingProducer", "TransactionalProducer", "fence"]
 
@@ -123,7 +124,7 @@ class TransactionalProducer(RecordProducer):
         if not self._is_open and self._producer is not None:
             self._producer.poll(0)  # which hands on what the client has to say
             if self._notes.lost:
-                log.info("event=new-epoch id=%s reason=%r", self._transactional_id, self._notes.lost)
+                log.info(LogEvent("new-epoch", id=self._transactional_id, reason=self._notes.lost))
                 self._give_up()
         super().begin()
 
@@ -141,7 +142,7 @@ class TransactionalProducer(RecordProducer):
             _persist(self._producer.commit_transaction, self._timeout_s)
         except KafkaException as problem:
             self.failure = self._reason(problem, "committing")
-            log.warning("event=commit-unknown id=%s reason=%r", self._transactional_id, str(self.failure))
+            log.warning(LogEvent("commit-unknown", id=self._transactional_id, reason=str(self.failure)))
             self._give_up()
             return CommitOutcome.UNKNOWN
         return self._succeeded()
@@ -154,7 +155,7 @@ class TransactionalProducer(RecordProducer):
         try:
             _persist(self._producer.abort_transaction, self._timeout_s)
         except KafkaException as problem:
-            log.warning("event=abort-failed id=%s reason=%r", self._transactional_id, error_text(problem))
+            log.warning(LogEvent("abort-failed", id=self._transactional_id, reason=error_text(problem)))
             self._give_up()
 
     def _replace(self, reason: str) -> None:

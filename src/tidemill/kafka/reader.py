@@ -176,6 +176,7 @@ class PartitionConsumer:
 _GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE = "global", "changelog", "standby", "internal", "source"
 _KINDS = (_GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE)
 _INPUTS = (_INTERNAL, _SOURCE)
+_RESTORED = (_CHANGELOG, _STANDBY)
 _TELL_ENDS = (_CHANGELOG, *_INPUTS)
 _SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16_384}
 
@@ -189,6 +190,8 @@ class ThreadReader:
         self._watermarks_at = 0.0
         self._limits: Mapping[TopicPartition, int] = {}
         self._at_limit: dict[TopicPartition, int] = {}
+        self.is_full = False
+        """The last read ended because it had as many bytes as a batch may."""
 
     def place(self, request: BatchRequest) -> None:
         wanted: dict[str, dict[TopicPartition, int]] = {kind: {} for kind in _KINDS}
@@ -206,7 +209,8 @@ class ThreadReader:
         self._limits, self._at_limit = request.limits, {}
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
-        """Each kind until its share is used up or nothing more is there, and each partition that is new has been heard of.
+        """Each kind until its share is used up, all together have ``max_bytes`` of values and more, or nothing more is there, and
+        each partition that is new has been heard of.
         Standbys alone don't end the wait for inputs: their records are taken as they come, and the batch is closed after
         ``wait_ms`` or when their share is full."""
         kinds = [kind for kind in _KINDS if kind in self._consumers]
@@ -216,18 +220,23 @@ class ThreadReader:
         deadline = time.monotonic() + READ_LIMIT_S
         idle_until = time.monotonic() + request.wait_ms / 1e3
         heard_until = time.monotonic() + FIRST_FETCH_LIMIT_S
-        found = False
+        found = self.is_full = False
+        bytes_left = request.max_bytes
         while kinds and time.monotonic() < deadline:
             got = 0
             for kind in kinds:
                 messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), 0)
                 if messages:
+                    bytes_left -= sum(map(len, messages))
                     handed_over = time.monotonic()
                     yield from self._handed_over(kind, messages)
                     deadline += time.monotonic() - handed_over
                     left[kind] -= len(messages)
                     got += len(messages)
                     found = found or kind != _STANDBY
+            if bytes_left <= 0:  # each kind has had a chunk of what was fetched
+                self.is_full = True
+                return
             is_full = any(left[kind] <= 0 for kind in _INPUTS)
             if got and not is_full and any(left[kind] > 0 for kind in kinds):
                 continue
@@ -256,12 +265,12 @@ class ThreadReader:
         return False
 
     def _handed_over(self, kind: str, messages: list[Any]) -> Iterator[tuple[bool, Sequence[Any]]]:
-        if kind == _STANDBY and self._limits:
-            messages = self._within_limits(messages)
+        if kind in _RESTORED and self._limits:
+            messages = self._within_limits(kind, messages)
         if messages:
-            yield kind in (_CHANGELOG, _STANDBY), messages
+            yield kind in _RESTORED, messages
 
-    def _within_limits(self, messages: list[Any]) -> list[Any]:
+    def _within_limits(self, kind: str, messages: list[Any]) -> list[Any]:
         """Without what is not to be taken yet; a partition at its limit is not read on in this batch."""
         kept = []
         for message in messages:
@@ -271,7 +280,7 @@ class ThreadReader:
                 kept.append(message)
             elif tp not in self._at_limit:
                 self._at_limit[tp] = limit
-                self._consumers[_STANDBY].drop(tp)
+                self._consumers[kind].drop(tp)
         return kept
 
     def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:

@@ -36,12 +36,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAssignment:
-    """``is_stable``: no follow-up or probing rebalance is wanted. ``left_out``: members that could not be read; their claims
-    don't count. ``state`` and ``assignment`` (with its decisions) are
-    what the task assignor was asked and answered; None for a refusal."""
+    """``is_stable``: no follow-up or probing rebalance is wanted. ``hands_over``: tasks are withheld until their owners have let
+    go. ``left_out``: members that could not be read; their claims don't count. ``state`` and ``assignment`` (with its decisions)
+    are what the task assignor was asked and answered; None for a refusal."""
 
     members: Mapping[str, MemberAssignment]
     is_stable: bool
+    hands_over: bool = False
     left_out: frozenset[str] = frozenset()
     log: tuple[LogLine, ...] = ()
     refusal: Refusal | None = None

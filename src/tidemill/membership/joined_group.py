@@ -4,33 +4,45 @@ Decides which members form a client, who owns which partition, and which version
 guard against stale claims: a partition that members of different generations claim belongs to the latest of them; one
 that two members of the same (known) generation claim is disputed, and no one may have it until they have let go; members
 of an unknown future version form one client of their own, of which only owned partitions are known. A member whose
-subscription can't be read at all is left out with all that it claims, so that it troubles nobody else; its commits are
-still fenced by the generation. What is assigned is decided by ``tidemill.membership.leader``.
+subscription can't be read, or can't be answered beside the others, is left out with all that it claims, so that it troubles
+nobody else; its commits are still fenced by the generation. Of a subscription that can be read, what makes no sense is left out
+by itself and remarked: an endpoint that is none, sums that no positions add up to, more client tags than there can be.
+What is assigned is decided by ``tidemill.membership.leader``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
 from tidemill.assignment.java_hash import hash_order, string_hash, string_order
+from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
+from tidemill.endpoint import EXPECTED, HostInfo, listed_host
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.wire import (
     LATEST_SUPPORTED_VERSION,
     FutureSubscription,
-    HostInfo,
     SubscriptionInfo,
     decode_subscription,
-    host_of,
 )
+from tidemill.printable import printable
 
 FUTURE_PROCESS = ProcessId(0, 0)
 """Stands for the process of members whose version can't be read (Kafka draws a random one)."""
 
+
+_THREAD = re.compile(r"(.+)-StreamThread-(\d+)-consumer-[0-9A-Fa-f-]{36}")
+"""A member id: the client id of a stream thread's consumer, and what the broker adds."""
+EARLIEST_PROBEABLE_VERSION = 3
+"""The first version whose answer can tell a member of a future version which one to use."""
+MOST_TAGS, LONGEST_TAG_KEY, LONGEST_TAG_VALUE = 5, 20, 30
+"""Of one client (KIP-708); members check their own settings by them."""
+_LONGEST_REASON = 500
 
 UNKNOWN_GENERATION = -1
 """Of a member whose client is too old to tell it; its claims count as Kafka's leader counts them."""
@@ -100,6 +112,8 @@ class JoinedGroup:
     supported_version: int
     future_version: int | None
     is_shutdown_requested: bool
+    shared_process_ids: Mapping[ProcessId, tuple[str, ...]] = field(default_factory=dict)
+    """Process ids that two instances or more have, with all their members: a state directory was copied."""
     remarks: tuple[str, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,11 +126,15 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
     """Decode and gather; WireFormatError if not one member can be read."""
     infos, unreadable = _read_each(said)
     if not infos:
-        raise WireFormatError("; ".join(f"the subscription of member {name}: {why}" for name, why in unreadable.items()))
+        reasons = (f"the subscription of member {printable(name)}: {why}" for name, why in unreadable.items())
+        raise WireFormatError("; ".join(reasons))
     members, said = list(infos), {member: said[member] for member in infos}
     known = [info for info in infos.values() if isinstance(info, SubscriptionInfo)]
     latest, disputed, remarks = _disputes(said)
-    remarks += [f"Member {name} is left out: its subscription can't be read ({why})." for name, why in unreadable.items()]
+    remarks += [
+        f"Member {printable(name)} is left out: its subscription can't be read ({printable(why, longest=_LONGEST_REASON)})."
+        for name, why in unreadable.items()
+    ]
     owned = {
         member: tuple([p for p in said[member].owned_partitions if said[member].generation == latest[p]])
         for member in members
@@ -130,6 +148,8 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
         _client(process_id, tuple(sorted(own, key=string_order)), said, infos, owned, remarks)
         for process_id, own in by_process.items()
     )
+    shared = {client.process_id: client.members for client in clients if _are_of_two_instances(client.members)}
+    remarks += [_shared(process_id, members) for process_id, members in shared.items()]
     future = [info.version for info in infos.values() if isinstance(info, FutureSubscription)]
     return JoinedGroup(
         clients=clients,
@@ -139,6 +159,7 @@ def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTUR
         supported_version=min([LATEST_SUPPORTED_VERSION, *(info.latest_supported_version for info in infos.values())]),
         future_version=max(future) if future else None,
         is_shutdown_requested=any(info.error_code == AssignorError.SHUTDOWN_REQUESTED for info in known),
+        shared_process_ids=shared,
         remarks=tuple(remarks),
         unreadable=unreadable,
     )
@@ -151,7 +172,7 @@ def _in_hash_order(members: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_each(said: Mapping[str, MemberSaid]) -> tuple[dict[str, SubscriptionInfo | FutureSubscription], dict[str, str]]:
-    """What each member says, in their order, and why the others can't be read."""
+    """What each member says, in their order, and why the others can't be read or answered."""
     infos: dict[str, SubscriptionInfo | FutureSubscription] = {}
     unreadable: dict[str, str] = {}
     for member in sorted(said, key=string_order):
@@ -161,6 +182,12 @@ def _read_each(said: Mapping[str, MemberSaid]) -> tuple[dict[str, SubscriptionIn
             infos[member] = decode_subscription(said[member].user_data)
         except WireFormatError as error:
             unreadable[member] = str(error)
+    future = [info.version for info in infos.values() if isinstance(info, FutureSubscription)]
+    for member in [name for name, info in infos.items() if future and info.version < EARLIEST_PROBEABLE_VERSION]:
+        unreadable[member] = (
+            f"it is of version {infos.pop(member).version}, from before Kafka 2.0, and an answer of that version can't tell the "
+            f"members of version {max(future)} which one to use; expected at least {EARLIEST_PROBEABLE_VERSION}: upgrade it first"
+        )
     return infos, unreadable
 
 
@@ -171,7 +198,7 @@ def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int]
         return latest, frozenset(), []
     claims: dict[TopicPartition, list[int]] = {}
     for subscription in said.values():
-        for partition in subscription.owned_partitions:
+        for partition in dict.fromkeys(subscription.owned_partitions):  # naming one twice is no second claim
             claims.setdefault(partition, []).append(subscription.generation)
     latest = {partition: max(generations) for partition, generations in claims.items()}
     doubles = sorted(partition for partition, generations in claims.items() if len(generations) > 1)
@@ -180,7 +207,9 @@ def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int]
         for partition in doubles
         if latest[partition] != UNKNOWN_GENERATION and claims[partition].count(latest[partition]) > 1
     )
-    named = ", ".join(map(str, doubles))
+    if not doubles:
+        return latest, frozenset(), []
+    named = printable(", ".join(map(str, doubles)), longest=_LONGEST_REASON)
     return latest, disputed, [f"More than one member claims to own {named}; the claim of the latest generation counts."]
 
 
@@ -194,26 +223,74 @@ def _client(
 ) -> JoinedClient:
     info = infos[members[0]]
     first = info if isinstance(info, SubscriptionInfo) else None
-    endpoint = host_of(first.user_endpoint) if first and first.user_endpoint else None
-    if first and first.user_endpoint and endpoint is None:
-        remarks.append(
-            f"application.server of process {process_id} is {first.user_endpoint!r}, expected host:port; "
-            "it is left out of the hosts for queries."
-        )
     racks = {said[member].rack for member in members}
     return JoinedClient(
         process_id=process_id,
         members=members,
         owner_of={partition: member for member in members for partition in owned[member]},
-        offset_sums_of={member: _plain_sums(infos[member]) for member in members},
-        endpoint=endpoint,
-        tags=first.client_tags if first else {},
+        offset_sums_of={member: _plain_sums(member, infos[member], remarks) for member in members},
+        endpoint=_endpoint(process_id, first, remarks),
+        tags=_tags(process_id, first, remarks),
         rack=racks.pop() if len(racks) == 1 else None,
     )
 
 
-def _plain_sums(info: SubscriptionInfo | FutureSubscription) -> dict[TaskId, int]:
-    """Without tasks of named topologies, which no leader of an unnamed one can have."""
+def _are_of_two_instances(members: Sequence[str]) -> bool:
+    """By the client ids with which Kafka Streams' threads join: an instance's begin alike, and each has a number of its own.
+    Members with other names tell nothing."""
+    threads = [found.groups() for member in members if (found := _THREAD.fullmatch(member))]
+    return len(set(threads)) < len(threads) or len({client for client, _ in threads}) > 1
+
+
+def _shared(process_id: ProcessId, members: Sequence[str]) -> str:
+    names = " and ".join(map(printable, members))
+    return (
+        f"Process id {process_id} is that of more than one instance: {names} have it. A state directory was "
+        "copied with the file kafka-streams-process-metadata: their tasks are counted as one instance's, and with "
+        "exactly_once_v2 each ends the other's transactions. Stop one of them, remove that file from its state directory and "
+        "start it again."
+    )
+
+
+def _endpoint(process_id: ProcessId, first: SubscriptionInfo | None, remarks: list[str]) -> HostInfo | None:
+    """Listed as long as Kafka Streams would list it, because a member that does not find itself there asks for a rebalance."""
+    if first is None or not first.user_endpoint:
+        return None
+    endpoint = listed_host(first.user_endpoint)
+    if endpoint is None or not endpoint.can_be_asked:
+        remarks.append(
+            f"application.server of process {process_id} is {printable(first.user_endpoint)!r}, expected {EXPECTED}; "
+            + ("it is left out of the hosts for queries." if endpoint is None else "no one can be asked there.")
+        )
+    return endpoint
+
+
+def _tags(process_id: ProcessId, first: SubscriptionInfo | None, remarks: list[str]) -> Mapping[str, str]:
+    """All or none: which of too many would count is nobody's to say."""
+    if first is None:
+        return {}
+    tags = first.client_tags
+    if len(tags) <= MOST_TAGS and all(
+        len(key) <= LONGEST_TAG_KEY and len(value) <= LONGEST_TAG_VALUE for key, value in tags.items()
+    ):
+        return tags
+    remarks.append(
+        f"The {len(tags)} client tags of process {process_id} are left out: expected at most {MOST_TAGS}, with keys of at most "
+        f"{LONGEST_TAG_KEY} and values of at most {LONGEST_TAG_VALUE} characters."
+    )
+    return {}
+
+
+def _plain_sums(member: str, info: SubscriptionInfo | FutureSubscription, remarks: list[str]) -> dict[TaskId, int]:
+    """Without tasks of named topologies, which no leader of an unnamed one can have, and without sums that are none: the member
+    counts as one without state of these tasks."""
     if isinstance(info, FutureSubscription):
         return {}
-    return {task: total for task, total in info.task_offset_sums.items() if isinstance(task, TaskId)}
+    sums = {task: total for task, total in info.task_offset_sums.items() if isinstance(task, TaskId)}
+    wrong = [task for task, total in sums.items() if total < 0 and total not in (LATEST_OFFSET, UNKNOWN_OFFSET_SUM)]
+    if wrong:
+        remarks.append(
+            f"Member {printable(member)} tells negative offset sums of {len(wrong)} tasks, of {wrong[0]} {sums[wrong[0]]}; "
+            "it counts as a member without state of them."
+        )
+    return {task: total for task, total in sums.items() if task not in wrong} if wrong else sums

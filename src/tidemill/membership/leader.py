@@ -9,8 +9,9 @@ Decides in two steps with I/O by the caller in between, so that it stays pure:
 
 Whatever the operator must act upon is answered to all members as an error code (``GroupAssignment.refusal``); nothing
 is raised. A member whose subscription can't be read is the only one to get the code: Kafka's leader throws there, and
-takes the next leader and the next with it. Which client gets which task is left to the task assignor, which thread to
-``assignment.threads``.
+takes the next leader and the next with it. A client's next rebalance is the earliest of what its follow-up deadline
+(KIP-924) and, in the leader's own process, the probing interval ask for; its first member is to start it. Which client
+gets which task is left to the task assignor, which thread to ``assignment.threads``.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tidemill.assignment.model import (
     RackStrategy,
 )
 from tidemill.assignment.threads import ThreadAssignment, assign_to_threads
+from tidemill.endpoint import HostInfo
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership import leader_log
@@ -54,13 +56,11 @@ from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.membership.wire import (
     LATEST_SUPPORTED_VERSION,
     AssignmentInfo,
-    HostInfo,
     PartitionsByHost,
     encode_assignment,
     encode_hosts,
 )
 
-EARLIEST_PROBEABLE_VERSION = 3
 AT_ONCE_MS = 0
 """Next rebalance: as soon as the assignment has been taken."""
 
@@ -174,15 +174,8 @@ def complete(prepared: PreparedRebalance, offsets: FetchedOffsets | None, now_ms
 
 
 def _version_log(group: JoinedGroup) -> tuple[LogLine, ...]:
-    """AssignmentError where a future member meets one too old to be asked to wait (before Kafka 2.0)."""
     lines = []
     if group.future_version is not None:
-        if group.used_version < EARLIEST_PROBEABLE_VERSION:
-            raise AssignmentError(
-                f"The group has a member with a subscription of the future version {group.future_version} and one with "
-                f"version {group.used_version}, from before Kafka 2.0; expected at least version "
-                f"{EARLIEST_PROBEABLE_VERSION}: upgrade the old members first."
-            )
         lines.append(leader_log.version_probing(group.future_version, group.supported_version))
     if group.used_version < LATEST_SUPPORTED_VERSION:
         lines.append(leader_log.downgraded("metadata", group.used_version, LATEST_SUPPORTED_VERSION))
@@ -223,16 +216,21 @@ def _encoded(
     active_hosts, standby_hosts = _hosts(prepared, assignment)
     hosts = encode_hosts(group.used_version, active_hosts, standby_hosts)
     probing_ms = now_ms + config.settings.probing_rebalance_interval_ms if assignment.followup_needed else LONG_MAX
+    hands_over = False
     members = dict.fromkeys(group.unreadable, told_only(AssignorError.ASSIGNMENT_ERROR))
     is_stable = group.future_version is None
     lines = list(log)
     for joined, client in zip(group.clients, state.clients, strict=True):
-        next_ms = probing_ms if joined.process_id == config.leader_process_id else LONG_MAX
+        deadline_ms = assignment.clients.get(joined.process_id, ClientAssignment()).followup_deadline_ms
+        next_ms = min(
+            probing_ms if joined.process_id == config.leader_process_id else LONG_MAX,
+            LONG_MAX if deadline_ms is None else deadline_ms,
+        )
         is_stable = is_stable and next_ms == LONG_MAX
         for member, tasks in _tasks_of_members(prepared, state, assignment, joined, client):
             lines += _withheld_log(member, tasks)
             if tasks.withheld:
-                is_stable = False
+                is_stable, hands_over = False, True
             elif next_ms != LONG_MAX:
                 lines.append(leader_log.probing_followup(member, next_ms))
             info = AssignmentInfo(
@@ -252,6 +250,7 @@ def _encoded(
     return GroupAssignment(
         members=members,
         is_stable=is_stable,
+        hands_over=hands_over,
         left_out=frozenset(group.unreadable),
         log=tuple(lines),
         state=state,
@@ -296,7 +295,8 @@ def _withheld_log(member: str, tasks: MemberTasks) -> list[LogLine]:
 
 
 def _hosts(prepared: PreparedRebalance, assignment: Assignment) -> tuple[PartitionsByHost, PartitionsByHost]:
-    """Partitions of the active and of the standby tasks of every client that answers queries, withheld ones included."""
+    """Partitions of the active and of the standby tasks of every client that answers queries, withheld ones included. Those of
+    clients that name the same endpoint are one list: the last one to name it doesn't hide what another has."""
     active: dict[HostInfo, tuple[TopicPartition, ...]] = {}
     standby: dict[HostInfo, tuple[TopicPartition, ...]] = {}
     partitions_of = prepared.plan.tasks
@@ -304,5 +304,6 @@ def _hosts(prepared: PreparedRebalance, assignment: Assignment) -> tuple[Partiti
         if client.endpoint is not None:
             tasks = assignment.clients.get(client.process_id, ClientAssignment())
             for section, of_client in ((active, tasks.active), (standby, tasks.standby)):
-                section[client.endpoint] = tuple(sorted(p for task in of_client for p in partitions_of[task]))
+                found = [p for task in of_client for p in partitions_of[task]]
+                section[client.endpoint] = tuple(sorted({*section.get(client.endpoint, ()), *found}))
     return active, standby

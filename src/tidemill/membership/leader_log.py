@@ -13,9 +13,11 @@ from enum import Enum
 from tidemill.assignment.java_hash import hash_order, task_hash_2_7
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment
 from tidemill.ids import TaskId
+from tidemill.printable import printable
 
 NAMED_VIOLATIONS = 5
 """How many faults of an invalid answer are told; the others are only counted."""
+_LONGEST_VIOLATION = 500
 
 
 class LogLevel(Enum):
@@ -45,7 +47,7 @@ UNSTABLE = LogLine("Finished unstable assignment of tasks, a followup rebalance 
 
 
 def invalid_answer(assignor: str, violations: Sequence[str]) -> LogLine:
-    named = "; ".join(violations[:NAMED_VIOLATIONS])
+    named = "; ".join(printable(violation, longest=_LONGEST_VIOLATION) for violation in violations[:NAMED_VIOLATIONS])
     more = f"; and {len(violations) - NAMED_VIOLATIONS} more" if len(violations) > NAMED_VIOLATIONS else ""
     return LogLine(
         f"The answer of {assignor} is refused ({named}{more}); the previous assignment is returned to clients and another "
@@ -72,26 +74,26 @@ def assigned(state: ApplicationState, assignment: Assignment) -> LogLine:
 
 def withheld(task: TaskId, member: str) -> LogLine:
     return LogLine(
-        f"Removing task {task} from {member} active assignment until it is safely revoked in followup rebalance"
+        f"Removing task {task} from {printable(member)} active assignment until it is safely revoked in followup rebalance"
     )
 
 
 def withheld_as_standby(task: TaskId, member: str) -> LogLine:
     return LogLine(
-        f"Adding removed stateful active task {task} as a standby for {member} before it is revoked in followup "
+        f"Adding removed stateful active task {task} as a standby for {printable(member)} before it is revoked in followup "
         "rebalance"
     )
 
 
 def immediate_followup(member: str) -> LogLine:
     return LogLine(
-        f"Requesting followup rebalance be scheduled immediately by {member} due to tasks changing ownership."
+        f"Requesting followup rebalance be scheduled immediately by {printable(member)} due to tasks changing ownership."
     )
 
 
 def probing_followup(member: str, at_ms: int) -> LogLine:
     return LogLine(
-        f"Requesting followup rebalance be scheduled by {member} for {at_ms} ms to probe for caught-up replica tasks."
+        f"Requesting followup rebalance be scheduled by {printable(member)} for {at_ms} ms to probe for caught-up replica tasks."
     )
 
 

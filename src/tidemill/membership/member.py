@@ -18,9 +18,9 @@ Rules
 4. After a loss of membership nothing is claimed and nothing is committed. What comes late is ignored: anything of an
    older incarnation, and an assignment that a join has overtaken, because that join claimed a later one instead.
 5. The next rebalance is, in this order: at once if the version changes, if the own endpoint is missing among the hosts,
-   if the leader says 0; at the time that the leader says; else none. Each assignment replaces what was scheduled. An
-   assignment that asks for it at once right after another that did is answered after a pause, because an owner may need
-   longer for its last batch than a rebalance takes; that owner's own rejoin usually comes first.
+   if the leader says 0 or a time that has passed; at the time that the leader says; else none. Each assignment replaces what
+   was scheduled. An assignment that asks for it at once right after another that did is answered after a pause, because an
+   owner may need longer for its last batch than a rebalance takes; that owner's own rejoin usually comes first.
 6. An error code ends the member in good order: what it holds is committed and released before it leaves.
 
 Invariant: owned partitions are derived from the state alone (see ``member_subscription``). Sources: KIP-429, KIP-441,
@@ -64,7 +64,7 @@ from tidemill.membership.member_state import (
     TasksReleased,
     TimePassed,
 )
-from tidemill.membership.received_assignment import next_version, received_assignment
+from tidemill.membership.received_assignment import check_fits, next_version, received_assignment
 from tidemill.membership.wire import AssignmentInfo
 
 FIRST_PAUSE_MS = 100
@@ -73,6 +73,9 @@ LONGEST_PAUSE_MS = 1_000
 
 REVOKED = "partitions were revoked and are free for their next owners"
 """Why a member rejoins after rule 2."""
+
+AT_ONCE = "the leader asks for it: tasks of this member must be revoked by their owners first, or its assignor wants it"
+"""Why a member rejoins that was told 0."""
 
 Step: TypeAlias = tuple[MemberState, tuple[Instruction, ...]]
 
@@ -94,6 +97,8 @@ def _on_assigned(state: MemberState, event: Assigned, now_ms: int) -> Step:
         state, given_up = _lose(state, event.incarnation, "the membership was replaced")
     try:
         told = received_assignment(event, used_version=state.used_version)
+        if state.config.topology is not None:
+            check_fits(told, state.config.topology)
     except WireFormatError as error:
         state, adopted = _adopt(state, event)
         state, ending = _fail(state, AssignorError.ASSIGNMENT_ERROR, str(error))
@@ -149,8 +154,10 @@ def _schedule(state: MemberState, info: AssignmentInfo, now_ms: int) -> Step:
         state = replace(state, used_version=used_version)
     elif hosts and state.config.host is not None and state.config.host not in hosts:
         at_once = f"the group does not know the endpoint {state.config.endpoint} yet"
-    elif info.next_rebalance_ms == 0:
-        at_once = "tasks of this member must be revoked by their owners first"
+    elif info.next_rebalance_ms <= 0:
+        at_once = AT_ONCE
+    elif info.next_rebalance_ms < now_ms:
+        at_once = f"the followup rebalance was due at {info.next_rebalance_ms} ms already"
     else:
         if (state.next_rebalance_ms, state.immediate_followups) != (info.next_rebalance_ms, 0):
             state = replace(state, next_rebalance_ms=info.next_rebalance_ms, immediate_followups=0)

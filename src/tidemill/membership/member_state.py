@@ -14,6 +14,7 @@ from typing import TypeAlias
 from tidemill.assignment.model import LONG_MAX
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.assignor_error import AssignorError
+from tidemill.membership.topology_facts import SubtopologyFacts
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, HostInfo, PartitionsByHost, host_of
 
 Partitions: TypeAlias = tuple[TopicPartition, ...]
@@ -52,12 +53,16 @@ class HeldTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """``endpoint`` is application.server as written; ``first_version`` is lower than the latest during an upgrade."""
+    """``endpoint`` is application.server as written; ``first_version`` is lower than the latest during an upgrade.
+
+    ``topology``: the sub-topologies that this instance runs, by number, against which assignments are checked; None: not checked.
+    """
 
     process_id: ProcessId
     endpoint: str | None = None
     client_tags: Mapping[str, str] = field(default_factory=dict)
     first_version: int = LATEST_SUPPORTED_VERSION
+    topology: Mapping[int, SubtopologyFacts] | None = None
 
     @property
     def host(self) -> HostInfo | None:

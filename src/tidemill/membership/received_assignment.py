@@ -1,21 +1,25 @@
 """What the leader's bytes say to a member: its tasks with their partitions, or why they can't be followed.
 
-Decides which answers are acceptable and which version the next subscription has. What the member does with its tasks is
-decided by ``tidemill.membership.member``.
+Decides which answers are acceptable and which version the next subscription has: an answer that contradicts itself, or names
+tasks and partitions that this instance's topology doesn't have, is refused as a whole, before anything is opened or given up for
+it. What the member does with its tasks is decided by ``tidemill.membership.member``.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tidemill.errors import WireFormatError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.assignor_error import AssignorError
+from tidemill.membership.joined_group import EARLIEST_PROBEABLE_VERSION
 from tidemill.membership.member_state import Assigned, TasksWithPartitions
+from tidemill.membership.topology_facts import SubtopologyFacts
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, AssignmentInfo, decode_assignment
-
-EARLIEST_PROBEABLE_VERSION = 3
+from tidemill.printable import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +49,26 @@ def _received(partitions: tuple[TopicPartition, ...], user_data: bytes, used_ver
             f"The leader answered a subscription of version {used_version} with an assignment of version "
             f"{info.version}; expected {used_version} or lower."
         )
-    if info.commonly_supported_version > LATEST_SUPPORTED_VERSION:
+    if info.version >= EARLIEST_PROBEABLE_VERSION and not (
+        info.version <= info.commonly_supported_version <= LATEST_SUPPORTED_VERSION
+    ):
         raise WireFormatError(
-            f"The leader says that all members support version {info.commonly_supported_version}; this one supports "
-            f"{LATEST_SUPPORTED_VERSION} at most."
+            f"The leader says in version {info.version} that all members support version {info.commonly_supported_version}; "
+            f"expected {info.version} to {LATEST_SUPPORTED_VERSION}, the latest that this one supports."
         )
     if len(info.active_tasks) != len(partitions):
         raise WireFormatError(
             f"The leader assigned {len(partitions)} partitions but names tasks for {len(info.active_tasks)} of "
             "them; expected one task for each."
         )
+    if len(set(partitions)) != len(partitions):
+        raise WireFormatError("The leader assigned a partition more than once; expected each partition to be read by one task.")
     active: dict[TaskId, list[TopicPartition]] = {}
     for task, partition in zip(info.active_tasks, sorted(partitions), strict=True):
         active.setdefault(_plain(task), []).append(partition)
+    twice = sorted(active.keys() & info.standby_tasks.keys())
+    if twice:
+        raise WireFormatError(f"The leader assigned task {twice[0]} both as active and as standby; expected one of them.")
     return ReceivedAssignment(
         info=info,
         active={task: tuple(partitions) for task, partitions in active.items()},
@@ -65,10 +76,33 @@ def _received(partitions: tuple[TopicPartition, ...], user_data: bytes, used_ver
     )
 
 
+def check_fits(told: ReceivedAssignment, topology: Mapping[int, SubtopologyFacts]) -> None:
+    """WireFormatError if a task is none of ``topology`` (sub-topologies by number), or reads what that sub-topology doesn't."""
+    for task, partitions in (*told.active.items(), *told.standby.items()):
+        part = topology.get(task.subtopology)
+        if part is None:
+            raise WireFormatError(
+                f"The leader assigned task {task}, but this instance's topology has the sub-topologies "
+                f"{', '.join(map(str, sorted(topology)))} only. Do all instances of the application run the same topology?"
+            )
+        wrong = next((p for p in partitions if p.partition != task.partition or not _reads(part, p.topic)), None)
+        if wrong is not None or not partitions:
+            found = "no partition" if wrong is None else f"the partition {printable(wrong)}"
+            raise WireFormatError(
+                f"The leader assigned {found} to task {task}; expected partition {task.partition} of "
+                f"{', '.join((*sorted(part.source_topics), *part.source_patterns))}. Do all instances of the application run the "
+                "same topology?"
+            )
+
+
+def _reads(part: SubtopologyFacts, topic: str) -> bool:
+    return topic in part.source_topics or any(re.fullmatch(pattern, topic) for pattern in part.source_patterns)
+
+
 def _plain(task: object) -> TaskId:
     if isinstance(task, TaskId):
         return task
-    raise WireFormatError(f"The leader assigned task {task} of a named topology; this instance has none.")
+    raise WireFormatError(f"The leader assigned task {printable(task)} of a named topology; this instance has none.")
 
 
 def next_version(info: AssignmentInfo, *, used_version: int) -> int | None:

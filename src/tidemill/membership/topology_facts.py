@@ -24,12 +24,16 @@ from tidemill.topology.nodes import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtopologyFacts:
-    """Topics of one sub-topology; ``changelog_topics`` holds source topics too where they serve as changelogs."""
+    """Topics of one sub-topology; ``changelog_topics`` holds source topics too where they serve as changelogs.
+
+    ``source_patterns``: regular expressions of topics that it reads as well once they exist, whoever sees them first.
+    """
 
     subtopology: int
     source_topics: frozenset[str]
     sink_topics: frozenset[str] = frozenset()
     changelog_topics: frozenset[str] = frozenset()
+    source_patterns: tuple[str, ...] = ()
 
     @property
     def source_topic_changelogs(self) -> frozenset[str]:
@@ -54,9 +58,11 @@ class InternalTopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyFacts:
-    """``subtopologies`` in the order of their numbers; ``internal_topics`` by name."""
+    """``subtopologies`` in the order of their numbers; ``internal_topics`` by name. ``unmatched``: those that read topics by
+    patterns of which none exists yet, so that they have no tasks."""
 
     subtopologies: tuple[SubtopologyFacts, ...]
+    unmatched: tuple[SubtopologyFacts, ...] = ()
     internal_topics: Mapping[str, InternalTopicFacts] = field(default_factory=dict)
     copartition_groups: tuple[frozenset[str], ...] = ()
 
@@ -64,6 +70,11 @@ class TopologyFacts:
     def source_topics(self) -> frozenset[str]:
         """All topics to subscribe to, repartition topics included."""
         return frozenset(topic for each in self.subtopologies for topic in each.source_topics)
+
+    @property
+    def by_number(self) -> dict[int, SubtopologyFacts]:
+        """All sub-topologies that this instance could be given tasks of."""
+        return {part.subtopology: part for part in (*self.subtopologies, *self.unmatched)}
 
     def is_repartition(self, topic: str) -> bool:
         facts = self.internal_topics.get(topic)
@@ -88,11 +99,13 @@ def topology_facts(
             source_topics=frozenset(part.source_topics) | _matching(part.source_patterns, known),
             sink_topics=frozenset(part.sink_topics),
             changelog_topics=frozenset(part.changelog_topics),
+            source_patterns=tuple(sorted(part.source_patterns)),
         )
         for part in subtopologies(topology, application_id)
     )
     return TopologyFacts(
         subtopologies=tuple(part for part in parts if part.source_topics),
+        unmatched=tuple(part for part in parts if part.source_patterns and not part.source_topics),
         internal_topics={
             name: InternalTopicFacts(
                 name=name,

@@ -2,7 +2,8 @@
 
 Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's,
 the record's own where nothing was stored; a null result deletes the row and goes on as a tombstone. Where nothing was stored,
-the old value is what the initializer gives (of count: 0), and null for reduce.
+the old value is what the initializer gives (of count: 0), and null for reduce. Over a versioned store the table also answers
+with its row as of a time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidemill.operators.context import Context
+from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Record, change_of, record_of
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
@@ -25,6 +26,7 @@ class AggregateByKey:
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         table = context.store(store)
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
+        self.get_as_of: AsOfGetter | None = getattr(table, "get_as_of", None)
         self._initializer, self._following = initializer, following
 
     def process(self, record: Record) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.operators.context import Context, Getter
+from tidemill.operators.context import AsOfGetter, Context, Getter
 from tidemill.topology import operations as op
 
 
@@ -12,3 +12,4 @@ class CogroupMerge:
     def __init__(self, _operation: op.CogroupMerge, context: Context) -> None:
         self.process = context.forward
         self.get: Getter = context.table(context.parents[0])
+        self.get_as_of: AsOfGetter | None = context.table_as_of(context.parents[0])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tidemill.ids import TaskId
-from tidemill.operators.record import Record
+from tidemill.operators.record import Headers, Record
 from tidemill.topology.nodes import Serde, Topology
 
 
@@ -27,6 +27,19 @@ Getter = Callable[[Any], "tuple[Any, int] | None"]
 
 AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
 """Looks a versioned table's row up by key and timestamp."""
+
+
+class Subscriber(Protocol):
+    """What subscribes the left rows of a foreign-key join, for the node that gets the answers."""
+
+    def ask_again(self, key: Any, row: tuple[Any, int], headers: Headers) -> bool:
+        """Subscribes a row once more, to be answered in any case; False: it has no foreign key."""
+
+    def awaits_answer(self, key: Any) -> bool:
+        """Whether an answer to the left row as it is now is sure to come."""
+
+    def has_answer(self, key: Any, asked: bytes | None) -> None:
+        """An answer to the row of this hash has come."""
 
 
 class Context(Protocol):
@@ -93,6 +106,9 @@ class Context(Protocol):
     def table_as_of(self, node: str) -> AsOfGetter | None:
         """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
 
+    def subscriber(self, node: str) -> Subscriber:
+        """What subscribes the left rows of a foreign-key join: the operator of ``node``."""
+
     def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
         """Calls ``call(time)`` by stream time or wall clock (``punctuation``); the result of this call ends that."""
 
@@ -100,8 +116,10 @@ class Context(Protocol):
 class Operator(Protocol):
     """One node of one task. Made anew after a batch that did not count; keeps what it likes in between.
 
-    An operator of a table has ``get(key)`` too, a ``Getter`` of its rows. One that collects what it writes has ``flush()``,
-    as have stores (clocks, changelog records of buffers): called at the end of a batch, the operators' first.
+    An operator of a table has ``get(key)`` too, a ``Getter`` of its rows, and ``get_as_of``, an ``AsOfGetter``, or None where no
+    versioned store is behind it: every one says which, so that no join falls back to the newest row. One that collects what it
+    writes has ``flush()``, as have stores (clocks, changelog records of buffers): called at the end of a batch, the operators'
+    first.
     """
 
     def process(self, record: Record) -> None:

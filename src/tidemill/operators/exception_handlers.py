@@ -40,6 +40,15 @@ class ErrorContext:
     headers: Headers
 
 
+class ColumnsFunctionError(Exception):
+    """What a handler is given where a function of Columns raises, in Spark's JVM or in a UDF. ``error``: the class of what it has
+    raised there."""
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+
+
 ExceptionHandler = Callable[[ErrorContext, Record | None, Exception], ExceptionResponse]
 """``handler(context, record, error)``: ``record`` is what the node was given, None in a punctuator."""
 
@@ -80,11 +89,17 @@ class ExceptionHandlers:
             raise ConfigError(f"the {which} exception handler asks for a dead letter: set errors.dead.letter.queue.topic.name")
         return Refused(
             context=context,
-            error=f"{type(problem).__module__}.{type(problem).__qualname__}",
+            error=_class_of(problem),
             message=str(problem),
             stacktrace="".join(traceback.format_exception(problem)) if is_letter else "",
             is_letter=is_letter,
         )
+
+
+def _class_of(problem: Exception) -> str:
+    if isinstance(problem, ColumnsFunctionError):
+        return problem.error
+    return f"{type(problem).__module__}.{type(problem).__qualname__}"
 
 
 FAILING = ExceptionHandlers()

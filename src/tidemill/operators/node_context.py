@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import SerdeError, TidemillError
 from tidemill.ids import TaskId
-from tidemill.operators.context import AsOfGetter, Getter, Origin
+from tidemill.operators.context import AsOfGetter, Getter, Origin, Subscriber
 from tidemill.operators.record import Record
 from tidemill.operators.versioned_tables import is_versioned_table
 from tidemill.topology.nodes import ProcessorNode, Serde, Topology
@@ -109,6 +109,9 @@ class NodeContext:
 
     def table_as_of(self, node: str) -> AsOfGetter | None:
         return self._graph.table_as_of(node)
+
+    def subscriber(self, node: str) -> Subscriber:
+        return self._graph.subscriber(node)
 
     def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
         graph, node = self._graph, self.node

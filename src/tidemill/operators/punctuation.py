@@ -1,37 +1,40 @@
 """When punctuators are due: schedules by stream time or by the wall clock, as Kafka Streams' PunctuationQueue.
 
-Decides times only: a schedule that is due is called once however far time has jumped, and is next due on its grid. The grid
-of stream time begins at 0, so that the first known stream time is a call; that of the wall clock at the time of scheduling.
+Decides times, and the order of schedules that are due at once: the earlier goes first; of equal times, that which Java's priority
+queue gives, which is not always the order of scheduling. A schedule that is due is called once however far time has jumped, and
+is next due on its grid. The grid of stream time begins at 0, so that the first known stream time is a call; that of the wall
+clock at the time of scheduling.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from tidemill.java_queue import JavaPriorityQueue
 
 
 @dataclass(slots=True)
 class _Schedule:
+    due: int
     interval_ms: int
     call: Callable[[int], None]
     cancelled: bool = False
 
 
 class Punctuations:
-    """The schedules of one task by one clock. Earlier due ones go first, ties in the order of scheduling."""
+    """The schedules of one task by one clock."""
 
     def __init__(self) -> None:
-        self.due: list[tuple[int, int, _Schedule]] = []
-        """A heap of what is scheduled; empty if nothing is."""
-        self._made = 0
+        self.due: JavaPriorityQueue[_Schedule] = JavaPriorityQueue()
+        """What is scheduled; empty if nothing is."""
 
     def schedule(self, first: int, interval_ms: int, call: Callable[[int], None]) -> Callable[[], None]:
         """Calls ``call(now)`` from ``first`` on, every ``interval_ms``; the result ends it."""
         if interval_ms < 1:
             raise ValueError(f"schedule: the interval is {interval_ms} ms, expected 1 ms or more")
-        schedule = _Schedule(interval_ms, call)
-        self._add(first, schedule)
+        schedule = _Schedule(first, interval_ms, call)
+        self.due.add(first, schedule)
 
         def cancel() -> None:
             schedule.cancelled = True
@@ -40,13 +43,12 @@ class Punctuations:
 
     def run(self, now: int) -> None:
         """Calls what is due."""
-        while self.due and self.due[0][0] <= now:
-            at, _order, schedule = heapq.heappop(self.due)
+        while self.due and (schedule := self.due.peek()).due <= now:
+            self.due.poll()
+            if schedule.cancelled:
+                continue
+            schedule.call(now)
             if not schedule.cancelled:
-                schedule.call(now)
-                missed = (now - at) // schedule.interval_ms
-                self._add(at + (missed + 1) * schedule.interval_ms, schedule)
-
-    def _add(self, at: int, schedule: _Schedule) -> None:
-        self._made += 1
-        heapq.heappush(self.due, (at, self._made, schedule))
+                missed = (now - schedule.due) // schedule.interval_ms
+                schedule.due += (missed + 1) * schedule.interval_ms
+                self.due.add(schedule.due, schedule)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.operators.context import Context
+from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import CloseRounds
 from tidemill.operators.record import Change, Record
 from tidemill.operators.session_store import SessionStore
@@ -21,6 +21,8 @@ from tidemill.topology.windows import Windowed
 
 class SessionAggregate:
     """KStreamSessionWindowAggregate, of updates or, where the operation says so, of final results."""
+
+    get_as_of: AsOfGetter | None = None
 
     def __init__(self, operation: op.SessionAggregate, context: Context) -> None:
         self._gap, self._grace = operation.windows.gap, operation.windows.grace

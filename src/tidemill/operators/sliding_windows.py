@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidemill.operators.context import Context
+from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import NONE_YET, CloseRounds
 from tidemill.operators.record import Change, Record
 from tidemill.operators.time_windows import TimeWindowAggregate
@@ -39,6 +39,8 @@ class _Neighbours(NamedTuple):
 
 class SlidingWindowAggregate:
     """KStreamSlidingWindowAggregate, of updates or, where the operation says so, of final results."""
+
+    get_as_of: AsOfGetter | None = None
 
     def __init__(self, operation: op.WindowAggregate, context: Context) -> None:
         assert isinstance(operation.windows, SlidingWindows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidemill.errors import StopError
-from tidemill.operators.context import Context
+from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Record
 from tidemill.operators.suppress_buffer import SuppressBuffer
 from tidemill.topology import operations as op
@@ -18,6 +18,8 @@ from tidemill.topology import operations as op
 
 class Suppress:
     """KTableSuppressProcessor."""
+
+    get_as_of: AsOfGetter | None = None
 
     def __init__(self, operation: op.Suppress, context: Context) -> None:
         self._until_close = operation.grace_ms is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.operators.context import Context
+from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
@@ -46,6 +46,7 @@ class _GroupedTable:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
         self._table = context.store(store)
         self.get = self._table.get
+        self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
 
     def keep(self, record: Record, new: Any, old: Any, timestamp: int) -> None:
         """Stores the aggregate and forwards the change."""
@@ -62,7 +63,7 @@ class TableAggregate:
 
     def __init__(self, operation: op.TableAggregate, context: Context) -> None:
         self._rows = _GroupedTable(operation.store, context)
-        self.get = self._rows.get
+        self.get, self.get_as_of = self._rows.get, self._rows.get_as_of
         self._initializer = plain(operation.initializer)
         self._adder, self._subtractor = plain(operation.adder), plain(operation.subtractor)
 
@@ -85,7 +86,7 @@ class TableReduce:
 
     def __init__(self, operation: op.TableReduce, context: Context) -> None:
         self._rows = _GroupedTable(operation.store, context)
-        self.get = self._rows.get
+        self.get, self.get_as_of = self._rows.get, self._rows.get_as_of
         self._adder, self._subtractor = plain(operation.adder), plain(operation.subtractor)
 
     def process(self, record: Record) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.operators.context import Context
+from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stream_join import with_key
 from tidemill.topology import operations as op
@@ -22,6 +22,8 @@ _Row = tuple[Any, int]
 
 class TableTableJoin:
     """KTABLE-JOINTHIS and KTABLE-JOINOTHER: KTableKTable Inner, Left, Right and Outer join."""
+
+    get_as_of: AsOfGetter | None = None
 
     def __init__(self, operation: op.TableTableJoin, context: Context) -> None:
         self._context, self._forward = context, context.forward

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidemill.operators.context import Context
+from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Record, change_of, record_of
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
@@ -26,9 +26,9 @@ class TableSource:
     def __init__(self, operation: op.TableSource, context: Context) -> None:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
         self._table = None if operation.store is None else context.store(operation.store)
+        self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
         if self._table is not None:
             self.get = self._table.get
-            self.get_as_of = getattr(self._table, "get_as_of", None)
 
     def process(self, record: Record) -> None:
         key, value, timestamp, headers = record
@@ -60,7 +60,7 @@ class DerivedTable:
         self._table = None if store is None else context.store(store)
         if self._table is not None:
             self.get: Callable[[Any], _Row | None] = self._table.get
-            self.get_as_of: Callable[[Any, int], _Row | None] | None = getattr(self._table, "get_as_of", None)
+            self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
         else:
             above = context.table_as_of(context.parents[0])
             self.get = self._computed

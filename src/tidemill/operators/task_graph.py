@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
-from tidemill.operators.context import AsOfGetter, Getter, Operator, Origin
+from tidemill.operators.context import AsOfGetter, Getter, Operator, Origin, Subscriber
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, Refused
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
@@ -37,21 +37,27 @@ from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import UserFunction
+from tidemill.topology.partitioning import Partitioning
 
 UNKNOWN_TIME = -1
 
 
 class Produced(NamedTuple):
-    """What a sink writes: ``topic`` as the node names it, or as its ``topic_extractor`` says. ``record`` is decoded."""
+    """What a sink writes: ``topic`` as the node names it, or as its ``topic_extractor`` says. ``record`` is decoded.
+
+    ``partition``: the one that a value names which is an answer to a subscription; its bytes don't say it.
+    """
 
     sink: str
     topic: str
     key: bytes | None
     value: bytes | None
     record: Record
+    partition: int | None
 
 
-_produced_of: Callable[[tuple[str, str, bytes | None, bytes | None, Record]], Produced] = partial(tuple.__new__, Produced)
+_Sent = tuple[str, str, "bytes | None", "bytes | None", Record, "int | None"]
+_produced_of: Callable[[_Sent], Produced] = partial(tuple.__new__, Produced)
 
 
 class HandedOver(NamedTuple):
@@ -221,8 +227,12 @@ class TaskGraph:
 
     def table_as_of(self, node: str) -> AsOfGetter | None:
         """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
-        getter: AsOfGetter | None = getattr(self.operator(node), "get_as_of", None)
+        getter: AsOfGetter | None = self.operator(node).get_as_of  # type: ignore[attr-defined]  # all operators of tables say it
         return getter
+
+    def subscriber(self, node: str) -> Subscriber:
+        """What subscribes the left rows of a foreign-key join: the operator of ``node``."""
+        return cast("Subscriber", self.operator(node))
 
     def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
         """Passes over what ``node`` has failed on (None: a punctuation), if the exception handlers say so; else raises."""
@@ -272,6 +282,7 @@ class TaskGraph:
         name, topic, extractor = node.name, node.topic, node.topic_extractor
         key_serde, value_serde = self._serdes(node)
         write_key, write_value = key_serde.serialize, value_serde.serialize
+        is_answered = node.partitioner is None and node.partitioning is Partitioning.BY_SUBSCRIPTION
 
         def produce(record: Record) -> None:
             key, value, _timestamp, _headers = record
@@ -280,7 +291,8 @@ class TaskGraph:
                 to = extractor(key, value, record)
                 if not isinstance(to, str) or not to:
                     raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic")
-            self._produced.append(_produced_of((name, to, write_key(key), write_value(value), record)))
+            partition = value.partition if is_answered else None
+            self._produced.append(_produced_of((name, to, write_key(key), write_value(value), record, partition)))
 
         return produce
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.operators.context import Context
+from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import NONE_YET, CloseRounds
 from tidemill.operators.record import Change, Record
 from tidemill.operators.segments import LONG_MAX
@@ -29,6 +29,8 @@ def window_starts(windows: TimeWindows, timestamp: int) -> range:
 
 class TimeWindowAggregate:
     """KStreamWindowAggregate, of updates or, where the operation says so, of final results."""
+
+    get_as_of: AsOfGetter | None = None
 
     def __init__(self, operation: op.WindowAggregate, context: Context) -> None:
         assert isinstance(operation.windows, TimeWindows)

@@ -19,9 +19,10 @@ Leaves to others where rows come from (``routing``) and how they are written (``
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -36,15 +37,22 @@ from tidemill.errors import (
     TidemillError,
     UnknownStoreError,
 )
+from tidemill.log_format import LogEvent
 from tidemill.query import http_answer, http_pages, http_request
 from tidemill.query.http_request import Request
 from tidemill.query.http_status import HEALTH, StatusPages
-from tidemill.query.partitioning import partition_of_key
 from tidemill.query.routing import Router
-from tidemill.query.rows import MEDIA_TYPE, Row, Rows, RowsQuestion
+from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
+
+MOST_UNSENT_BYTES = 64 << 20
+_PIECE_BYTES = 65_536
+_NOSNIFF = ("x-content-type-options", "nosniff")
+_CLOSE = ("connection", "close")
+"""What is still coming of the request is not read."""
 
 log = logging.getLogger("tidemill.http")
 
@@ -65,6 +73,20 @@ class _NotFoundError(TidemillError):
     """Nothing stands under this address."""
 
 
+async def _send(answer: Answer, send: Send, *, has_body: bool) -> None:
+    """In pieces, each when the one before it is taken."""
+    is_text = answer.kind == http_answer.JSON or answer.kind.startswith("text/")
+    kind = answer.kind + ("; charset=utf-8" if is_text else "")
+    headers = [("content-type", kind), ("content-length", str(len(answer.body))), _NOSNIFF, *answer.headers]
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+    left = memoryview(answer.body if has_body else b"")
+    while len(left) > _PIECE_BYTES:
+        await send({"type": "http.response.body", "body": bytes(left[:_PIECE_BYTES]), "more_body": True})
+        left = left[_PIECE_BYTES:]
+    await send({"type": "http.response.body", "body": bytes(left)})
+
+
 def _refusal(status: int, sentence: str, *headers: tuple[str, str]) -> Answer:
     return Answer(status, http_answer.to_json({"error": sentence}), headers=headers)
 
@@ -83,18 +105,21 @@ class ReadsApp:
     status: StatusPages | None = None
     counts: dict[str, int] = field(default_factory=dict, compare=False)
     """How many partitions each store has that was asked for."""
+    unsent: dict[str, int] = field(default_factory=lambda: {"bytes": 0}, compare=False)
+    """How much of answers waits for those who asked to take it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
             answer = await self._answer(scope)
-            is_text = answer.kind == http_answer.JSON or answer.kind.startswith("text/")
-            kind = answer.kind + ("; charset=utf-8" if is_text else "")
-            headers = [("content-type", kind), ("content-length", str(len(answer.body))), *answer.headers]
-            encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-            await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
-            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
+            if len(answer.body) > _PIECE_BYTES and self.unsent["bytes"] + len(answer.body) > MOST_UNSENT_BYTES:
+                answer = _refusal(503, "too many long answers are on their way to others: ask again", ("retry-after", "1"))
+            self.unsent["bytes"] += len(answer.body)
+            try:
+                await _send(answer, send, has_body=scope["method"] != "HEAD")
+            finally:
+                self.unsent["bytes"] -= len(answer.body)
 
     async def _answer(self, scope: Scope) -> Answer:
         try:
@@ -109,7 +134,7 @@ class ReadsApp:
         except SerdeError as error:
             return _refusal(500, f"an entry of the store can't be read with its serde: {error}")
         except Exception as error:
-            log.exception("event=request-failed kind=%s", type(error).__name__)
+            log.exception(LogEvent("request-failed", kind=type(error).__name__))
             return _refusal(500, "this should not have happened; the instance's log says more")
 
     def _has_token(self, scope: Scope) -> bool:
@@ -126,7 +151,9 @@ class ReadsApp:
             # A page in a browser may give its own name this address; without a token the name is all that tells it apart.
             return _refusal(403, "without a token this answers only under a loopback name, such as localhost")
         if scope["method"] not in ("GET", "HEAD"):
-            return _refusal(405, "this is for reading: use GET", ("allow", "GET, HEAD"))
+            return _refusal(405, "this is for reading: use GET", ("allow", "GET, HEAD"), _CLOSE)
+        if _has_body(scope):
+            return _refusal(400, "a request has no body here: what is asked for is in its address", _CLOSE)
         return None
 
     async def _find(self, scope: Scope) -> Answer:
@@ -211,7 +238,7 @@ class ReadsApp:
         held_by = found.rows[0].partition
         facts = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by]}
         if windowed:
-            return _windows(request, store, found.rows, question, facts)
+            return await self._written(partial(_windows, request, store, found, question, facts))
         if request.wants_arrow:
             return Answer(200, http_answer.to_arrow(store, found.rows, facts, hex_keys=hex_keys), http_answer.ARROW)
         return Answer(200, http_answer.to_json({**facts, **http_answer.entry(store, found.rows[0], hex_keys=hex_keys)}))
@@ -223,17 +250,11 @@ class ReadsApp:
         count = await self._count(store)
         question = http_request.range_question(request, store, count)
         found = await self._read(request, store, question)
-        hex_keys = request.parameters.get("keys") == "hex"
-        rows, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :]
-        facts = {
-            "store": store.name,
-            "stale_by": max(found.covered.values()),
-            "next": http_answer.key_text(store, more[0].key, hex_keys=hex_keys) if more else None,
-        }
-        if request.wants_arrow:
-            return Answer(200, http_answer.to_arrow(store, rows, facts, hex_keys=hex_keys), http_answer.ARROW)
-        entries = [http_answer.entry(store, row, hex_keys=hex_keys) for row in rows]
-        return Answer(200, http_answer.to_json({**facts, "entries": entries}))
+        return await self._written(partial(_range_answer, request, store, question, found))
+
+    async def _written(self, write: Callable[[], Answer]) -> Answer:
+        """Off the loop: an answer may be long."""
+        return await asyncio.get_running_loop().run_in_executor(self.router.here, write)
 
     async def _read(self, request: Request, store: StoreFacts, question: RowsQuestion) -> Rows:
         max_lag = http_request.whole_number(request, "max_staleness", self.max_staleness)
@@ -249,15 +270,30 @@ class ReadsApp:
         question = http_request.rows_question(request)
         max_lag = http_request.whole_number(request, "max_lag", 0) if "max_lag" in request.parameters else None
         found = await self.router.read_here(store, question, max_lag=max_lag)
-        return Answer(200, found.to_bytes(), MEDIA_TYPE)
+        if found.more_from is not None and not http_request.takes_part(request):
+            raise QueryError(f"these rows are more than {question.most_bytes} bytes: ask for fewer, with a lower limit")
+        return await self._written(lambda: Answer(200, found.to_bytes(), MEDIA_TYPE))
 
 
-def _windows(
-    request: Request, store: StoreFacts, rows: Sequence[Row], question: RowsQuestion, facts: dict[str, Any]
-) -> Answer:
+def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, found: Rows) -> Answer:
+    hex_keys = request.parameters.get("keys") == "hex"
+    rows, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :]
+    next_key = more[0].key if more else found.more_from
+    facts = {
+        "store": store.name,
+        "stale_by": max(found.covered.values()),
+        "next": None if next_key is None else http_answer.key_text(store, next_key, hex_keys=hex_keys),
+    }
+    if request.wants_arrow:
+        return Answer(200, http_answer.to_arrow(store, rows, facts, hex_keys=hex_keys), http_answer.ARROW)
+    entries = [http_answer.entry(store, row, hex_keys=hex_keys) for row in rows]
+    return Answer(200, http_answer.to_json({**facts, "entries": entries}))
+
+
+def _windows(request: Request, store: StoreFacts, found: Rows, question: RowsQuestion, facts: dict[str, Any]) -> Answer:
     if request.wants_arrow:
         raise QueryError(f"{store.name} has windows or sessions, which are told as JSON only")
-    shown, more = rows[: question.limit - 1], rows[question.limit - 1 :]
+    shown, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :] or found.more_from is not None
     assert question.key is not None
     key = http_answer.shown_key(store, question.key, hex_keys=request.parameters.get("keys") == "hex")
     entries = [window_entry(store, row) for row in shown]
@@ -272,6 +308,11 @@ def _shown(copy: CopyProgress) -> dict[str, object]:
         "offsets_per_s": None if copy.offsets_per_s is None else round(copy.offsets_per_s, 1),
         "seconds_left": None if copy.seconds_left is None else round(copy.seconds_left, 1),
     }
+
+
+def _has_body(scope: Scope) -> bool:
+    given = {name: value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")}
+    return b"transfer-encoding" in given or given.get(b"content-length", b"0").strip(b"0") != b""
 
 
 def _is_loopback_name(host: str) -> bool:

@@ -20,8 +20,11 @@ from tidemill.membership.wire import HostInfo
 from tidemill.query.http_request import to_parameters
 from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
+from tidemill.query.windowed_rows import require_windows
 
 ROWS_PATH = "rows"
+MOST_BYTES = 32 << 20
+"""Of an answer: what more is comes from no instance."""
 _PART_BYTES = 65_536
 _FOREIGN = "answers, but is no instance of this application's version of Tidemill"
 
@@ -38,11 +41,16 @@ class HttpInstances:
     ) -> Rows:
         """RetriableError if no rows come."""
         target = f"/{ROWS_PATH}/{quote(store.name, safe='')}?{urlencode(to_parameters(question, max_lag))}"
-        body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=MEDIA_TYPE, tls=self.tls)
+        accept = f"{MEDIA_TYPE};bytes={question.most_bytes}"
+        body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=accept, tls=self.tls)
         try:
-            return Rows.from_bytes(body)
-        except ValueError:
-            raise RetriableError(_FOREIGN) from None
+            rows = Rows.from_bytes(body)
+            rows.require_answer(question)
+            if question.key is not None and question.times is not None:
+                require_windows(store, rows, question.key)
+        except ValueError as error:
+            raise RetriableError(f"{_FOREIGN}: {error}") from None
+        return rows
 
     def document(self, host: HostInfo, target: str, *, timeout_s: float) -> dict[str, Any]:
         """A JSON object that the instance tells. RetriableError if none comes."""
@@ -69,16 +77,17 @@ def fetch(
     accept: str = "application/json",
     tls: ssl.SSLContext | None = None,
 ) -> bytes:
-    """The body of a GET, within ``timeout_s`` for its head and as long again for all of it. RetriableError, with why, if the
-    instance is away in whatever way."""
+    """The body of a GET, within ``timeout_s`` for its head and as long again for all of it, of at most ``MOST_BYTES``.
+    RetriableError, with why, if the instance is away in whatever way, its address being none included."""
     headers = {"Accept": accept, "Connection": "close"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    if tls is None:
-        connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
-    else:
-        connection = http.client.HTTPSConnection(host.host, host.port, timeout=timeout_s, context=tls)
+    connection = None
     try:
+        if tls is None:
+            connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
+        else:
+            connection = http.client.HTTPSConnection(host.host, host.port, timeout=timeout_s, context=tls)
         connection.connect()
         line = connection.sock
         connection.request("GET", target, headers=headers)
@@ -86,8 +95,11 @@ def fetch(
         body = _body(answer, line, time.monotonic() + timeout_s)
     except (OSError, http.client.HTTPException) as error:
         raise RetriableError(f"does not answer ({type(error).__name__}: {error})") from None
+    except (ValueError, OverflowError) as error:  # of idna, http.client or the socket, before anyone is asked
+        raise RetriableError(f"is no address that can be connected to ({type(error).__name__}: {error})") from None
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
     if answer.status != http.client.OK:
         raise RetriableError(f"answers with status {answer.status}")
     return body
@@ -95,9 +107,14 @@ def fetch(
 
 def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: float) -> bytes:
     """All of it: with a limit for each part alone an answer could trickle for ever."""
-    parts = []
+    if (answer.length or 0) > MOST_BYTES:
+        raise RetriableError(f"answers with {answer.length} bytes, expected at most {MOST_BYTES}")
+    parts, size = [], 0
     while part := answer.read1(_PART_BYTES):
         parts.append(part)
+        size += len(part)
+        if size > MOST_BYTES:
+            raise RetriableError(f"answers with more than {MOST_BYTES} bytes")
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("its answer is still coming")

@@ -1,25 +1,29 @@
 """The whole group as one document: what every instance tells of itself, asked side by side.
 
 Decides who is asked (all hosts of the newest assignment), how long one is waited for, and what stands for one that does not
-answer: the active tasks that it is to have, which nobody may be running now. The rebalances that instances have led are put
-into one timeline; who has led the newest one counts as leader, and what it means a copy for (standby or warm-up) counts.
+answer, or whose answer can't be read: the active tasks that it is to have, which nobody may be running now. The rebalances that
+instances have led are put into one timeline; who has led the newest one counts as leader, and what it means a copy for (standby
+or warm-up) counts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from tidemill.errors import RetriableError
+from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
+from tidemill.query.document_reader import UnreadableDocumentError, read_document
+from tidemill.query.group_documents import Group, Instance, Member, Rebalance, Thread
 
 ASK_LIMIT_S = 1.5
 _MOST_REBALANCES = 60
 
-Document = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class OtherInstances(Protocol):
@@ -27,54 +31,74 @@ class OtherInstances(Protocol):
         """What GET ``target`` gives there. RetriableError, with why, if it does not answer."""
 
 
-async def group_document(
-    own: dict[str, Any], own_host: HostInfo | None, hosts: Sequence[HostInfo], others: OtherInstances, there: Executor
-) -> dict[str, Any]:
-    """``own``: this instance's document, with what each is ``assigned``; ``there`` waits for the others."""
+async def ask_all(
+    hosts: Sequence[HostInfo], others: OtherInstances, target: str, kind: type[T], there: Executor, *, limit_s: float
+) -> dict[HostInfo, T | str]:
+    """What each host answers, as ``kind``, or a sentence that says why there is no such answer; ``there`` waits for them."""
     loop = asyncio.get_running_loop()
-    wanted = [host for host in hosts if host != own_host]
 
-    async def ask(host: HostInfo) -> dict[str, Any]:
-        request = loop.run_in_executor(there, lambda: others.document(host, "/instance", timeout_s=ASK_LIMIT_S))
+    def ask(host: HostInfo) -> T:
+        found = others.document(host, target, timeout_s=limit_s)
         try:
-            return {**await asyncio.wait_for(request, ASK_LIMIT_S + 0.5), "host": str(host), "away": None}
+            return read_document(kind, found)
+        except UnreadableDocumentError as error:
+            raise RetriableError(f"answers, but not as an instance of this version of Tidemill: {error}") from None
+
+    async def answer(host: HostInfo) -> T | str:
+        request: Awaitable[T] = loop.run_in_executor(there, ask, host)
+        try:
+            return await asyncio.wait_for(request, limit_s + 0.5)  # one that sends a byte now and then is never silent
         except (RetriableError, asyncio.TimeoutError) as error:
-            return {"host": str(host), "away": str(error) or f"no answer in {ASK_LIMIT_S:g} s"}
+            return str(error) or f"no answer in {limit_s:g} s"
 
-    answers = await asyncio.gather(*(ask(host) for host in wanted))
-    return merged({**own, "away": None}, list(answers))
+    return dict(zip(hosts, await asyncio.gather(*map(answer, hosts)), strict=True))
 
 
-def merged(own: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
+def members(
+    own: Instance, answers: Mapping[HostInfo, Instance | str], assigned: Mapping[str, Sequence[TaskId]]
+) -> list[Member]:
+    """This instance and the others, each under the address at which it was asked."""
+    found = [Member(host=own.host, told=own, away=None)]
+    for host, answer in answers.items():
+        if isinstance(answer, str):
+            found.append(Member(host=str(host), told=None, away=answer))
+        else:
+            found.append(Member(host=str(host), told=replace(answer, host=str(host)), away=None))
+    return [replace(one, assigned=tuple(assigned.get(one.host or "", ()))) for one in found]
+
+
+def merged(application: str, asked: str | None, found: Sequence[Member], now_ms: int) -> Group:
     """One document of all; instances by address, rebalances oldest first."""
-    instances = sorted([own, *others], key=lambda one: (one["host"] is None, _by_address(one["host"] or "")))
-    rebalances = [
-        {**led, "led_by": one["host"] or one["process"][:8]} for one in instances for led in one.pop("led", ())
-    ]
-    rebalances.sort(key=lambda led: led["at_ms"])
+    instances = sorted(found, key=lambda one: (one.host is None, _by_address(one.host or "")))
+    told = [one.told for one in instances if one.told is not None]
+    rebalances = [replace(led, led_by=one.host or one.process[:8]) for one in told for led in one.led]
+    rebalances.sort(key=lambda led: led.at_ms)
     newest = rebalances[-1] if rebalances else None
-    roles = {client["process"]: client for client in newest["clients"]} if newest else {}
-    assigned = own.pop("assigned", {})
-    for one in instances:
-        one["assigned"] = assigned.get(one["host"], [])
-        told = roles.get(one.get("process"))
-        for thread in one.get("threads", ()):
-            for copy in thread["standby"]:
-                copy["role"] = "warm-up" if told and copy["task"] in told["warmup"] else "standby"
-    silent = [client for client in roles.values() if client["host"] is None and not _is_known(client, instances)]
-    return {
-        "application": own["application"],
-        "asked": own["host"],
-        "now_ms": int(time.time() * 1e3),
-        "leader": newest["led_by"] if newest else None,
-        "instances": instances,
-        "silent": silent,
-        "rebalances": rebalances[-_MOST_REBALANCES:],
-    }
+    known = {one.process for one in told}
+    silent = (one for one in (newest.clients if newest else ()) if one.host is None and one.process not in known)
+    return Group(
+        application=application,
+        asked=asked,
+        now_ms=now_ms,
+        leader=newest.led_by if newest else None,
+        instances=tuple(_with_roles(one, newest) for one in instances),
+        silent=tuple(silent),
+        rebalances=tuple(rebalances[-_MOST_REBALANCES:]),
+    )
 
 
-def _is_known(client: Document, instances: list[dict[str, Any]]) -> bool:
-    return any(one.get("process") == client["process"] for one in instances)
+def _with_roles(member: Member, newest: Rebalance | None) -> Member:
+    """Its copies as the leader means them."""
+    told = member.told
+    if told is None:
+        return member
+    warmups = {task for client in (newest.clients if newest else ()) if client.process == told.process for task in client.warmup}
+
+    def with_roles(thread: Thread) -> Thread:
+        copies = (replace(copy, role="warm-up" if copy.task in warmups else "standby") for copy in thread.standby)
+        return replace(thread, standby=tuple(copies))
+
+    return replace(member, told=replace(told, threads=tuple(map(with_roles, told.threads))))
 
 
 def _by_address(host: str) -> tuple[str, int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ssl
 
 from tidemill.errors import RetriableError
-from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
+from tidemill.query.document_reader import UnreadableDocumentError, read_document
+from tidemill.query.group_documents import CopiesUnderWay
 from tidemill.query.http_forward import document, fetch
 from tidemill.task.progress import CopyProgress
 
@@ -16,18 +17,13 @@ def copies_at(
 ) -> tuple[CopyProgress, ...]:
     """RetriableError, with why, if the instance does not tell."""
     try:
-        told = document(fetch(host, "/tasks", token=token, timeout_s=timeout_s, tls=tls))
+        found = document(fetch(host, "/tasks", token=token, timeout_s=timeout_s, tls=tls))
+        told = read_document(CopiesUnderWay, found)
+    except UnreadableDocumentError as error:
+        raise RetriableError(f"{host} answers, but is no instance of this version of Tidemill: {error}") from None
     except RetriableError as error:
         raise RetriableError(f"{host} {error}") from None
-    try:
-        return tuple(
-            CopyProgress(
-                task=TaskId.parse(one["task"]),
-                is_active=one["role"] == "restoring",
-                lag=int(one["lag"]),
-                offsets_per_s=one["offsets_per_s"],
-            )
-            for one in told["tasks"]
-        )
-    except (ValueError, KeyError, TypeError):
-        raise RetriableError(f"{host} answers, but is no instance of this version of Tidemill") from None
+    return tuple(
+        CopyProgress(task=one.task, is_active=one.role == "restoring", lag=one.lag, offsets_per_s=one.offsets_per_s)
+        for one in told.tasks
+    )

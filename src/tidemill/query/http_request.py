@@ -13,11 +13,13 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from tidemill.errors import QueryError
-from tidemill.query.rows import RowsQuestion
+from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 
 MOST_ROWS = 10_000
 DEFAULT_ROWS = 1_000
+UNASKED_BYTES = 32 << 20
+"""Of rows for an instance that names no limit of its own, which gets all of them or none."""
 _MOST_PARAMETERS = 16
 _LAST_MS = (1 << 63) - 1
 
@@ -28,7 +30,20 @@ class Request:
 
     path: tuple[str, ...]
     parameters: Mapping[str, str]
-    wants_arrow: bool
+    accept: str = ""
+
+    @property
+    def wants_arrow(self) -> bool:
+        return any(kind == "application/vnd.apache.arrow.stream" for kind, _ in self.accepted())
+
+    def accepted(self) -> list[tuple[str, dict[str, str]]]:
+        """Media types of the header Accept, with their parameters."""
+        found = []
+        for one in self.accept.split(","):
+            kind, *parameters = (part.strip() for part in one.split(";"))
+            pairs = (parameter.partition("=") for parameter in parameters)
+            found.append((kind.lower(), {name.strip(): value.strip() for name, _, value in pairs}))
+        return found
 
 
 def parse_request(raw_path: bytes, query: bytes, accept: str) -> Request:
@@ -52,8 +67,7 @@ def parse_request(raw_path: bytes, query: bytes, accept: str) -> Request:
     parameters = dict(pairs)
     if len(parameters) < len(pairs):
         raise QueryError("a parameter is given twice: give each once")
-    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
-    return Request(path=path, parameters=parameters, wants_arrow="application/vnd.apache.arrow.stream" in kinds)
+    return Request(path=path, parameters=parameters, accept=accept)
 
 
 def key_question(request: Request, store: StoreFacts, key: str, partition: int, count: int) -> RowsQuestion:
@@ -97,7 +111,21 @@ def rows_question(request: Request) -> RowsQuestion:
     times = (whole_number(request, "first", 0), whole_number(request, "last", 0)) if "last" in request.parameters else None
     if times is not None and key is None:
         raise QueryError("windows between two times, first and last, are those of a key: give it as key")
-    return RowsQuestion(partitions=partitions, key=key, low=low, high=high, limit=limit, times=times)
+    most_bytes = _most_bytes(request) or UNASKED_BYTES
+    return RowsQuestion(partitions=partitions, key=key, low=low, high=high, limit=limit, times=times, most_bytes=most_bytes)
+
+
+def takes_part(request: Request) -> bool:
+    """Whether whoever asks for rows knows that an answer may end before the limit: version 0.1.0 does not."""
+    return _most_bytes(request) is not None
+
+
+def _most_bytes(request: Request) -> int | None:
+    for kind, parameters in request.accepted():
+        text = parameters.get("bytes", "")
+        if kind == MEDIA_TYPE and text.isascii() and text.isdigit() and len(text) < 10:
+            return max(1, min(int(text), PAGE_BYTES))
+    return None
 
 
 def to_parameters(question: RowsQuestion, max_lag: int | None) -> dict[str, str]:

@@ -16,6 +16,7 @@ import uvicorn
 
 from tidemill.errors import EnvironmentProblem
 from tidemill.query.http_app import ReadsApp
+from tidemill.query.http_connections import MOST_HEAD_BYTES, ConnectionLimits, LimitedServer
 from tidemill.query.http_forward import HttpInstances
 from tidemill.query.http_status import StatusPages
 from tidemill.query.http_tls import HttpTls
@@ -26,6 +27,8 @@ from tidemill.query.status_source import StatusSource
 _READERS = 4
 _FORWARDERS = 16
 _CLOSE_LIMIT_S = 3.0
+_TAKE_LIMIT_S = 60.0
+"""How long a client may take over an answer, beyond the time in which it is looked for."""
 
 
 def listen(address: str) -> socket.socket:
@@ -62,6 +65,7 @@ class HttpServer:
         tls: HttpTls | None = None,
         status: StatusSource | None = None,
         hosts: Callable[[], HostMap] = HostMap,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._listening = listening
         self._here = ThreadPoolExecutor(_READERS, thread_name_prefix="tidemill-reads")
@@ -86,6 +90,7 @@ class HttpServer:
             self.app,
             loop="asyncio",
             http="h11",
+            h11_max_incomplete_event_size=MOST_HEAD_BYTES,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -94,7 +99,7 @@ class HttpServer:
             timeout_graceful_shutdown=1,
             ssl_context_factory=None if tls is None else lambda _config, _default: tls.server,
         )
-        self._server = uvicorn.Server(config)
+        self._server = LimitedServer(config, limits or ConnectionLimits(answer_limit_s=timeout_s + _TAKE_LIMIT_S))
         self._thread = threading.Thread(target=self._run, name="tidemill-http", daemon=True)
 
     def start(self) -> None:

@@ -12,21 +12,26 @@ the documents hold (``StatusSource``) and how they are put together (``http_grou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from tidemill.errors import QueryError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
+from tidemill.query.document_reader import read_document, to_plain
+from tidemill.query.group_documents import Instance, LedDecisions
 from tidemill.query.http_answer import to_json
-from tidemill.query.http_group import ASK_LIMIT_S, OtherInstances, group_document
+from tidemill.query.http_group import ASK_LIMIT_S, OtherInstances, ask_all, members, merged
 from tidemill.query.http_metrics import TEXT, to_prometheus
 from tidemill.query.http_request import Request, allow_only
 from tidemill.query.metadata import HostMap
 from tidemill.query.status_source import StatusSource
+
+T = TypeVar("T")
 
 HEALTH = ("/health/live", "/health/ready")
 _HANDED_ON = "handed_on"
@@ -76,10 +81,12 @@ class StatusPages:
         return 200 if is_fine else 503, to_json(answer), None
 
     async def _group(self) -> dict[str, Any]:
-        own = await self._call(self.source.status)
+        own = read_document(Instance, await self._call(self.source.status))
         hosts = self.hosts()
-        own["assigned"] = self.source.assigned(hosts)
-        return await group_document(own, self.own_host, _named(hosts), self.others, self.there)
+        assigned = {host: tuple(map(TaskId.parse, tasks)) for host, tasks in self.source.assigned(hosts).items()}
+        answers = await self._asked("/instance", Instance, hosts)
+        found = members(own, answers, assigned)
+        return merged(own.application, own.host, found, int(time.time() * 1e3)).to_json()
 
     async def _decisions(self, request: Request) -> dict[str, Any]:
         """From who has led the newest rebalance; the instances are asked for theirs in turn of their newest one."""
@@ -92,22 +99,20 @@ class StatusPages:
         if _HANDED_ON in request.parameters:
             return own or {"at_ms": None, "decisions": []}
         target = f"/decisions?{_HANDED_ON}=1" + ("" if text is None else f"&task={quote(text)}")
-        answers = [*([own] if own else []), *await self._asked(target)]
-        led = [answer for answer in answers if answer.get("at_ms") is not None]
-        if not led:
-            raise RetriableError("no instance that answers has led a rebalance: ask again after the next one")
-        return max(led, key=lambda answer: int(answer["at_ms"]))
+        answers = await self._asked(target, LedDecisions, self.hosts())
+        given = [answer for answer in answers.values() if not isinstance(answer, str)]
+        left_out = [{"host": str(host), "why": answer} for host, answer in answers.items() if isinstance(answer, str)]
+        given += [read_document(LedDecisions, own)] if own else []
+        newest = max(given, key=lambda answer: -1 if answer.at_ms is None else answer.at_ms, default=None)
+        if newest is None or newest.at_ms is None:
+            why = "".join(f"; {one['host']} {one['why']}" for one in left_out)
+            raise RetriableError(f"no instance that answers has led a rebalance: ask again after the next one{why}")
+        return {**to_plain(newest), "left_out": left_out}
 
-    async def _asked(self, target: str) -> list[dict[str, Any]]:
-        loop = asyncio.get_running_loop()
-        hosts = [host for host in _named(self.hosts()) if host != self.own_host]
-
-        def ask(host: HostInfo) -> Awaitable[dict[str, Any]]:
-            request = loop.run_in_executor(self.there, lambda: self.others.document(host, target, timeout_s=ASK_LIMIT_S))
-            return asyncio.wait_for(request, ASK_LIMIT_S + 0.5)  # one that sends a byte now and then is never silent
-
-        answers = await asyncio.gather(*map(ask, hosts), return_exceptions=True)
-        return [answer for answer in answers if not isinstance(answer, BaseException)]
+    async def _asked(self, target: str, kind: type[T], hosts: HostMap) -> dict[HostInfo, T | str]:
+        """What the others answer, or why one has no answer."""
+        wanted = [host for host in _named(hosts) if host != self.own_host]
+        return await ask_all(wanted, self.others, target, kind, self.there, limit_s=ASK_LIMIT_S)
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.here, function)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,9 @@ from tidemill.membership.member_state import Role
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
+
+_FIRST_CHUNK, _LARGEST_CHUNK, _CHUNK_BYTES = 16, 1000, 1 << 20
+"""Of a scan: in rows, and in bytes by the size of the rows before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +99,21 @@ class CopyReader:
         self.position()  # afterwards: what was read is only as good as what the files stood for
         return found
 
-    def scan(self, low: bytes | None, high: bytes | None, chunk: int = 1000) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with ``low <= key <= high``, in the order of the keys' bytes; each chunk is a snapshot of its own."""
-        try:
-            yield from self._state.scan(self._store.name, low, None if high is None else high + b"\0", chunk=chunk)
-        except StateError as error:
-            raise self._gone(str(error)) from error
+    def scan(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``low <= key <= high``, in the order of the keys' bytes; each chunk, of about ``_CHUNK_BYTES``, is a
+        snapshot of its own."""
+        end, size = None if high is None else high + b"\0", _FIRST_CHUNK
+        while True:
+            try:
+                rows = list(islice(self._state.scan(self._store.name, low, end, chunk=size), size))
+            except StateError as error:
+                raise self._gone(str(error)) from error
+            yield from rows
+            if len(rows) < size:
+                break
+            held_bytes = sum(len(key) + len(row) for key, row in rows)
+            low = rows[-1][0] + b"\0"
+            size = min(_LARGEST_CHUNK, 4 * size, max(_FIRST_CHUNK, _CHUNK_BYTES * size // max(1, held_bytes)))
         self.position()
 
     def entries(self) -> int:

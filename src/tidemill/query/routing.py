@@ -27,6 +27,8 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.4
 _ATTEMPT_S = 2.0
 """For one request to one host: one that is frozen must leave time for its standbys."""
+_LEAST_BYTES = 256 << 10
+"""That each of many hosts may answer with; together they answer with about the question's."""
 _AWAY_S = 1.0
 """So long a host that did not answer is asked last."""
 
@@ -55,7 +57,7 @@ class StoreDirectory(Protocol):
 
 
 class RemoteInstances(Protocol):
-    """Asks other instances; every way in which one can be away is a RetriableError."""
+    """Asks other instances; every way in which one can be away, or answer with something else, is a RetriableError."""
 
     def read(
         self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
@@ -84,7 +86,7 @@ class Router:
             await self._round(store, question, max_lag, parts, problems, deadline)
             missing = question.partitions - _covered(parts)
             if not missing:
-                return Rows.merged(parts, question.limit)
+                return Rows.merged(parts, question)
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
                 raise self._unanswered(store, sorted(missing), problems)
@@ -147,9 +149,10 @@ class Router:
                     partitions_of.setdefault(host, set()).add(partition)
         loop = asyncio.get_running_loop()
         limit_s = max(0.05, min(_ATTEMPT_S, deadline - loop.time()))
+        most_bytes = max(_LEAST_BYTES, question.most_bytes // max(1, len(partitions_of)))
 
         async def ask(host: HostInfo, partitions: set[int]) -> Rows | None:
-            asked = replace(question, partitions=frozenset(partitions))
+            asked = replace(question, partitions=frozenset(partitions), most_bytes=most_bytes)
             request = loop.run_in_executor(
                 self.there,
                 lambda: self.remote.read(host, store, asked, max_lag=max_lag, timeout_s=limit_s),
@@ -193,8 +196,10 @@ def _without_doubles(answers: list[Rows], wanted: frozenset[int]) -> list[Rows]:
         Rows(
             rows=tuple(row for row in answer.rows if chosen.get(row.partition) == number),
             covered={partition: lag for partition, lag in answer.covered.items() if chosen.get(partition) == number},
+            more_from=answer.more_from,
         )
         for number, answer in enumerate(answers)
+        if number in chosen.values()
     ]
 
 

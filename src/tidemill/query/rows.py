@@ -1,24 +1,30 @@
 """Rows as they stand in stores, and questions for them: what instances ask each other and merge.
 
 Decides that an answer says which partitions it covers and how far behind each is, so that whoever asks may take the rest from
-elsewhere; and its bytes (an Arrow stream). Rows are the first ``limit`` by key's bytes of the partitions that are covered.
+elsewhere; and its bytes (an Arrow stream). Rows are the first ``limit`` by key's bytes of the partitions that are covered, or
+fewer if those have more than ``most_bytes``: then the answer says from which key on rows may be missing. What another instance
+answers is checked against the question before it is used.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import islice
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from tidemill.errors import RetriableError
 from tidemill.query.local_copies import CopyReader
 
 MEDIA_TYPE = "application/vnd.tidemill.rows"
+PAGE_BYTES = 8 << 20
+"""Of keys and values in one answer."""
 _COVERED = b"tidemill.covered"
+_MORE_FROM = b"tidemill.more_from"
 _SCHEMA = pa.schema([("key", pa.binary()), ("stored", pa.binary()), ("partition", pa.int32())])
 
 
@@ -43,23 +49,34 @@ class RowsQuestion:
     high: bytes | None = None
     limit: int = 1
     times: tuple[int, int] | None = None
+    most_bytes: int = PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """``covered``: partition -> how many offsets its copy is behind (0: the active)."""
+    """``covered``: partition -> how many offsets its copy is behind (0: the active). ``more_from``: rows whose key is this one or
+    a higher one may be missing, since all of them are too many bytes; None: only ``limit`` has ended the rows."""
 
     rows: tuple[Row, ...] = ()
     covered: Mapping[int, int] = field(default_factory=dict)
+    more_from: bytes | None = None
 
     @classmethod
-    def merged(cls, parts: Sequence[Rows], limit: int) -> Rows:
+    def merged(cls, parts: Sequence[Rows], question: RowsQuestion) -> Rows:
         covered = {partition: lag for part in parts for partition, lag in part.covered.items()}
-        return cls(rows=tuple(islice(merge(*(part.rows for part in parts)), limit)), covered=covered)
+        known_to = min((part.more_from for part in parts if part.more_from is not None), default=None)
+        found: Iterable[Row] = merge(*(part.rows for part in parts))
+        if known_to is not None and question.times is None:
+            found = takewhile(lambda row: row.key < known_to, found)
+        rows, more_from = first_page(found, question)
+        return cls(rows=rows, covered=covered, more_from=known_to if more_from is None else more_from)
 
     def to_bytes(self) -> bytes:
         columns = [pa.array([row[at] for row in self.rows], kind) for at, kind in enumerate(_SCHEMA.types)]
-        schema = _SCHEMA.with_metadata({_COVERED: json.dumps({str(p): lag for p, lag in self.covered.items()})})
+        facts = {_COVERED: json.dumps({str(p): lag for p, lag in self.covered.items()})}
+        if self.more_from is not None:
+            facts[_MORE_FROM] = self.more_from.hex()
+        schema = _SCHEMA.with_metadata(facts)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
@@ -69,26 +86,89 @@ class Rows:
     def from_bytes(cls, data: bytes) -> Rows:
         """ValueError if no instance of Tidemill wrote these."""
         try:
-            table = pa.ipc.open_stream(data).read_all()
-            covered = json.loads((table.schema.metadata or {})[_COVERED])
-            if not table.schema.equals(_SCHEMA):
-                raise ValueError(f"not rows of a store: found the columns {table.schema.names}")
+            reader = pa.ipc.open_stream(data)
+            if not reader.schema.equals(_SCHEMA):
+                raise ValueError(f"not rows of a store: found the columns {reader.schema.names}")
+            facts = reader.schema.metadata or {}
+            covered = _covered(json.loads(facts[_COVERED]))
+            more_from = bytes.fromhex(facts[_MORE_FROM].decode("ascii")) if _MORE_FROM in facts else None
+            table = reader.read_all()
+            table.validate(full=True)
+            if any(column.null_count for column in table.columns):
+                raise ValueError("not rows of a store: found null")
             columns = [column.to_pylist() for column in table.columns]
-            return cls(
-                rows=tuple(Row(*row) for row in zip(*columns, strict=True)),
-                covered={int(partition): int(lag) for partition, lag in covered.items()},
-            )
-        except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (pa.ArrowException, OSError, KeyError, RecursionError) as error:
             raise ValueError(f"not rows of a store: {error}") from error
+        return cls(rows=tuple(Row(*row) for row in zip(*columns, strict=True)), covered=covered, more_from=more_from)
+
+    def require_answer(self, question: RowsQuestion) -> None:
+        """ValueError if these are no rows that were asked for."""
+        keys = [row.key for row in self.rows]
+        if len(keys) > question.limit or any(row.partition not in self.covered for row in self.rows):
+            raise ValueError("more rows than were asked for, or of other partitions")
+        if question.key is not None:
+            size = len(question.key)
+            if any(key[:size] != question.key or (question.times is None and len(key) > size) for key in keys):
+                raise ValueError("rows of another key")
+        elif any(not _is_within(key, question) for key in keys) or any(one > other for one, other in pairwise(keys)):
+            raise ValueError("keys beyond the bounds, or not in order")
 
 
-def first_rows(reader: CopyReader, question: RowsQuestion, lag: int) -> Rows:
-    """What one copy answers. InvalidStateStoreError if it can't be read after all."""
-    covered = {reader.partition: lag}
-    if question.key is not None:
-        stored = reader.get(question.key)
-        return Rows(rows=() if stored is None else (Row(question.key, stored, reader.partition),), covered=covered)
-    scan = reader.scan(question.low, question.high, chunk=min(question.limit, 1000))
-    rows = tuple(Row(key, stored, reader.partition) for key, stored in islice(scan, question.limit))
-    reader.position()  # the scan's own check comes at its end, which may not have been reached
-    return Rows(rows=rows, covered=covered)
+def _covered(found: object) -> dict[int, int]:
+    if not isinstance(found, dict) or any(type(lag) is not int or lag < 0 for lag in found.values()):
+        raise ValueError("not rows of a store: it is not said how far behind they are")
+    return {int(partition): lag for partition, lag in found.items()}
+
+
+def _is_within(key: bytes, question: RowsQuestion) -> bool:
+    return (question.low is None or key >= question.low) and (question.high is None or key <= question.high)
+
+
+def first_page(found: Iterable[Row], question: RowsQuestion) -> tuple[tuple[Row, ...], bytes | None]:
+    """The rows up to the question's limits, and the key at which its bytes have ended them (None: they have not). Rows of one key
+    stay together, and there is at least one."""
+    rows: list[Row] = []
+    size = 0
+    for row in found:
+        size += len(row.key) + len(row.stored)
+        if rows and size > question.most_bytes and row.key != rows[-1].key:
+            return tuple(rows), row.key
+        rows.append(row)
+        if len(rows) == question.limit:
+            break
+    return tuple(rows), None
+
+
+def row_of_key(reader: CopyReader, question: RowsQuestion, lag: int) -> Rows:
+    """What one copy answers about a key. InvalidStateStoreError if it can't be read after all."""
+    assert question.key is not None
+    stored = reader.get(question.key)
+    rows = () if stored is None else (Row(question.key, stored, reader.partition),)
+    return Rows(rows=rows, covered={reader.partition: lag})
+
+
+def range_of_keys(copies: Sequence[tuple[CopyReader, int]], question: RowsQuestion) -> Rows:
+    """The rows of all these copies, each with how far it is behind, in the order of keys; read no further than the page goes.
+    Copies that can't be read after all are missing from it."""
+    left = list(copies)
+    while left:
+        failed: set[int] = set()
+        scans = [_scanned(reader, question, failed) for reader, _ in left]
+        rows, more_from = first_page(merge(*scans), question)
+        for reader, _ in left:
+            try:
+                reader.position()  # a scan's own check comes at its end, which may not have been reached
+            except RetriableError:
+                failed.add(reader.partition)
+        if not failed:
+            return Rows(rows=rows, covered={reader.partition: lag for reader, lag in left}, more_from=more_from)
+        left = [(reader, lag) for reader, lag in left if reader.partition not in failed]
+    return Rows()
+
+
+def _scanned(reader: CopyReader, question: RowsQuestion, failed: set[int]) -> Iterator[Row]:
+    try:
+        for key, stored in reader.scan(question.low, question.high):
+            yield Row(key, stored, reader.partition)
+    except RetriableError:
+        failed.add(reader.partition)

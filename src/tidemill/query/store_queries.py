@@ -17,13 +17,13 @@ from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, who_has_it
-from tidemill.query.partitioning import partition_of_key
-from tidemill.query.rows import Rows, RowsQuestion, first_rows
+from tidemill.query.rows import Rows, RowsQuestion, range_of_keys, row_of_key
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.store_frame import StoreDataFrame, StoreFrames
 from tidemill.query.view import ReadOnlyStore, Surroundings
 from tidemill.query.windowed_rows import first_windows
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 _ENDS_HOLD_S = 0.5
 
@@ -151,18 +151,24 @@ class StoreQueries:
         """
         self._require_started()
         readers = self.copies.open(store, stale=max_lag is not None, partitions=question.partitions).readers
+        answering: list[tuple[CopyReader, int]] = []
         parts: list[Rows] = []
         for partition, reader in sorted(readers.items()):
             try:
                 is_active = max_lag is None or (reader.is_running and reader.role is Role.ACTIVE)
                 lag = 0 if is_active else self._lag(store, reader)
-                if max_lag is None or lag <= max_lag:
-                    asked = replace(question, partitions=frozenset({partition}))
-                    windowed = question.times is not None
-                    parts.append(first_windows(reader, store, asked, lag) if windowed else first_rows(reader, asked, lag))
+                if max_lag is not None and lag > max_lag:
+                    continue
+                asked = replace(question, partitions=frozenset({partition}))
+                if question.times is not None:
+                    parts.append(first_windows(reader, store, asked, lag))
+                elif question.key is not None:
+                    parts.append(row_of_key(reader, asked, lag))
+                else:
+                    answering.append((reader, lag))
             except RetriableError:
                 continue
-        return Rows.merged(parts, question.limit)
+        return Rows.merged([*parts, range_of_keys(answering, question)], question)
 
     def _lag(self, store: StoreFacts, reader: CopyReader) -> int:
         """RetriableError if the broker doesn't say. Without a changelog there is nothing to be behind of."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from struct import Struct
 from typing import Any, NoReturn, TypeVar
 
@@ -18,7 +17,7 @@ from tidemill.operators.session_store import SessionStore
 from tidemill.operators.stores import store_of
 from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
-from tidemill.query.rows import Row, Rows, RowsQuestion
+from tidemill.query.rows import Row, Rows, RowsQuestion, first_page
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.formats import TIMESTAMP_SIZE
 from tidemill.topology.nodes import StoreKind
@@ -42,9 +41,17 @@ def first_windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion,
     assert question.times is not None
     in_bytes = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
     found = _sessions(reader, in_bytes, question) if kind_of(store) is StoreKind.SESSION else _windows(reader, in_bytes, question)
-    rows = tuple(Row(question.key + bounds, stored, reader.partition) for bounds, stored in islice(found, question.limit))
+    rows, more_from = first_page((Row(question.key + bounds, stored, reader.partition) for bounds, stored in found), question)
     reader.position()  # what was read is only as good as what the files stood for
-    return Rows(rows=rows, covered={reader.partition: lag})
+    return Rows(rows=rows, covered={reader.partition: lag}, more_from=more_from)
+
+
+def require_windows(store: StoreFacts, rows: Rows, key: bytes) -> None:
+    """ValueError if rows that another instance sent can't be a key's windows, or sessions."""
+    bounds = _TWO_LONGS.size if kind_of(store) is StoreKind.SESSION else _LONG.size
+    least = TIMESTAMP_SIZE if kind_of(store) is StoreKind.TIMESTAMPED_WINDOW else 0
+    if any(len(row.key) != len(key) + bounds or len(row.stored) < least for row in rows.rows):
+        raise ValueError("rows that are no windows of the key")
 
 
 def _windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:

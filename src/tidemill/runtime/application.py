@@ -18,6 +18,7 @@ from tidemill.config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.ids import ProcessId
+from tidemill.log_format import LogEvent
 from tidemill.metrics.names import Metric, MetricName
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.store_frame import StoreDataFrame
@@ -82,6 +83,8 @@ class KafkaStreams:
         self._handler: UncaughtExceptionHandler | None = None
         self._paused = threading.Event()
         self._error: TidemillError | None = None
+        self._failing: threading.Thread | None = None
+        """Ends what is left after a stream thread has failed."""
         self._parts = OpenParts()
         self._started: Started | None = None
 
@@ -238,7 +241,7 @@ class KafkaStreams:
         thread = self._set.add()
         if thread is None:
             return None
-        log.info("event=thread-added thread=%s", thread.name)
+        log.info(LogEvent("thread-added", thread=thread.name))
         self._thread_changed()
         return thread.name
 
@@ -252,7 +255,7 @@ class KafkaStreams:
         thread = self._set.remove(timeout)
         if thread is None:
             return None
-        log.info("event=thread-removed thread=%s", thread.name)
+        log.info(LogEvent("thread-removed", thread=thread.name))
         self._thread_changed()
         return thread.name
 
@@ -273,6 +276,8 @@ class KafkaStreams:
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
         ended = self._set.end(timeout, leave_group)
         self._parts.close()
+        if failed and self._failing is not None and self._failing is not threading.current_thread():
+            self._failing.join(timeout)  # it may be closing the same parts
         if not failed:
             self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
         return ended
@@ -290,7 +295,7 @@ class KafkaStreams:
         directory.create()
         with StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S) as lock:
             for task in directory.clean(lock):
-                log.info("event=state-removed task=%s cause='clean_up() was called'", task)
+                log.info(LogEvent("state-removed", task=task, cause="clean_up() was called"))
 
     def wait(self, *states: State, timeout: float) -> State:
         """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout`` s; the state it is in then."""
@@ -356,7 +361,8 @@ class KafkaStreams:
                 return
             self._error = error
             self._state.move(State.PENDING_ERROR, f"a stream thread has ended: {error}")
-        threading.Thread(target=self._fail, name="tidemill-error", daemon=True).start()
+        self._failing = threading.Thread(target=self._fail, name="tidemill-error", daemon=True)
+        self._failing.start()
 
     def _fail(self) -> None:
         self._set.end(60.0)

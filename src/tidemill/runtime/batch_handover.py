@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidemill.log_format import LogEvent
 from tidemill.spark.batch_sinks import BatchFunction, batch_frame
 from tidemill.spark.beside import beside_the_batches
 from tidemill.task.batch_id import BatchId
@@ -51,9 +52,9 @@ class BatchHandover:
                 with beside_the_batches(self._session):
                     made.function(batch_frame(self._session, path, made), batch_id)
             except Exception as problem:
-                log.exception("event=foreach-batch-failed node=%s batch=%s", node, batch_id)
+                log.exception(LogEvent("foreach-batch-failed", node=node, batch=batch_id))
                 return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {problem}"
             finally:
                 Path(path).unlink(missing_ok=True)
-            log.debug("event=foreach-batch node=%s batch=%s took_ms=%d", node, batch_id, (time.monotonic() - started) * 1e3)
+            log.debug(LogEvent("foreach-batch", node=node, batch=batch_id, took_ms=round((time.monotonic() - started) * 1e3)))
         return ""

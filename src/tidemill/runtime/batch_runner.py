@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection
 
 from tidemill.config import StreamsConfig
 from tidemill.config_values import ProcessingGuarantee
-from tidemill.errors import BatchLostError, NoExecutorError, StopError
+from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, StopError
 from tidemill.ids import TaskId
 from tidemill.kafka.group import GroupMember
+from tidemill.log_format import LogEvent
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.micro_batches import MicroBatches
@@ -24,6 +25,7 @@ from tidemill.runtime.rebalance_watch import RebalanceWatch
 from tidemill.runtime.task_offsets import TaskOffsets
 from tidemill.runtime.thread_metrics import ThreadMetrics
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+from tidemill.task.lost_batches import LostInARow
 
 log = logging.getLogger("tidemill.thread")
 
@@ -74,10 +76,11 @@ class BatchRunner:
         try:
             return self._batches.run(request)
         except NoExecutorError as waiting:
-            log.debug("event=batch-waits thread=%s reason=%r", self._thread, str(waiting))
+            log.debug(LogEvent("batch-waits", thread=self._thread, reason=waiting))
+            self._count(str(waiting), is_misfit=False)
             return None
         except BatchLostError as lost:
-            self._batch_lost(str(lost))
+            self._batch_lost(lost)
             return None
 
     def _take_report(self, report: BatchReport, read: Collection[TaskId]) -> None:
@@ -85,43 +88,72 @@ class BatchRunner:
         self._batches.adapt(report)
         for at in report.stores:
             if at.note:
-                log.warning("event=state-note task=%s note=%r", at.task, at.note)
+                log.warning(LogEvent("state-note", task=at.task, note=at.note))
         if report.outcome is Outcome.STOPPED:
             raise StopError(report.message)
         if report.skipped:
-            log.warning("event=records-skipped thread=%s count=%d reason=%r", self._thread, report.skipped, report.message)
+            log.warning(LogEvent("records-skipped", thread=self._thread, count=report.skipped, reason=report.message))
         if report.outcome is Outcome.FENCED:
-            log.warning("event=fenced thread=%s reason=%r", self._thread, report.message)
+            log.warning(LogEvent("fenced", thread=self._thread, reason=report.message))
+            self._count(report.message, is_misfit=False)
             self._forget(report)
             self._member.request_rejoin("a commit was refused")
             return
+        is_misfit = report.is_misfit
         if report.out_of_range:
-            self._offsets.reset(self._globals.without(report.out_of_range))
+            is_misfit &= self._offsets.reset(self._globals.without(report.out_of_range))
         has_changed = self._held.reported(report)
         if report.outcome is Outcome.COMMITTED:
             self._batches.failures = 0
+            self._metrics.lost_in_a_row = LostInARow()
             cost = self._rebalance.ran(read)
             if cost is not None:
                 self._metrics.rebalance(cost)
         if report.outcome is Outcome.REFUSED:
-            log.info("event=commit-refused thread=%s reason=%r", self._thread, report.message)
+            log.info(LogEvent("commit-refused", thread=self._thread, reason=report.message))
+            self._count(report.message, is_misfit=False)
         if report.outcome is Outcome.LOST:
-            log.warning("event=batch-lost thread=%s reason=%r", self._thread, report.message)
+            log.warning(LogEvent("batch-lost", thread=self._thread, reason=report.message))
+            self._count(report.message, is_misfit=is_misfit)
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
         elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
             self._commits.processed(report.ends, self._held.times)
+            if self._batches.size.most is not None:
+                self._commits.commit()  # a batch that fails goes back to what is committed: the search for its cause would, too
         if has_changed:
             self._on_change()
 
-    def _batch_lost(self, reason: str) -> None:
-        log.warning("event=batch-lost thread=%s reason=%r failures=%d", self._thread, reason, self._batches.failures)
+    def _batch_lost(self, lost: BatchLostError) -> None:
+        reason = str(lost)
+        log.warning(LogEvent("batch-lost", thread=self._thread, reason=reason, failures=self._batches.failures))
+        self._metrics.lost += 1
+        self._count(reason, is_misfit=isinstance(lost, MisfitError))
         self._commits.forget()
         self._held.lost(reason)
         if self._config.num_standby_replicas and self._batches.has_lost_its_place():
             self._member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
         self._batches.fence()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
+
+    def _count(self, reason: str, *, is_misfit: bool) -> None:
+        """StopError if it is the same over and over."""
+        row = self._metrics.lost_in_a_row = self._metrics.lost_in_a_row.and_another(reason, is_misfit=is_misfit)
+        if row.is_given_up:
+            raise StopError(
+                f"{row.misfits} batches in a row could not be used, the last because {reason}. Nothing outside mends that: "
+                "report it with the log; another instance, or this one started again, goes on from what is committed"
+            )
+        if row.is_to_be_said:
+            log.warning(
+                LogEvent(
+                    "no-batch-counts",
+                    thread=self._thread,
+                    count=row.count,
+                    reason=reason,
+                    do="look at the brokers, the group, this instance's memory and disks; no record is lost, none goes on",
+                )
+            )
 
     def _forget(self, report: BatchReport) -> None:
         """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from tidemill.errors import TidemillError
 from tidemill.kafka.admin import Admin
+from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.thread")
 
@@ -53,6 +54,6 @@ class FirstJoin:
         try:
             group = self._admin.describe_group(self._application_id, timeout_s=_LOOK_LIMIT_S)
         except TidemillError as problem:
-            log.warning("event=group-not-described application=%s problem=%r", self._application_id, str(problem))
+            log.warning(LogEvent("group-not-described", application=self._application_id, problem=problem))
             return False
         return group is not None and bool(group.members)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin import Admin
+from tidemill.log_format import LogEvent
 from tidemill.task.batch import BatchReport, BatchRequest
 from tidemill.topology.nodes import SourceNode, Topology
 
@@ -87,7 +88,7 @@ class GlobalTopics:
             self._ask()
         except RetriableError as problem:
             self._not_before_s = self._now_s() + _RETRY_PAUSE_S
-            log.warning("event=global-topics-not-known topics=%s problem=%r", ",".join(self._topics), str(problem))
+            log.warning(LogEvent("global-topics-not-known", topics=list(self._topics), problem=problem))
         return bool(self._ends)
 
     def _ask(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from uuid import uuid4
 
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import AssignTasks
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.offsets import TaskFacts
@@ -43,13 +44,14 @@ class HeldTasks:
     def __bool__(self) -> bool:
         return bool(self.active or self.standby)
 
-    def __str__(self) -> str:
-        return f"active={text(self.active)} standby={text(self.standby)}"
-
     @property
     def times(self) -> Times:
         """The partition times of all inputs that are read."""
         return {tp: time for task in self.active.values() for tp, time in task.times.items()}
+
+    def inputs(self, tasks: Collection[TaskId]) -> frozenset[TopicPartition]:
+        """What those of these tasks that are active read."""
+        return frozenset(tp for task in tasks if task in self.active for tp in self.active[task].inputs)
 
     # --- what the member is told -----------------------------------------------------------------------------------
 
@@ -61,19 +63,18 @@ class HeldTasks:
             if warm is None:
                 active[task] = self._new_active(task, partitions)
                 self._began_now(task, active[task].stores)
-                log.info("event=task-assigned task=%s thread=%s", task, self._thread)
+                log.info(LogEvent("task-assigned", task=task, thread=self._thread))
             else:
                 active[task] = standby.promoted(warm, partitions)
                 self._began_now(task, warm.stores)
                 log.info(
-                    "event=standby-promoted task=%s thread=%s lag=%s stores=%s",
-                    task, self._thread, warm.lag, dict(warm.stores or {}),
-                )  # fmt: skip
+                    LogEvent("standby-promoted", task=task, thread=self._thread, lag=warm.lag, stores=dict(warm.stores or {}))
+                )
         for task in told.standby:
             if task not in standbys:  # one that was active until now is there already
                 standbys[task] = self._new_standby(task)
                 self._began_now(task, None)
-                log.info("event=standby-assigned task=%s thread=%s", task, self._thread)
+                log.info(LogEvent("standby-assigned", task=task, thread=self._thread))
         self.active, self.standby = active, standbys
         self._look()
 
@@ -84,7 +85,7 @@ class HeldTasks:
             self.active = {name: other for name, other in self.active.items() if name != task}
             self.standby = {**self.standby, task: standby.demoted(held)}
             self._began_now(task, held.stores)
-            log.info("event=task-demoted task=%s thread=%s stores=%s", task, self._thread, dict(held.stores or {}))
+            log.info(LogEvent("task-demoted", task=task, thread=self._thread, stores=dict(held.stores or {})))
         self._look()
 
     def without(self, tasks: Collection[TaskId]) -> tuple[dict[TaskId, ActiveTask], dict[TaskId, StandbyTask]]:
@@ -104,7 +105,7 @@ class HeldTasks:
         may_open = self._local.opens(self._thread, held)
         waiting = frozenset(held - may_open)
         if waiting - self._waiting:
-            log.info("event=tasks-wait thread=%s tasks=%s cause='another thread has them open'", self._thread, text(waiting))
+            log.info(LogEvent("tasks-wait", thread=self._thread, tasks=sorted(waiting), cause="another thread has them open"))
         self._waiting = waiting
         return may_open
 
@@ -120,9 +121,14 @@ class HeldTasks:
             role = "task" if task in self.active else "standby"
             began_s, _ = self._began.pop(task, (time.monotonic(), None))
             log.info(
-                "event=%s-closed task=%s thread=%s after_ms=%d cause=%r",
-                role, task, self._thread, (time.monotonic() - began_s) * 1e3, cause,
-            )  # fmt: skip
+                LogEvent(
+                    f"{role}-closed",
+                    task=task,
+                    thread=self._thread,
+                    after_ms=round((time.monotonic() - began_s) * 1e3),
+                    cause=cause,
+                )
+            )
             self._caught_up.discard(task)
 
     def end(self) -> None:
@@ -220,10 +226,15 @@ class HeldTasks:
         elif task.phase is Phase.CREATED:
             self._began_now(task.task, None)
         log.info(
-            "event=task-%s task=%s thread=%s after_ms=%d stores=%s cause=%r",
-            task.phase.value, task.task, self._thread, (time.monotonic() - began_s) * 1e3, dict(task.stores or {}),
-            _cause_of(task, cause),
-        )  # fmt: skip
+            LogEvent(
+                f"task-{task.phase.value}",
+                task=task.task,
+                thread=self._thread,
+                after_ms=round((time.monotonic() - began_s) * 1e3),
+                stores=dict(task.stores or {}),
+                cause=_cause_of(task, cause),
+            )
+        )
         if task.phase is Phase.RUNNING and stores is not None:
             self._tell_restored(task, stores)
 
@@ -232,10 +243,8 @@ class HeldTasks:
         after = task.stores or {}
         for store, partition in task.changelogs.items():
             begin, end = before.get(store, 0), after.get(store, 0)
-            log.info(
-                "event=restored task=%s store=%s changelog=%s offsets=%d from=%d to=%d",
-                task.task, store, partition, end - begin, begin, end,
-            )  # fmt: skip
+            read = end - begin
+            log.info(LogEvent("restored", task=task.task, store=store, changelog=partition, offsets=read, from_=begin, to=end))
 
     def _tell_standbys(self) -> None:
         for name, held in self.standby.items():
@@ -248,10 +257,8 @@ class HeldTasks:
             if held.lag == 0 and name not in self._caught_up:
                 self._caught_up.add(name)
                 read = sum((held.stores or {}).values()) - sum((stores or {}).values())
-                log.info(
-                    "event=standby-caught-up task=%s thread=%s offsets=%d after_ms=%d",
-                    name, self._thread, read, (time.monotonic() - began_s) * 1e3,
-                )  # fmt: skip
+                after_ms = round((time.monotonic() - began_s) * 1e3)
+                log.info(LogEvent("standby-caught-up", task=name, thread=self._thread, offsets=read, after_ms=after_ms))
 
     def _tell_gaps(
         self, task: TaskId, stores: Mapping[str, int] | None, changelogs: Mapping[str, TopicPartition], begins: Positions
@@ -261,9 +268,16 @@ class HeldTasks:
             at, begin = (stores or {}).get(store, 0), begins.get(partition, 0)
             if stores is not None and at < begin:
                 log.warning(
-                    "event=changelog-cut task=%s store=%s changelog=%s position=%d begin=%d problem=%r",
-                    task, store, partition, at, begin, "its first records were deleted: the store is without them",
-                )  # fmt: skip
+                    LogEvent(
+                        "changelog-cut",
+                        task=task,
+                        store=store,
+                        changelog=partition,
+                        position=at,
+                        begin=begin,
+                        problem="its first records were deleted: the store is without them",
+                    )
+                )
 
     def _began_now(self, task: TaskId, stores: Mapping[str, int] | None) -> None:
         self._began[task] = time.monotonic(), stores
@@ -277,7 +291,3 @@ def _cause_of(task: ActiveTask, cause: str) -> str:
     if task.phase is Phase.RESTORING:
         return f"its stores lack offsets of {len(task.restore_from())} changelogs"
     return cause or "its stores are not part of their changelogs"
-
-
-def text(tasks: Collection[TaskId]) -> str:
-    return "[" + ", ".join(map(str, sorted(tasks))) + "]"

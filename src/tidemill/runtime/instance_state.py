@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 
+from tidemill.log_format import LogEvent
+
 log = logging.getLogger("tidemill.application")
 
 
@@ -60,9 +62,15 @@ class InstanceState:
             self.now, self._since_s = to, time.monotonic()
             self.changed.notify_all()
         log.info(
-            "event=state application=%s from=%s to=%s after_ms=%d cause=%r",
-            self._application_id, before.value, to.value, lasted_s * 1e3, cause,
-        )  # fmt: skip
+            LogEvent(
+                "state",
+                application=self._application_id,
+                from_=before.value,
+                to=to.value,
+                after_ms=round(lasted_s * 1e3),
+                cause=cause,
+            )
+        )
         for listener in self.listeners:
             listener(to, before)
 

@@ -132,6 +132,9 @@ class InstanceStatus:
         is_alive, why = self.alive()
         if not is_alive:
             return False, why
+        stuck = [_why_stuck(thread) for thread in list(self._threads) if thread.metrics.lost_in_a_row.is_lasting]
+        if stuck:
+            return False, tuple(stuck)
         if self._state.now is State.RUNNING:
             return True, ()
         waiting = [f"{_short(thread)}: {thread.why_waiting}" for thread in list(self._threads) if thread.why_waiting]
@@ -169,6 +172,7 @@ def _thread(thread: StreamThread) -> dict[str, Any]:
         "dropped": metrics.dropped,
         "skipped": metrics.skipped,
         "lost_batches": metrics.lost,
+        "lost_in_a_row": metrics.lost_in_a_row.count,
         "assignments": int(metrics.sensors.at("rebalance").total),
         "last_assignment_s": since_s,
         "memberships_lost": metrics.memberships_lost,
@@ -210,6 +214,11 @@ def _copy(task: TaskId, copy: CopyProgress | None, lag: int | None) -> dict[str,
 
 def _number(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else round(value, 1)
+
+
+def _why_stuck(thread: StreamThread) -> str:
+    lost = thread.metrics.lost_in_a_row
+    return f"{_short(thread)}: the last {lost.count} batches did not count: {lost.reason}"
 
 
 def _short(thread: StreamThread) -> str:

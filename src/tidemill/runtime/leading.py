@@ -15,11 +15,12 @@ from tidemill.assignment.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig, RackStrategy
 from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
 from tidemill.config import StreamsConfig
-from tidemill.errors import RetriableError
+from tidemill.errors import PartitionCountError, RetriableError, TidemillError
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin, TopicSpec
 from tidemill.kafka.fencing import fence_vanished
+from tidemill.log_format import LogEvent
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.leader import (
@@ -35,6 +36,7 @@ from tidemill.runtime.led_rebalances import LedRebalances
 
 log = logging.getLogger("tidemill.leader")
 _LEVELS = {LogLevel.INFO: logging.INFO, LogLevel.WARNING: logging.WARNING, LogLevel.ERROR: logging.ERROR}
+_HOSTS_LIMIT_S = 2.0
 
 
 class Leader:
@@ -84,6 +86,7 @@ class Leader:
         prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._facts, self._leader_config)
         if isinstance(prepared, GroupAssignment):
             return self._answer(member, prepared, partition_counts)
+        self._tell_hosts_of_shared(prepared)
         created = self._ensure_topics(prepared)
         processes = {str(client.process_id) for client in prepared.group.clients}
         fence_vanished(self._group_settings, self._producer_settings, self._config.application_id, processes)
@@ -103,22 +106,40 @@ class Leader:
             left_out=done.left_out,
         )
 
+    def _tell_hosts_of_shared(self, prepared: PreparedRebalance) -> None:
+        """Where instances run that have one process id: members don't say it, and the default client ids are alike."""
+        shared = {member for members in prepared.group.shared_process_ids.values() for member in members}
+        if not shared:
+            return
+        try:
+            group = self._admin.describe_group(self._config.application_id, timeout_s=_HOSTS_LIMIT_S)
+        except TidemillError as problem:  # the group goes on without
+            log.warning(LogEvent("process-id-shared", members=sorted(shared), problem=problem))
+            return
+        hosts = {member.member_id: member.host for member in (group.members if group else ()) if member.member_id in shared}
+        log.warning(LogEvent("process-id-shared", hosts=hosts))
+
     def _ensure_topics(self, prepared: PreparedRebalance) -> frozenset[str]:
         """Makes what is missing; the names of what was made."""
         wanted = {topic.name: topic for topic in prepared.internal_topics}
         if not wanted:
             return frozenset()
-        created = self._admin.create_topics(
-            TopicSpec(
-                name=name,
-                partitions=topic.partitions,
-                replication_factor=self._config.replication_factor,
-                configs=dict(topic.facts.settings),
+        try:
+            created = self._admin.create_topics(
+                TopicSpec(
+                    name=name,
+                    partitions=topic.partitions,
+                    replication_factor=self._config.replication_factor,
+                    configs=dict(topic.facts.settings),
+                )
+                for name, topic in wanted.items()
             )
-            for name, topic in wanted.items()
-        )
+        except PartitionCountError as other:
+            raise PartitionCountError(
+                other.topic, found=other.found, expected=other.expected, advice=_OTHER_PARTITIONS
+            ) from other
         for name in sorted(created):
-            log.info("event=topic-created topic=%s partitions=%d", name, wanted[name].partitions)
+            log.info(LogEvent("topic-created", topic=name, partitions=wanted[name].partitions))
         return created
 
     def _offsets(self, prepared: PreparedRebalance, created: frozenset[str]) -> FetchedOffsets | None:
@@ -132,7 +153,7 @@ class Leader:
                 partition_racks=self._racks(prepared) if prepared.needs_racks else {},
             )
         except RetriableError as problem:
-            log.warning("event=offsets-not-fetched problem=%r", str(problem))
+            log.warning(LogEvent("offsets-not-fetched", problem=problem))
             return None
 
     def _racks(self, prepared: PreparedRebalance) -> dict[TopicPartition, frozenset[str]]:
@@ -146,6 +167,14 @@ class Leader:
             for topic, states in described.items()
             for number, state in enumerate(states or ())
         }
+
+
+_OTHER_PARTITIONS = (
+    "the topics that it follows have another number of partitions now, so keys belong to other tasks than their state does. The "
+    "topic holds the application's state or records on their way: don't delete it. Stop all instances, and run the program under "
+    "another application.id until it has caught up; or give the state up and begin anew: tidemill reset APP.py --execute "
+    "--local-state"
+)
 
 
 def _say(member: str, line: LogLine) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from tidemill.kafka.group import GroupMember
+from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.thread")
 
@@ -45,7 +46,7 @@ class Leaving:
             if not has_tasks or not now.is_member or not self._member.hands_over(leave):
                 return True
             self._asked_in, self._deadline_s = at, self._now_s() + self.limit_s
-            log.info("event=leaving thread=%s generation=%d", self._thread, now.generation)
+            log.info(LogEvent("leaving", thread=self._thread, generation=now.generation))
             self._member.request_rejoin("it is about to leave")
             return False
         self.has_gathered = at != self._asked_in and now.is_stable

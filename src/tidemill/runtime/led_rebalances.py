@@ -57,7 +57,8 @@ class LedRebalances:
         if done.state is None or done.assignment is None:
             return
         due = [member.info.next_rebalance_ms for member in done.members.values() if member.info is not None]
-        later = [at for at in due if at not in (AT_ONCE_MS, LONG_MAX)]
+        # What is withheld is asked for at once, too, but that is no new look at the assignment.
+        later = [max(at, at_ms) for at in due if at != LONG_MAX and not (done.hands_over and at == AT_ONCE_MS)]
         led = LedRebalance(
             at_ms=at_ms,
             took_ms=took_ms,
@@ -66,7 +67,7 @@ class LedRebalances:
             hosts={c.process_id: str(c.endpoint) for c in prepared.group.clients if c.endpoint is not None},
             is_stable=done.is_stable,
             next_ms=min(later) if later else None,
-            hands_over=AT_ONCE_MS in due,
+            hands_over=done.hands_over,
             remarks=tuple(line.text for line in done.log if line.level.name != "INFO"),
         )
         with self._lock:

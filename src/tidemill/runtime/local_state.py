@@ -19,8 +19,10 @@ from typing import TypeVar
 
 from tidemill.errors import StateError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.state.checkpoint import OFFSET_UNKNOWN
 from tidemill.state.directory import StateDirectory
+from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.registry import DATA_FILE, LOCK_FILE
@@ -94,7 +96,7 @@ class LocalState:
             old = [t for t in self.directory.tasks() if t not in held and written_s(self.directory.task_path(t)) < before_s]
             for task in old:
                 self.directory.remove(task, self._directory_lock)
-                log.info("event=state-removed task=%s cause='not assigned here for %d ms'", task, delay_ms)
+                log.info(LogEvent("state-removed", task=task, cause=f"not assigned here for {delay_ms} ms"))
         return old
 
     def positions(self, thread: str, task: TaskId) -> Mapping[str, int] | None:
@@ -102,27 +104,29 @@ class LocalState:
         them to know: they are open elsewhere, there are none, or not here."""
         if not self.opens(thread, {task}):
             return None
-        return _read(self.directory.task_path(task), lambda state: state.positions().changelog)
+        return _read(self.directory, task, lambda state: state.positions().changelog)
 
     def _closed_in(self, thread: str) -> None:
         held = self._held.get(thread, frozenset())
         self._open_in = {task: owner for task, owner in self._open_in.items() if owner != thread or task in held}
 
     def _kept(self, task: TaskId) -> int | None:
-        return kept_offset_sum(self.directory.task_path(task))
+        return kept_offset_sum(self.directory, task)
 
 
-def kept_offset_sum(path: Path) -> int | None:
-    """The sum over a closed state's changelogs of the offsets last applied; None if there is none that can be believed."""
-    offsets = _read(path, TaskState.checkpoint)
+def kept_offset_sum(directory: StateDirectory, task: TaskId) -> int | None:
+    """The sum over a closed state's changelogs of the offsets last applied; None if there is none that can be believed, or
+    another task's."""
+    offsets = _read(directory, task, TaskState.checkpoint)
     return sum(offset for offset in offsets.values() if offset != OFFSET_UNKNOWN) if offsets else None
 
 
-def _read(path: Path, ask: Callable[[TaskState], T]) -> T | None:
+def _read(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState], T]) -> T | None:
+    path = directory.task_path(task)
     if not (path / DATA_FILE).exists():
         return None
     try:
-        state = TaskState.open_to_read(path)
+        state = TaskState.open_to_read(path, whose=StateIdentity(application_id=directory.path.name, task=task))
     except StateError:
         return None
     try:
@@ -161,11 +165,11 @@ class StateCleaner:
         self._ended.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            log.warning("event=cleaner-not-ended after_s=%d problem='state is still being removed'", timeout_s)
+            log.warning(LogEvent("cleaner-not-ended", after_s=timeout_s, problem="state is still being removed"))
 
     def _run(self) -> None:
         while not self._ended.wait(max(self._delay_ms / 1e3, 0.1)):
             try:
                 self._local.clean(self._delay_ms)
             except (StateError, OSError) as problem:
-                log.warning("event=state-not-cleaned problem=%r", str(problem))
+                log.warning(LogEvent("state-not-cleaned", problem=problem))

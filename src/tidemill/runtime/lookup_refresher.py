@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 
+from tidemill.log_format import LogEvent
 from tidemill.spark.lookups import Lookups
 
 log = logging.getLogger("tidemill.join-dataframe")
@@ -42,7 +43,7 @@ class LookupRefresher:
                 continue
             try:
                 self._lookups.refresh(names)
-                log.info("event=refreshed nodes=%s took_ms=%d", ",".join(names), (time.monotonic() - now) * 1e3)
+                log.info(LogEvent("refreshed", nodes=list(names), took_ms=round((time.monotonic() - now) * 1e3)))
             except Exception as problem:
-                log.warning("event=refresh-failed nodes=%s problem=%r", ",".join(names), str(problem))
+                log.warning(LogEvent("refresh-failed", nodes=list(names), problem=problem))
             due.update({name: time.monotonic() + self._every_s[name] for name in names})

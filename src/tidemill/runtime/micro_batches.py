@@ -2,7 +2,7 @@
 
 Decides how much a batch may take (caps that adapt to the transaction's time-out), when the next one is due, how restoring and
 processing share it, and that the workers' broken files are looked for after failures in a row. What a batch reads for each
-task is ``task``'s; what its outcome asks for is ``batch_runner``'s.
+task is ``task``'s, and how much of it after a failure ``task.batch_size``'; what its outcome asks for is ``batch_runner``'s.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from tidemill.config import StreamsConfig
 from tidemill.config_values import ProcessingGuarantee
-from tidemill.errors import BatchLostError
+from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.held_tasks import HeldTasks
@@ -23,7 +24,8 @@ from tidemill.runtime.offsets import TaskFacts
 from tidemill.runtime.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.spark.engine import BatchEngine
 from tidemill.task import lifecycle, standby
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
+from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.pacing import next_cap, rest_ms
 from tidemill.task.standby import StandbyTask
@@ -31,6 +33,8 @@ from tidemill.task.standby import StandbyTask
 log = logging.getLogger("tidemill.thread")
 
 _IDLE_WAIT_MS = 100
+_FEWEST_READ = 1_000
+"""Records that are fetched for a batch, however few it takes: operators wait for those of their other inputs."""
 _FIRST_LIMIT_S = 1.0
 """So long tasks that lack little are restored before all others."""
 _FAILURES_BEFORE_INSPECTION = 2
@@ -68,6 +72,8 @@ class MicroBatches:
         self._batch_id = 0
         self._counted = 0
         self._max_records = config.batch_max_records
+        self.size = BatchSize()
+        self._taken = Taken()
         self._first_since: float | None = None
         self._began_at = self._due_at = 0.0
         self._were_read: frozenset[str] = frozenset()
@@ -95,12 +101,39 @@ class MicroBatches:
 
     def next(self) -> BatchRequest:
         """The next batch of everything that is held; while paused, of global stores alone."""
-        request = self._next(self._held.active, self._held.standby)
+        request = self._sized(self._next(self._held.active, self._held.standby))
         if not self._is_paused():
             self._were_read = frozenset(self._held.active[name].epoch for name in self.read_by(request))
             return request
         # A reader that holds nothing can't wait.
         return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=_IDLE_WAIT_MS if request.globals else 0)
+
+    def _sized(self, request: BatchRequest) -> BatchRequest:
+        """As large as the last failures allow."""
+        inputs = {tp for task in self._held.active.values() for tp in task.inputs}
+        size = self.size = next_size(self.size, request.inputs, inputs)
+        if size.is_usual and not size.refused:
+            return request
+        most = request.max_records if size.most is None else min(request.max_records, max(_FEWEST_READ, size.most))
+        return replace(
+            request,
+            max_records=most,
+            max_restore_records=min(request.max_restore_records, size.restored or request.max_restore_records),
+            max_standby_records=min(request.max_standby_records, size.restored or request.max_standby_records),
+            max_inputs=size.most,
+            until=size.until,
+            refused=size.refused,
+        )
+
+    def is_taking(self, batch_id: int, taken: Taken) -> None:
+        """Any thread: what the source step of the batch under way hands over."""
+        if self.under_way is not None and self.under_way.batch_id == batch_id:
+            self._taken = taken
+
+    def has_run(self, batch_id: int) -> None:
+        """Any thread: its functions are done with the batch under way."""
+        if self.under_way is not None and self.under_way.batch_id == batch_id:
+            self._taken = replace(self._taken, has_run=True)
 
     def none(self) -> BatchRequest:
         """A batch of no tasks: the first one of a plan takes seconds."""
@@ -134,6 +167,7 @@ class MicroBatches:
             wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
             now_ms=int(time.time() * 1000),
             incarnation=self.incarnation,
+            max_bytes=self._config.batch_max_bytes,
             restore_only=self._restored_first(active),
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
@@ -160,18 +194,27 @@ class MicroBatches:
             StopError: going on is impossible.
         """
         assert self.engine is not None
-        self.under_way = request
+        self.under_way, self._taken = request, Taken()
         started = self._began_at = time.monotonic()
         try:
-            report = self.engine.run()
-        except BatchLostError:
+            report = self.engine.run(self.size.patience)
+        except BatchLostError as lost:
             self.failures += 1
+            self._resize(lost)
             raise
         finally:
             self.under_way = None
             self._group.end_commit()
         if report.outcome is Outcome.COMMITTED:
             self._counted = report.batch_id
+            self.size = succeeded(
+                self.size,
+                report.records_in,
+                restored=report.records_restored,
+                took_s=time.monotonic() - started,
+                limit_s=self._config.batch_timeout_ms / 1e3,
+                usual=self._max_records,
+            )
         were_read = self._globals.are_read
         self._globals.reported(report)
         if self._globals.are_read != were_read:
@@ -180,6 +223,28 @@ class MicroBatches:
         self._metrics.batch(report, took_s)
         tell_if_slow(self._thread, report, took_s)
         return report
+
+    def _resize(self, lost: BatchLostError) -> None:
+        """Not to run the batch again as it was. StopError if that would help nothing."""
+        failure = _failure(lost)
+        if failure is None:
+            return
+        taken, before = self._taken, self.size
+        after = self.size = failed(before, failure, taken)
+        limit_s = self._config.batch_timeout_ms / 1e3
+        log.log(
+            logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,
+            LogEvent(
+                "batch-resized",
+                thread=self._thread,
+                cause=failure.cause.value,
+                records=taken.records,
+                restored=taken.restored,
+                first="-" if taken.first is None else f"{taken.first[0]}@{taken.first[1]}",
+                next_records="-" if after.most is None else after.most,
+                next_limit_s=limit_s * after.patience,
+            ),
+        )
 
     def adapt(self, report: BatchReport) -> None:
         """The next batch's size and time, by what the report says of this one's."""
@@ -216,3 +281,13 @@ class MicroBatches:
     @property
     def has_workers(self) -> bool:
         return self.engine is not None and bool(self.engine.worker_pids)
+
+
+def _failure(lost: BatchLostError) -> Failure | None:
+    """None if it has nothing to do with what the batch held."""
+    if isinstance(lost, FunctionFailedError):
+        return Failure(cause=Cause.FUNCTION, error=lost.error, message=lost.message)
+    if isinstance(lost, (BatchTimeoutError, WorkerDiedError)):
+        cause = Cause.TIME if isinstance(lost, BatchTimeoutError) else Cause.WORKER
+        return Failure(cause=cause, error=type(lost).__name__, message=str(lost))
+    return None

@@ -1,8 +1,9 @@
 """Where tasks start: committed offsets, policies for those that have none or whose offset is gone, ends of changelogs.
 
 Decides by ``auto.offset.reset`` (or the source's own setting) and never for repartition topics, whose loss would be a loss of
-records. Standbys may begin anywhere in their changelogs; only a source topic that serves as one is followed no further than
-the group has committed. Fetching is the member's (committed, require-stable) and the admin client's.
+records. Standbys may begin anywhere in their changelogs. Of a source topic that serves as changelog neither an active task nor a
+standby takes more than the group has committed: what comes after is yet to be processed. Fetching is the member's (committed,
+require-stable) and the admin client's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
 from tidemill.kafka.group_metadata import OffsetAndMetadata
+from tidemill.log_format import LogEvent
 from tidemill.task.lifecycle import ActiveTask, Bounds
 from tidemill.task.partition_time import PartitionTime, from_metadata
 from tidemill.task.standby import StandbyBounds, StandbyTask
@@ -62,14 +64,19 @@ class StartOffsets:
         starts = {tp: at.offset for tp, at in committed.items()}
         starts.update(self._policy([tp for tp in inputs if tp not in committed]))
         times = {tp: _time_of(tp, at) for tp, at in committed.items()}
-        ends = dict(self._admin.end_offsets([tp for tp in changelogs if tp.topic not in self._facts.source_changelogs]))
-        ends.update({tp: starts[tp] for tp in changelogs if tp.topic in self._facts.source_changelogs})
+        ends = dict(self._admin.end_offsets(changelogs))
+        sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
+        limits = {tp: min(at, ends[tp]) for tp, at in _processed(sources, committed).items()}
+        ends.update(limits)
         begins = self._admin.beginning_offsets(changelogs)
+        topic_ids = self._admin.topic_ids({tp.topic for tp in changelogs})
         return {
             name: Bounds(
                 inputs={tp: starts[tp] for tp in task.inputs},
                 changelog_begins={tp: begins[tp] for tp in task.changelogs.values()},
                 changelog_ends={tp: ends[tp] for tp in task.changelogs.values()},
+                limits={tp: limits[tp] for tp in task.changelogs.values() if tp in limits},
+                topic_ids=_of_stores(task.changelogs, topic_ids),
                 times={tp: times[tp] for tp in task.inputs if tp in times},
             )
             for name, task in tasks.items()
@@ -79,12 +86,14 @@ class StartOffsets:
         """Raises RetriableError when the brokers do not tell."""
         changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
         begins, ends = self._admin.beginning_offsets(changelogs), self._admin.end_offsets(changelogs)
-        limits = self.standby_limits(standbys)
+        limits = {tp: min(at, ends[tp]) for tp, at in self.standby_limits(standbys).items()}
+        topic_ids = self._admin.topic_ids({tp.topic for tp in changelogs})
         return {
             name: StandbyBounds(
                 begins={tp: begins[tp] for tp in standby.changelogs.values()},
                 ends={tp: ends[tp] for tp in standby.changelogs.values()},
                 limits={tp: limits[tp] for tp in standby.changelogs.values() if tp in limits},
+                topic_ids=_of_stores(standby.changelogs, topic_ids),
             )
             for name, standby in standbys.items()
         }
@@ -94,7 +103,7 @@ class StartOffsets:
         changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
         sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
         found = self._member.committed(sources, require_stable=False) if sources else {}
-        return {tp: found[tp].offset if tp in found else 0 for tp in sources}
+        return _processed(sources, found)
 
     def reset(self, partitions: Sequence[TopicPartition]) -> None:
         """Commits where the policy says that reading goes on, so that every later start agrees; nothing where the committed
@@ -112,7 +121,7 @@ class StartOffsets:
                     f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
                     "was made anew. Commit an offset that exists, or set auto.offset.reset for a source topic"
                 )
-            log.warning("event=offset-out-of-range partition=%s policy=%s", tp, self._policy_of(tp))
+            log.warning(LogEvent("offset-out-of-range", partition=tp, policy=self._policy_of(tp)))
         if gone:
             found = self._policy(gone)
             self._member.commit({tp: OffsetAndMetadata(found[tp], committed[tp].metadata) for tp in gone})
@@ -148,8 +157,20 @@ class StartOffsets:
         return self._facts.offset_resets.get(tp.topic, self._default)
 
 
+def _processed(
+    sources: Sequence[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, int]:
+    """Up to where the group has come. 0 without a committed offset, as in Kafka Streams: wherever the policy begins, nothing
+    before it was processed."""
+    return {tp: committed[tp].offset if tp in committed else 0 for tp in sources}
+
+
+def _of_stores(changelogs: Mapping[str, TopicPartition], topic_ids: Mapping[str, str]) -> dict[str, str]:
+    return {store: topic_ids[tp.topic] for store, tp in changelogs.items() if tp.topic in topic_ids}
+
+
 def _time_of(tp: TopicPartition, committed: OffsetAndMetadata) -> PartitionTime:
     time, problem = from_metadata(committed.metadata)
     if problem:
-        log.warning("event=partition-time-unreadable partition=%s metadata=%.200r problem=%r", tp, committed.metadata, problem)
+        log.warning(LogEvent("partition-time-unreadable", partition=tp, metadata=committed.metadata[:200], problem=problem))
     return time

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tidemill.errors import TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin import Admin
+from tidemill.log_format import LogEvent
 from tidemill.runtime.stream_thread import StreamThread
 
 log = logging.getLogger("tidemill.purge")
@@ -39,7 +40,7 @@ class RepartitionPurge:
             try:
                 self.purge()
             except TidemillError as problem:
-                log.warning("event=purge-failed problem=%r", str(problem))
+                log.warning(LogEvent("purge-failed", problem=problem))
 
     def purge(self) -> None:
         """Deletes up to the positions that committed batches have reached."""

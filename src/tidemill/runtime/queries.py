@@ -14,11 +14,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemill.config import StreamsConfig
+from tidemill.endpoint import EXPECTED, host_of
 from tidemill.ids import TaskId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group_protocol import GroupProtocol
+from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import HeldTask, Hold, Role
-from tidemill.membership.wire import PartitionsByHost, host_of
+from tidemill.membership.wire import PartitionsByHost
+from tidemill.printable import printable
 from tidemill.query.http_server import HttpServer, address_of, listen
 from tidemill.query.http_tls import http_access
 from tidemill.query.local_copies import LocalCopies, LocalCopy, OpenState, Wanted
@@ -34,6 +37,7 @@ from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_store import VOLATILE_FOLDER
 from tidemill.spark.plan import CompiledTopology
 from tidemill.state.directory import StateDirectory
+from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.topology.graph import Subtopology, subtopologies
@@ -100,7 +104,7 @@ class InstanceReads:
     ) -> None:
         self._config, self._directory, self._require_started = config, directory, require_started
         far = ExecutorReads(directory, lambda: list(self._threads))
-        self._open_state: OpenState = far.open if on_executors else TaskState.open_to_read
+        self._open_state: OpenState = far.open if on_executors else self._open_here
         self._access = http_access(config)
         self._listening = listen(config.http_listen) if config.http_listen else None
         own = address_of(self._listening) if self._listening else ""
@@ -151,7 +155,7 @@ class InstanceReads:
                 hosts=self._hosts,
             )
             self._server.start()
-            log.info("event=http-listens address=%s server=%s", address_of(self._listening), self.application_server)
+            log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
 
     def has_member(self, thread: str, side: GroupProtocol) -> None:
         """The group's side of the thread of this name."""
@@ -171,6 +175,11 @@ class InstanceReads:
         if self.queries is not None:
             self.queries.copies.close()
 
+    def _open_here(self, folder: Path) -> TaskState:
+        """Before its worker opens a directory, another task's state may lie in it."""
+        task = TaskId.parse(folder.relative_to(self._directory.path).parts[0])
+        return TaskState.open_to_read(folder, whose=StateIdentity(application_id=self._config.application_id, task=task))
+
     def _held(self, wanted: Wanted) -> Sequence[LocalCopy]:
         """The copies of this moment."""
         found: list[LocalCopy] = []
@@ -188,5 +197,13 @@ class InstanceReads:
         newest = max(states, key=lambda state: state.generation)
         told = (newest.partitions_by_host, newest.standby_partitions_by_host)
         if self._told is None or told[0] is not self._told[0] or told[1] is not self._told[1]:
-            self._map, self._told = HostMap(active=told[0], standby=told[1]), told
+            self._map, self._told = HostMap(active=_to_ask(told[0]), standby=_to_ask(told[1])), told
+            strange = sorted({host for hosts in told for host in hosts if not host.can_be_asked})
+            if strange:
+                log.warning(LogEvent("hosts-left-out", hosts=[printable(host) for host in strange], expected=EXPECTED))
         return self._map
+
+
+def _to_ask(hosts: PartitionsByHost) -> PartitionsByHost:
+    """Without what is no address: other leaders list whatever a member gives as its application.server."""
+    return {host: partitions for host, partitions in hosts.items() if host.can_be_asked}

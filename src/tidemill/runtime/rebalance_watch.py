@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.thread")
 
@@ -81,8 +82,12 @@ class RebalanceWatch:
         self._joined_at = self._assigned_at = None
         self._generations, self._worst = [], {}
         log.info(
-            "event=rebalance-over thread=%s generations=%s joined_ms=%d paused_ms=%s",
-            self._thread, ",".join(map(str, cost.generations)), cost.joined_ms,
-            {str(task): paused for task, paused in cost.paused_ms.items()},
-        )  # fmt: skip
+            LogEvent(
+                "rebalance-over",
+                thread=self._thread,
+                generations=list(cost.generations),
+                joined_ms=cost.joined_ms,
+                paused_ms=cost.paused_ms,
+            )
+        )
         return cost

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.runtime.restore_listeners import RestoreListeners
 from tidemill.runtime.thread_metrics import ThreadMetrics
 from tidemill.task.lifecycle import ActiveTask
@@ -62,7 +63,7 @@ class RestoreWatch:
         try:
             self.look({}, {})
         except StopError as problem:
-            log.error("event=listener-failed thread=%s problem=%r", self._thread, str(problem))
+            log.error(LogEvent("listener-failed", thread=self._thread, problem=problem))
 
     def _measure(self) -> None:
         now_s = self._now_s()
@@ -99,18 +100,32 @@ class RestoreWatch:
             elif copy.is_active or (copy.seconds_left or 0) > 1:
                 left = "unknown" if copy.seconds_left is None else f"{copy.seconds_left:.0f}"
                 log.info(
-                    "event=restore-progress task=%s thread=%s role=%s lag=%d offsets_per_s=%.0f seconds_left=%s",
-                    copy.task, self._thread, "active" if copy.is_active else "standby",
-                    copy.lag, copy.offsets_per_s or 0.0, left,
-                )  # fmt: skip
+                    LogEvent(
+                        "restore-progress",
+                        task=copy.task,
+                        thread=self._thread,
+                        role="active" if copy.is_active else "standby",
+                        lag=copy.lag,
+                        offsets_per_s=round(copy.offsets_per_s or 0.0),
+                        seconds_left=left,
+                    )
+                )
 
     def _tell_of_a_standstill(self, task: TaskId) -> None:
         """A restore reads what is committed, up to an end that counts what is not."""
         for (of, store), under in self._progress.restoring.items():
             if of == task and under.at < under.end:
                 log.warning(
-                    "event=restore-stands task=%s thread=%s store=%s changelog=%s at=%d end=%d seconds=%.0f problem=%r",
-                    task, self._thread, store, under.partition, under.at, under.end, _RATE_WINDOW_S,
-                    "nothing committed has come: a transaction there is still open (kafka-transactions.sh find-hanging), "
-                    "or the brokers do not answer",
-                )  # fmt: skip
+                    LogEvent(
+                        "restore-stands",
+                        task=task,
+                        thread=self._thread,
+                        store=store,
+                        changelog=under.partition,
+                        at=under.at,
+                        end=under.end,
+                        seconds=round(_RATE_WINDOW_S),
+                        problem="nothing committed has come: a transaction there is still open "
+                        "(kafka-transactions.sh find-hanging), or the brokers do not answer",
+                    )
+                )

@@ -13,6 +13,7 @@ from tidemill.config import StreamsConfig
 from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.kafka.admin import Admin
+from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
@@ -59,7 +60,7 @@ def require_fitting_topics(config: StreamsConfig, facts: TopologyFacts, sources:
     read = frozenset(sources)
     others = left_over(plan, found, application, read)
     if others:
-        log.warning("event=topics-left-over application=%s topics=%s reason='none of this topology'", application, list(others))
+        log.warning(LogEvent("topics-left-over", application=application, topics=list(others), reason="none of this topology"))
     sentences = misfits(plan, found, application, read)
     if sentences:
         raise TopologyMismatchError(application, sentences, others=others)
@@ -84,7 +85,7 @@ def _policies(topics: Iterable[str], admin: Admin) -> dict[str, str]:
         try:
             found[topic] = admin.topic_configs(topic).get("cleanup.policy", "")
         except (StopError, RetriableError) as unseen:  # also a topic that another instance is just making
-            log.info("event=policy-not-seen topic=%s reason=%r", topic, str(unseen))
+            log.info(LogEvent("policy-not-seen", topic=topic, reason=unseen))
     return found
 
 
@@ -101,9 +102,13 @@ def require_fitting_state(application: str, directory: StateDirectory, stores: I
                 sentences[sentence] = None
             elif becomes is not None and of_name[store] != task.subtopology:
                 log.warning(
-                    "event=state-moved task=%s store=%s reason='the store belongs to sub-topology %d now, and is restored there'",
-                    task, store, of_name[store],
-                )  # fmt: skip
+                    LogEvent(
+                        "state-moved",
+                        task=task,
+                        store=store,
+                        reason=f"the store belongs to sub-topology {of_name[store]} now, and is restored there",
+                    )
+                )
     if sentences:
         raise TopologyMismatchError(application, tuple(sentences), others=())
 

@@ -19,6 +19,7 @@ from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings
+from tidemill.log_format import LogEvent
 from tidemill.membership.topology_facts import TopologyFacts, topology_facts
 from tidemill.runtime.batch_handover import new_batch_folder
 from tidemill.runtime.exception_policies import takes_one_by_one
@@ -38,6 +39,7 @@ from tidemill.runtime.thread_set import ThreadSet
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.runtime.worker import Fault
 from tidemill.spark.control import ControlServer
+from tidemill.spark.jvm_gone import needing_the_jvm
 from tidemill.spark.placement import Placement, placement_of
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle, StartingJvm, adopt_session
@@ -69,7 +71,7 @@ class OpenParts:
             try:
                 close()
             except Exception:
-                log.exception("event=close-failed what=%r", what)
+                log.exception(LogEvent("close-failed", what=what))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,8 @@ def started(instance: Instance, parts: OpenParts) -> Started:
     parts.opened("control channel", server.close)
     reads = InstanceReads(config, directory, instance.require_started, on_executors=disk is not None)
     parts.opened("reads", reads.close)
-    engine = _engine_parts(instance, jvm, process_id, parts)
+    with needing_the_jvm():
+        engine = _engine_parts(instance, jvm, process_id, parts)
     require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
     threads = instance.threads.threads
     status = InstanceStatus(
@@ -170,7 +173,7 @@ def _claimed_state(config: StreamsConfig, parts: OpenParts) -> tuple[StateDirect
     lock = StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S)
     parts.opened("state directory", lock.release)
     process_id = directory.process_id().process_id
-    log.info("event=starting application=%s process=%s state=%s", config.application_id, process_id, directory.path)
+    log.info(LogEvent("starting", application=config.application_id, process=process_id, state=directory.path))
     return directory, lock, process_id
 
 

@@ -13,17 +13,19 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from tidemill.config import StreamsConfig
+from tidemill.config_values import ProcessingGuarantee
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka import group_protocol
 from tidemill.kafka.admin import Admin
 from tidemill.kafka.group import GroupMember
+from tidemill.log_format import LogEvent, as_text
 from tidemill.membership import member_state as machine
 from tidemill.runtime.batch_runner import BatchRunner
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
-from tidemill.runtime.held_tasks import HeldTasks, text
+from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.leading import Leader
 from tidemill.runtime.leaving import Leaving
 from tidemill.runtime.local_state import LocalState
@@ -94,6 +96,7 @@ class StreamThread(threading.Thread):
             fence=fence, on_change=on_change, is_paused=is_paused,
         )  # fmt: skip
         self.desk = WorkerDesk(self._batches, self._group, self._member)
+        self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
         start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._batches.fence)
         self._offsets = TaskOffsets(name, self._held, start_offsets)
@@ -152,18 +155,15 @@ class StreamThread(threading.Thread):
         if not self._globals.are_read:
             return "the global stores not read yet"
         waiting = [name for name, task in self._held.active.items() if task.phase is not Phase.RUNNING]
-        return f"{text(waiting)} not running yet" if waiting else ""
+        return f"{as_text(sorted(waiting))} not running yet" if waiting else ""
 
     @property
     def committed_positions(self) -> dict[TopicPartition, int]:
         """Up to where inputs are processed *and* committed."""
-        return {
-            tp: position
-            for task in self._held.active.values()
-            if task.phase is Phase.RUNNING
-            for tp, position in task.positions.items()
-            if tp not in self._commits.waiting
-        }
+        tasks = list(self._held.active.values())
+        if not self._has_transactions:
+            return self._commits.committed_of(tasks)
+        return {tp: at for task in tasks if task.phase is Phase.RUNNING for tp, at in task.positions.items()}
 
     @property
     def engine(self) -> BatchEngine | None:
@@ -198,10 +198,10 @@ class StreamThread(threading.Thread):
             self._begin()
             self._loop()
         except TidemillError as error:
-            log.error("event=thread-ends thread=%s error=%r", self.name, str(error))
+            log.error(LogEvent("thread-ends", thread=self.name, error=error))
             response = self._failed(error)
         except Exception as error:
-            log.exception("event=thread-crashed thread=%s", self.name)
+            log.exception(LogEvent("thread-crashed", thread=self.name))
             response = self._failed(StopError(f"{type(error).__name__}: {error}"))
         finally:
             self._first_join.ready()  # nobody waits for a thread that has ended
@@ -273,4 +273,4 @@ class StreamThread(threading.Thread):
             while not self._changes.are_over and time.monotonic() < deadline:
                 self._hear_the_group(wait_s=_LONGEST_WAIT_S)
         except Exception:
-            log.exception("event=shutdown-not-told thread=%s", self.name)
+            log.exception(LogEvent("shutdown-not-told", thread=self.name))

@@ -15,9 +15,10 @@ from tidemill.errors import ShutdownRequestedError, StopError
 from tidemill.ids import TaskId
 from tidemill.kafka import group_protocol
 from tidemill.kafka.group import GroupMember
+from tidemill.log_format import LogEvent
 from tidemill.membership import member_state as machine
 from tidemill.runtime.group_side import GroupSide
-from tidemill.runtime.held_tasks import HeldTasks, text
+from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.local_state import LocalState
 from tidemill.runtime.micro_batches import MicroBatches
 from tidemill.runtime.own_commits import OwnCommits
@@ -85,9 +86,14 @@ class TaskChanges:
                 )
             )
             log.info(
-                "event=assigned thread=%s generation=%d tasks=%s standbys=%s",
-                self._thread, event.generation, text(self._held.active), text(self._held.standby),
-            )  # fmt: skip
+                LogEvent(
+                    "assigned",
+                    thread=self._thread,
+                    generation=event.generation,
+                    tasks=sorted(self._held.active),
+                    standbys=sorted(self._held.standby),
+                )
+            )
             self._rebalance.assigned(event.generation, self._held.active)
             self._metrics.assigned()
             if not self._group.is_joining:
@@ -95,19 +101,35 @@ class TaskChanges:
             self.is_assigned = True
             self._on_change()
         elif isinstance(event, group_protocol.Lost):
-            log.warning("event=membership-lost thread=%s reason=%r %s", self._thread, event.reason, self._held)
+            log.warning(
+                LogEvent(
+                    "membership-lost",
+                    thread=self._thread,
+                    reason=event.reason,
+                    active=sorted(self._held.active),
+                    standby=sorted(self._held.standby),
+                )
+            )
             self._metrics.lost_membership()
             self.is_assigned = False
             self.step(machine.MembershipLost(reason=event.reason, incarnation=event.incarnation))
         elif isinstance(event, group_protocol.RevokeAll):
-            log.info("event=revoking-all thread=%s reason=%r %s", self._thread, event.reason, self._held)
+            log.info(
+                LogEvent(
+                    "revoking-all",
+                    thread=self._thread,
+                    reason=event.reason,
+                    active=sorted(self._held.active),
+                    standby=sorted(self._held.standby),
+                )
+            )
             self.is_assigned = False
             self.step(machine.RevokeAllRequested(reason=event.reason))
             self._on_change()
         elif event.fatal:
             raise event.error
         else:
-            log.warning("event=group-problem thread=%s problem=%r", self._thread, str(event.error))
+            log.warning(LogEvent("group-problem", thread=self._thread, problem=str(event.error)))
 
     def _act(self, instructions: Sequence[machine.Instruction]) -> None:
         standbys = [instruction.tasks for instruction in instructions if isinstance(instruction, machine.CloseStandbys)]
@@ -116,6 +138,7 @@ class TaskChanges:
                 self._batches.incarnation = instruction.incarnation
             elif isinstance(instruction, machine.RevokeTasks):
                 self._commits.commit()
+                self._commits.give_up(self._held.inputs(instruction.tasks))
                 self._held.demote(instruction.becomes_standby)
                 self._close((instruction.tasks - instruction.becomes_standby).union(*standbys))  # in one batch
                 self._release(instruction.tasks, "revoked", stays_open=instruction.becomes_standby)
@@ -127,7 +150,7 @@ class TaskChanges:
             elif isinstance(instruction, machine.AssignTasks):
                 self._held.take_up(instruction)
             elif isinstance(instruction, machine.RejoinNow):
-                log.info("event=rejoining thread=%s cause=%r", self._thread, instruction.reason)
+                log.info(LogEvent("rejoining", thread=self._thread, cause=instruction.reason))
                 self._member.request_rejoin(instruction.reason)
             elif isinstance(instruction, machine.ConfirmRevoked):
                 self._member.revoked_all()

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from tidemill.errors import BatchLostError, RetriableError
 from tidemill.ids import TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.offsets import StartOffsets
 
@@ -37,7 +38,7 @@ class TaskOffsets:
         try:
             bounds = self._start_offsets.bounds(waiting)
         except RetriableError as problem:
-            log.warning("event=offsets-not-fetched thread=%s problem=%r", self._thread, str(problem))
+            log.warning(LogEvent("offsets-not-fetched", thread=self._thread, problem=problem))
             time.sleep(_RETRY_PAUSE_S)
             return False
         return self._held.bounds_fetched(bounds)
@@ -55,14 +56,17 @@ class TaskOffsets:
                 self._held.limits_fetched(self._start_offsets.standby_limits(limited))
         except RetriableError as problem:
             self._standbys_not_before = time.monotonic() + _STANDBY_PAUSE_S
-            log.warning("event=standby-offsets-not-fetched thread=%s problem=%r", self._thread, str(problem))
+            log.warning(LogEvent("standby-offsets-not-fetched", thread=self._thread, problem=problem))
 
-    def reset(self, partitions: Iterable[TopicPartition]) -> None:
-        """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched anew by themselves."""
+    def reset(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched anew by themselves. False
+        if the brokers could not be asked: the next batch finds the same, and comes here again."""
         inputs = {tp for task in self._held.active.values() for tp in task.inputs}.intersection(partitions)
         if not inputs:
-            return
+            return True
         try:
             self._start_offsets.reset(sorted(inputs))
-        except (RetriableError, BatchLostError) as problem:  # the next batch finds the same and comes here again
-            log.warning("event=offsets-not-reset thread=%s problem=%r", self._thread, str(problem))
+        except (RetriableError, BatchLostError) as problem:
+            log.warning(LogEvent("offsets-not-reset", thread=self._thread, problem=problem))
+            return False
+        return True

@@ -1,8 +1,10 @@
 """A task's stores as the Python steps see them, behind one position check.
 
-Decides when stores count as behind (correctness.md, rule 15) and what is done with files that can't be believed: they are
-wiped, said so, and restored from the changelog. In-memory stores are kept in a folder that every new owner wipes, so that
-all steps can read them. The formats and the compare-and-swap itself are ``state``'s.
+Decides when stores count as behind (correctness.md, rule 15) and what is done with files that can't be believed, or that are
+another task's: they are wiped, said so, and restored from the changelog. Another's state is refused where a store has no
+changelog, since what should be there may still be found and put back. In-memory
+stores are kept in a folder that every new owner wipes, so that all steps can read them. The formats and the compare-and-swap
+itself are ``state``'s.
 """
 
 from __future__ import annotations
@@ -14,13 +16,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tidemill.errors import BatchLostError, CorruptStateError, NoStateYetError, StateBehindError, StateError
+from tidemill.errors import (
+    BatchLostError,
+    CorruptStateError,
+    ForeignStateError,
+    NoStateYetError,
+    StateBehindError,
+    StateError,
+    StopError,
+)
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.spark.state_step import StoreView
 from tidemill.spark.step_spec import StoreSpec
 from tidemill.spark.store_forms import form_of
 from tidemill.spark.task_rows import NO_STATE
 from tidemill.state.durability import Shutdown
+from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
 from tidemill.task.batch import StoresAt, TaskRun
@@ -32,13 +44,17 @@ VOLATILE_FOLDER = "in-memory"
 
 
 class OwnedStores:
-    """What one task holds: an environment for persistent stores and one for the others, each with its own positions."""
+    """What one task holds: an environment for persistent stores and one for the others, each with its own positions.
+    ``application_id`` None: the directory does not say whose it is."""
 
-    def __init__(self, run: TaskRun, specs: Mapping[str, StoreSpec]) -> None:
+    def __init__(self, run: TaskRun, specs: Mapping[str, StoreSpec], application_id: str | None = None) -> None:
         self.run = run
+        self.whose = None if application_id is None else StateIdentity(application_id=application_id, task=run.task)
+        self._topic_ids: Mapping[str, str] = {}
         mine = [spec for spec in specs.values() if spec.subtopology == run.task.subtopology]
         self._persistent = [spec for spec in mine if spec.persistent]
         self._volatile = [spec for spec in mine if not spec.persistent]
+        self._logged = frozenset(spec.name for spec in mine if spec.changelog or spec.source_topic)
         self._states: list[TaskState] = []
         self._checked: tuple[object, list[CheckedWrites]] | None = None
         self._state_of: dict[str, TaskState] = {}
@@ -51,7 +67,7 @@ class OwnedStores:
         except BaseException:
             self.close(clean=False)
             raise
-        self._note = self._note or note
+        self._note = "; ".join(filter(None, [note, self._note]))
 
     def _open(self, run: TaskRun) -> None:
         if self._persistent:
@@ -62,6 +78,7 @@ class OwnedStores:
             wipe_files(folder)
             self._add(_open(folder, self._volatile, run.task.partition, self), self._volatile)
         self._positions = [state.claim(run.epoch) for state in self._states]
+        self._topic_ids = {}
 
     def _add(self, state: TaskState, specs: Sequence[StoreSpec]) -> None:
         self._states.append(state)
@@ -96,8 +113,8 @@ class OwnedStores:
             self._make_anew(corrupt)
 
     def noted(self, note: str) -> None:
-        log.warning("event=state-note task=%s note=%r", self.run.task, note)
-        self._note = note
+        log.warning(LogEvent("state-note", task=self.run.task, note=note))
+        self._note = "; ".join(filter(None, [self._note, note]))
 
     def expect(self, run: TaskRun) -> None:
         """The next batch's view of the same task."""
@@ -110,12 +127,28 @@ class OwnedStores:
             )
             with self._sound():
                 for state in self._states:
-                    state.wipe()
+                    for store in self._logged.intersection(state.stores):  # others could not be restored, and fit no changelog
+                        state.wipe(store)
                 self._positions = [state.positions() for state in self._states]
+        self._follow_topics(run)
         if self._is_elsewhere(run):  # not where this worker has left them: what counts is what is in the files
             with self._sound():
                 self._positions = [state.positions() for state in self._states]
         self._is_behind = self._is_elsewhere(run)
+
+    def _follow_topics(self, run: TaskRun) -> None:
+        """A position says nothing of a topic that was made anew under the same name."""
+        if not run.topic_ids or run.topic_ids == self._topic_ids:
+            return
+        with self._sound():
+            for at, state in enumerate(self._states):
+                for store, topic_id in state.follow_topics(run.topic_ids, epoch=run.epoch).items():
+                    self.noted(
+                        f"the changelog of store {store} of task {run.task} was made anew: its topic id is "
+                        f"{run.topic_ids[store]}, and the store follows {topic_id}; emptied, to be restored from what is there"
+                    )
+                    self._positions[at] = state.positions()
+        self._topic_ids = dict(run.topic_ids)
 
     def _is_elsewhere(self, run: TaskRun) -> bool:
         """Not where the driver thinks they are, or claimed by another owner (rule 15)."""
@@ -192,14 +225,27 @@ def _open(directory: Path, specs: Sequence[StoreSpec], partition: int, owner: Ow
     }
     forms = {spec.name: form_of(spec) for spec in specs}
     try:
-        state = TaskState.open(directory, names, changelogs=changelogs, forms=forms)
-    except CorruptStateError as corrupt:
-        owner.noted(_wiped(corrupt))
+        state = TaskState.open(directory, names, whose=owner.whose, changelogs=changelogs, forms=forms)
+    except (CorruptStateError, ForeignStateError) as refused:
+        if isinstance(refused, ForeignStateError):
+            _require_logged(refused, names, changelogs)
+        owner.noted(f"{refused}; wiped" if isinstance(refused, ForeignStateError) else _wiped(refused))
         wipe_files(directory)
-        return TaskState.open(directory, names, changelogs=changelogs, forms=forms)
+        return TaskState.open(directory, names, whose=owner.whose, changelogs=changelogs, forms=forms)
+    for store, changelog in state.emptied.items():
+        owner.noted(f"store {store} in {directory} was made from {changelog}, not from {changelogs[store]}: emptied")
     if state.opened_after is Shutdown.LOST_POWER:
         owner.noted(f"{directory} was left dirty by another boot of this machine; wiped")
     return state
+
+
+def _require_logged(foreign: ForeignStateError, stores: Sequence[str], changelogs: Mapping[str, TopicPartition]) -> None:
+    unlogged = [name for name in stores if name not in changelogs]
+    if unlogged:
+        raise StopError(
+            f"{foreign}. {', '.join(unlogged)} can't be restored, having no changelog: put the task's own state back there, or "
+            "remove the directory to begin with empty stores"
+        ) from foreign
 
 
 def _wiped(corrupt: CorruptStateError) -> str:
@@ -214,10 +260,13 @@ class TaskLocks(Protocol):
 
 
 class OpenTasks:
-    """The tasks that a worker has open. ``locks`` takes and frees each task's own, where no lock holds them all."""
+    """The tasks that a worker has open. ``locks`` takes and frees each task's own, where no lock holds them all;
+    ``application_id``: whose they are, which their directories say."""
 
-    def __init__(self, specs: Mapping[str, StoreSpec], locks: TaskLocks | None = None) -> None:
-        self._specs, self._locks = specs, locks
+    def __init__(
+        self, specs: Mapping[str, StoreSpec], locks: TaskLocks | None = None, *, application_id: str | None = None
+    ) -> None:
+        self._specs, self._locks, self._application_id = specs, locks, application_id
         self._open: dict[TaskId, OwnedStores] = {}
 
     def open(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, OwnedStores]:
@@ -235,7 +284,7 @@ class OpenTasks:
             else:
                 if self._locks is not None:
                     self._locks.open(task)
-                self._open[task] = OwnedStores(run, self._specs)
+                self._open[task] = OwnedStores(run, self._specs, self._application_id)
             if run.inspect:
                 self._open[task].inspect()
         return self._open

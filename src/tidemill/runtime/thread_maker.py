@@ -21,6 +21,7 @@ from tidemill.kafka.admin import Admin
 from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.kafka.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group import GroupMember, GroupMemberConfig
+from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.runtime.batch_handover import BatchHandover
@@ -38,6 +39,7 @@ from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.runtime.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine, start_workers
+from tidemill.spark.jvm_gone import needing_the_jvm
 from tidemill.spark.placement import Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle
@@ -69,7 +71,7 @@ class WorkerStarters:
         """Returns in any case after this time: what keeps workers from starting, the first batch tells."""
         self._starters[name].join(limit_s)
         if self._starters[name].is_alive():
-            log.warning("event=workers-not-started thread=%s after_s=%d", name, limit_s)
+            log.warning(LogEvent("workers-not-started", thread=name, after_s=limit_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,8 @@ class ThreadMaker:
 
     @property
     def slots(self) -> int:
-        return self.placement.slots
+        with needing_the_jvm():
+            return self.placement.slots
 
     def first_join(self, threads: int) -> FirstJoin:
         return FirstJoin(self.config.application_id, threads, self.admin)
@@ -139,6 +142,7 @@ class ThreadMaker:
                 process_id=self.process_id,
                 endpoint=self.reads.application_server or None,
                 client_tags=dict(config.client_tags),
+                topology=self.topology_facts.by_number,
             ),
             local=self.local,
             make_member=make_member,

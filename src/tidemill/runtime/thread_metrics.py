@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 
 from tidemill.config import StreamsConfig
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.metrics.sensor import Sensor, Window
 from tidemill.runtime.rebalance_watch import RebalanceCost
 from tidemill.task.batch import Arrived, BatchReport, Outcome
 from tidemill.task.commit import CommitStep
 from tidemill.task.lifecycle import ActiveTask
+from tidemill.task.lost_batches import LostInARow
 from tidemill.task.progress import Restored
 
 log = logging.getLogger("tidemill.thread")
@@ -67,6 +69,7 @@ class ThreadMetrics:
     started_ms: int = field(default_factory=lambda: int(time.time() * 1e3))
     batches: int = 0
     lost: int = 0
+    lost_in_a_row: LostInARow = field(default_factory=LostInARow)
     records_in: int = 0
     records_restored: int = 0
     records_out: int = 0
@@ -212,6 +215,12 @@ def tell_if_slow(thread: str, report: BatchReport, seconds: float) -> None:
     """A batch that takes seconds holds a rebalance up as long, so where the time went is worth a line."""
     if seconds > _SLOW_BATCH_S:
         log.info(
-            "event=slow-batch thread=%s seconds=%.1f records=%d restored=%d timings_ms=%s",
-            thread, seconds, report.records_in, report.records_restored, dict(report.timings_ms),
-        )  # fmt: skip
+            LogEvent(
+                "slow-batch",
+                thread=thread,
+                seconds=round(seconds, 1),
+                records=report.records_in,
+                restored=report.records_restored,
+                timings_ms=dict(report.timings_ms),
+            )
+        )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from tidemill.errors import ConfigError, RetriableError, StopError, TidemillError
+from tidemill.log_format import LogEvent
 from tidemill.runtime.first_join import FirstJoin
 from tidemill.runtime.stream_thread import StreamThread
 
@@ -125,7 +126,7 @@ class ThreadSet:
                 except Exception as problem:
                     on_problem(StopError(f"no thread could be started: {problem!r}"))
                     return
-            log.info("event=thread-replaced thread=%s error=%r", failed.name, str(failed.error))
+            log.info(LogEvent("thread-replaced", thread=failed.name, error=str(failed.error)))
 
         threading.Thread(target=run, name=f"{failed.name}-replace", daemon=True).start()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError
+from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.application")
 
@@ -39,15 +40,19 @@ def response_to(
     try:
         wanted = handler(error)
     except Exception:
-        log.exception("event=handler-failed handler='uncaught exception handler' response=SHUTDOWN_CLIENT")
+        log.exception(LogEvent("handler-failed", handler="uncaught exception handler", response="SHUTDOWN_CLIENT"))
         return respond.SHUTDOWN_CLIENT
     if not isinstance(wanted, StreamThreadExceptionResponse):
         log.error(
-            "event=handler-failed handler='uncaught exception handler' response=SHUTDOWN_CLIENT problem=%r",
-            f"it gave {wanted!r}, expected a StreamThreadExceptionResponse",
+            LogEvent(
+                "handler-failed",
+                handler="uncaught exception handler",
+                response="SHUTDOWN_CLIENT",
+                problem=f"it gave {wanted!r}, expected a StreamThreadExceptionResponse",
+            )
         )
         return respond.SHUTDOWN_CLIENT
     if wanted is respond.REPLACE_THREAD and (not engine_lives or isinstance(error, ConfigError)):
-        log.error("event=thread-not-replaced reason=%r error=%r", "a new thread would end in the same way", str(error))
+        log.error(LogEvent("thread-not-replaced", reason="a new thread would end in the same way", error=error))
         return respond.SHUTDOWN_CLIENT
     return wanted

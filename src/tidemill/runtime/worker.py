@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,7 @@ class Worker:
         self.spec = spec
         self.batches = 0
         self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step)
-        reader = ThreadReader(spec.consumer)
-        aligned = AlignedReader(reader, spec.source.together, spec.source.idle_ms) if spec.source.together else None
-        self.reader: SourceReader = aligned or reader
+        self.reader: SourceReader = AlignedReader(ThreadReader(spec.consumer), spec.source.together, spec.source.idle_ms)
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = spec.unreadable
         self.graphs = KeptGraphs(spec.unreadable.handlers)
@@ -90,10 +89,12 @@ class Worker:
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
         self._prepared: Future[None] | None = None
         self._fences: int | None = None
+        self._is_watched = False
+        """The batch is one of a single record: the driver wants to know whether it is functions that take long."""
         self._disk = None if spec.disk is None else ExecutorState(spec.disk)
         self._tasks: OpenTasks | ReadTasks | None = None
         if spec.spec is not None and spec.spec.last:
-            self._tasks = OpenTasks(spec.spec.stores, self._disk)
+            self._tasks = OpenTasks(spec.spec.stores, self._disk, application_id=spec.group_id)
             if self._disk is not None:
                 self.control.answer_reads(self._disk.answer)
         elif spec.spec is not None:
@@ -107,6 +108,7 @@ class Worker:
             self._prepared = None
             self._own.renew()  # else the batch would be refused, and the group asked for a rebalance
         self._fences = request.fences
+        self._is_watched = request.max_inputs == 1
         if self.spec.spec is not None and self.spec.spec.last and request.inputs and not self.continuity:
             self._prepare()  # takes half a second, in which the batch is on its way
         return request
@@ -140,7 +142,8 @@ class Worker:
             raise StopError(failed)
 
     def reached(self, step: CommitStep, batch_id: int) -> None:
-        del batch_id
+        if step is CommitStep.HAND_OVER and self._is_watched:
+            self.control.has_run(batch_id)
         self.strike(step.value)
 
     def strike(self, at: str) -> None:
@@ -216,7 +219,8 @@ def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Ite
         pass
     worker = _worker(name, blob)
     worker.strike("start")
-    for rows in source_rows(worker.reader, worker.request(), worker.spec.source):
+    request = worker.request()
+    for rows in source_rows(worker.reader, request, worker.spec.source, partial(worker.control.taking, request.batch_id)):
         worker.strike("chunk")
         yield rows
     worker.strike("end")

@@ -15,7 +15,7 @@ from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.micro_batches import MicroBatches
 from tidemill.spark.worker_process import WorkerProcess
-from tidemill.task.batch import BatchRequest, Membership, Positions
+from tidemill.task.batch import BatchRequest, Membership, Positions, Taken
 from tidemill.task.batch_id import BatchId
 
 
@@ -53,6 +53,12 @@ class WorkerDesk:
             raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
         assert self.handover is not None
         return self.handover.call(node, path, batch_id)
+
+    def taking(self, batch_id: int, taken: Taken) -> None:
+        self._batches.is_taking(batch_id, taken)
+
+    def has_run(self, batch_id: int) -> None:
+        self._batches.has_run(batch_id)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}

@@ -82,6 +82,7 @@ class Cluster:
         self.rounds: list[Round] = []
         self._retired: list[StateDirectory] = []
         self._ticks: dict[str, int] = {}
+        self._facts = _facts(scenario)
         self._specs = {client.name: client for client in scenario.clients}
         is_2_7 = scenario.compatibility is Compatibility.KAFKA_2_7
         self.group = Group(
@@ -89,7 +90,7 @@ class Cluster:
             self.agenda,
             draws,
             self.logs,
-            _facts(scenario),
+            self._facts,
             choose_assignor(scenario.assignor, scenario.compatibility),
             assign_to_threads_2_7 if is_2_7 else assign_to_threads,
             self._record,
@@ -133,7 +134,7 @@ class Cluster:
             client = self.clients[spec.name] = SimulatedClient(spec, spec.process_id, directory, self.agenda)
         self.names[client.process_id] = spec.name
         client.directory.drop_unused(self.agenda.now_ms - self.scenario.surroundings.state_cleanup_delay_ms)
-        config = MemberConfig(process_id=client.process_id, client_tags=dict(spec.tags))
+        config = MemberConfig(process_id=client.process_id, client_tags=dict(spec.tags), topology=self._facts.by_number)
         client.started([self._thread(client, config, number) for number in range(1, spec.threads + 1)])
         for thread in client.threads:
             self.group.enter(thread, spec.rack, f"{spec.name} joined")

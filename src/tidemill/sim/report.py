@@ -222,6 +222,7 @@ def _round_json(run: Run, round_: Round) -> dict[str, Any]:
                 "active": [str(task) for task in sorted(held.active)],
                 "standby": [str(task) for task in sorted(held.standby - held.warmup)],
                 "warm_up": [str(task) for task in sorted(held.warmup)],
+                **({} if held.followup_deadline_ms is None else {"followup_deadline_ms": held.followup_deadline_ms}),
             }
             for process_id, held in sorted(round_.assignment.clients.items())
         },

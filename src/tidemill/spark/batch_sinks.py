@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemill.spark.codecs import decoded
-from tidemill.spark.records import Records, in_order, to_rows
+from tidemill.spark.outputs import Outputs, ToSink
+from tidemill.spark.records import in_order, to_rows
 from tidemill.spark.rows import DDL, SCHEMA
 from tidemill.spark.step_spec import BatchSinkSpec
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
@@ -57,9 +58,9 @@ def is_batch_sink(node: Node) -> bool:
     return isinstance(node, SinkNode) and node.topic.startswith(_NO_TOPIC)
 
 
-def taken_batch(sink: BatchSinkSpec, pending: dict[str, list[Records]]) -> pa.Table | None:
-    """What a batch has for the sink, taken out of ``pending``; None if that is nothing."""
-    held = [records for to in (sink.name, sink.topic) for records in pending.pop(to, []) if len(records)]
+def taken_batch(sink: BatchSinkSpec, outputs: Outputs) -> pa.Table | None:
+    """What a batch has for the sink, taken out of ``outputs``; None if that is nothing."""
+    held = outputs.take(ToSink(sink.name))
     if not held:
         return None
     records = in_order(held)

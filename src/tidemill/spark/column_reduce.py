@@ -27,7 +27,7 @@ from tidemill.topology.operations import OfColumns, Operation, Reduce
 from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 _HELD = "|held"
-_APART = ("off", "seq", "n", "headers", "value", "value_num")
+_APART = ("off", "seq", "child", "n", "headers", "value", "value_num")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def merged(frame: DataFrame, mergings: Sequence[Merging]) -> DataFrame:
     is_mine = node.isin([merging.tag for merging in mergings])
     apart = [F.when(~is_mine, F.col(name)).alias(name) for name in _APART]
     entries = [
-        F.when(node == merging.tag, F.struct("seq", "off", "ts", "headers", decoded(merging.serde, "value").alias("v")))
+        F.when(node == merging.tag, F.struct("seq", "child", "off", "ts", "headers", decoded(merging.serde, "value").alias("v")))
         for merging in mergings
     ]
     named = [entry.alias(f"entry:{at}") for at, entry in enumerate(entries)]

@@ -26,16 +26,20 @@ import psutil
 
 from tidemill.errors import BatchLostError
 from tidemill.ids import TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.spark.control_socket import HereListener, Listener, greet, opened
 from tidemill.spark.worker_process import FarWorker, HereWorker, WorkerProcess
 from tidemill.task.batch import (
     BatchRequest,
     Membership,
     Positions,
+    Taken,
     positions_from_json,
     positions_to_json,
     request_from_json,
     request_to_json,
+    taken_from_json,
+    taken_to_json,
 )
 from tidemill.task.batch_id import BatchId
 
@@ -55,6 +59,12 @@ class ControlDesk(Protocol):
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         """Calls the function of a ``foreach_batch`` node with the records in a file; what it raised, or nothing."""
+
+    def taking(self, batch_id: int, taken: Taken) -> None:
+        """The source step is about to hand this over."""
+
+    def has_run(self, batch_id: int) -> None:
+        """The last step's functions are done with the batch."""
 
 
 class ControlServer:
@@ -122,9 +132,9 @@ class ControlServer:
             else:
                 raise ValueError(f"a worker's first words are hello, reads or leash, not {question['op']!r:.40}")
         except AuthenticationError as problem:  # a stranger without the key
-            log.warning("event=control-refused problem=%r", problem)
+            log.warning(LogEvent("control-refused", problem=problem))
         except (ValueError, KeyError, TypeError, RecursionError) as problem:  # no worker of ours asks so
-            log.warning("event=control-garbage problem=%r", str(problem)[:200])
+            log.warning(LogEvent("control-garbage", problem=str(problem)[:200]))
         except (EOFError, OSError):
             pass
         finally:
@@ -180,11 +190,23 @@ def _hand_over_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
     return json.dumps({"failed": desk.hand_over(question["node"], question["path"], batch_id)})
 
 
+def _taking_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
+    desk.taking(question["batch"], taken_from_json(question))
+    return "{}"
+
+
+def _has_run_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
+    desk.has_run(question["batch"])
+    return "{}"
+
+
 _QUESTIONS: Mapping[str, Callable[[ControlDesk, Mapping[str, Any]], str]] = {
     "request": lambda desk, _: request_to_json(desk.current_request()),
     "membership": _membership_answer,
     "committed": _committed_answer,
     "hand_over": _hand_over_answer,
+    "taking": _taking_answer,
+    "has_run": _has_run_answer,
 }
 
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -229,6 +251,12 @@ class ControlClient:
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         answer = self._ask({"op": "hand_over", "node": node, "path": path, "batch_id": batch_id.to_rows()})
         return str(answer["failed"])
+
+    def taking(self, batch_id: int, taken: Taken) -> None:
+        self._ask({"op": "taking", "batch": batch_id, **taken_to_json(taken)})
+
+    def has_run(self, batch_id: int) -> None:
+        self._ask({"op": "has_run", "batch": batch_id})
 
     def _send(self, question: Mapping[str, Any]) -> None:
         self._connection.send_bytes(json.dumps(question).encode())

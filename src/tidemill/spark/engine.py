@@ -16,21 +16,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from tidemill.errors import (
-    BatchLostError,
-    ConfigError,
-    MissingRightError,
-    NoExecutorError,
-    RecordError,
-    SerdeError,
-    StopError,
-    StoredBytesError,
-)
+from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError
+from tidemill.log_format import LogEvent
+from tidemill.spark.batch_failures import failure_of, told_by
 from tidemill.spark.compile import ArrowStep
+from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.worker_process import WorkerProcess, end
@@ -40,11 +34,6 @@ log = logging.getLogger("tidemill.engine")
 
 _WORKER_KEY = "TIDEMILL_WORKER"
 _DEATH_LIMIT_S = 5.0
-_FINAL = tuple(
-    f"{kind.__module__}.{kind.__qualname__}: "
-    for kind in (StopError, MissingRightError, RecordError, ConfigError, SerdeError, StoredBytesError)
-)
-"""How Spark's text of a failed task begins where running the batch again would fail again."""
 _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""
 
@@ -110,6 +99,7 @@ class BatchEngine:
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
         self._next: deque[tuple[Any, str]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
+        told_by(thread)
         self._rows, self._explained = self._built()
 
     @property
@@ -122,11 +112,12 @@ class BatchEngine:
 
     def _built(self) -> tuple[Any, str]:
         source, steps = self._steps
-        with pinning(self._session, self._thread) as pin:
-            frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)
-        self._compiled.check(frame)
-        execution = frame._jdf.queryExecution()
-        return execution.executedPlan().execute(), str(execution.toString())
+        with needing_the_jvm():
+            with pinning(self._session, self._thread) as pin:
+                frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)
+            self._compiled.check(frame)
+            execution = frame._jdf.queryExecution()
+            return execution.executedPlan().execute(), str(execution.toString())
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each
@@ -137,9 +128,8 @@ class BatchEngine:
             self._is_in_place = False  # it may be elsewhere, because the place it had is gone
         if before is not None and (before.host, before.pid) != (worker.host, worker.pid):
             log.info(
-                "event=worker-replaced thread=%s step=%s old=%d pid=%d host=%s",
-                self._thread, step, before.pid, worker.pid, worker.host,
-            )  # fmt: skip
+                LogEvent("worker-replaced", thread=self._thread, step=step, old=before.pid, pid=worker.pid, host=worker.host)
+            )
             end([before], _DEATH_LIMIT_S)
 
     @property
@@ -152,67 +142,67 @@ class BatchEngine:
         steps = [step for step in self._workers if step != "source"]
         return self._workers[max(steps, key=lambda step: int(step.rpartition("-")[2]))] if steps else None
 
-    def run(self) -> BatchReport:
-        """One execution of the plan.
+    def run(self, patience: int = 1) -> BatchReport:
+        """One execution of the plan; it may take so many times as long as usual.
 
         Raises:
             NoExecutorError: it did not begin.
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
             StopError: the JVM is gone, or a step says that going on is impossible.
         """
+        with needing_the_jvm():
+            return self._run(patience)
+
+    def _run(self, patience: int) -> BatchReport:
         if not (self._is_in_place and self._placement.is_settled(self._thread)) and not self._placement.settle(self._thread):
             raise NoExecutorError(f"{self._thread}: no executor has a slot for its batches yet")
         self._is_in_place = True
         try:
-            return self._collected()
+            return self._collected(self._limit_s * patience)
         except BatchLostError:
             self._is_in_place = False
             raise
 
-    def _collected(self) -> BatchReport:
+    def _collected(self, limit_s: float) -> BatchReport:
         with contextlib.suppress(IndexError):
             self._rows, self._explained = self._next.pop()
-        with self._watched():
+        with self._watched(limit_s) as hangs:
             try:
                 collected: list[Any] = self._rows.collect()
                 if len(collected) != 1:
                     raise BatchLostError(f"the last step gave {len(collected)} reports, expected one")
                 return report_from_json(str(collected[0].getUTF8String(0).toString()))
             except (Py4JJavaError, CapturedException) as problem:
-                reason = _first_line(problem)
-                if reason.startswith(_FINAL):
-                    raise StopError(reason.partition(": ")[2]) from problem
-                raise BatchLostError(f"the Spark task failed: {reason}") from problem
-            except (Py4JNetworkError, Py4JError, OSError) as problem:
-                raise StopError("the Spark JVM is gone: the instance can't go on; start it again") from problem
+                failure = failure_of(problem)
+                if hangs.is_set() and isinstance(failure, BatchLostError):
+                    raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from problem
+                raise failure from problem
+            except (Py4JError, OSError) as problem:
+                raise StopError(JVM_GONE) from problem
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        timer = threading.Timer(self._limit_s, self._kill_workers)
+    def _watched(self, limit_s: float) -> Iterator[threading.Event]:
+        """The event is set if what runs in it takes longer; its workers are dead soon after."""
+        hangs = threading.Event()
+
+        def end_it() -> None:
+            hangs.set()
+            log.error(LogEvent("batch-hangs", thread=self._thread, limit_s=limit_s, workers=self.worker_pids))
+            self.kill_workers()
+
+        timer = threading.Timer(limit_s, end_it)
         timer.daemon = True
         timer.start()
         try:
-            yield
+            yield hangs
         finally:
             timer.cancel()
 
-    def _kill_workers(self) -> None:
-        log.error("event=batch-hangs thread=%s limit_s=%s workers=%s", self._thread, self._limit_s, self.worker_pids)
-        self.kill_workers()
-
     def has_lost_its_place(self) -> bool:
         """After a lost batch: whether the executor, and with it the stores there, is gone."""
-        return self._placement.is_gone(self._thread)
+        with needing_the_jvm():
+            return self._placement.is_gone(self._thread)
 
     def kill_workers(self) -> None:
         """Ends this thread's Python workers and returns when they are dead; Spark starts new ones at the next batch."""
         end(list(self._workers.values()), _DEATH_LIMIT_S)
-
-
-def _first_line(problem: Py4JJavaError | CapturedException) -> str:
-    """What the Python worker raised, out of Spark's long text; PySpark wraps what a retried task has raised once more."""
-    java = problem._origin if isinstance(problem, CapturedException) else problem.java_exception
-    text = str((java and java.getMessage()) or problem)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip() != "Driver stacktrace:"]
-    errors = [line for line in lines if line.startswith("tidemill.errors.")]
-    return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:1000]

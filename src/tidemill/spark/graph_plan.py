@@ -17,6 +17,7 @@ from tidemill.spark.graph_parts import GraphPart
 from tidemill.spark.graph_serdes import Sides, filled, leaving_serdes, store_serdes
 from tidemill.spark.join_shape import window_join_of
 from tidemill.spark.rows import Tags
+from tidemill.spark.sinks import chooses_partitions
 from tidemill.spark.step_spec import GraphEntry, GraphExit, GraphSpec
 from tidemill.topology.graph import broker_topic
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, Topology
@@ -102,7 +103,12 @@ def graph_spec(
         inside=frozenset(cut.nodes.keys() - set(left_to_columns(topology, part))),
         entries=cut.entries,
         exits=cut.exits,
-        placed_sinks=frozenset(n for n, node in cut.nodes.items() if isinstance(node, SinkNode) and node.partitioner is not None),
+        choosing_sinks=frozenset(
+            name
+            for name, node in cut.nodes.items()
+            if isinstance(node, SinkNode)
+            and (is_batch_sink(node) or chooses_partitions(node.partitioner, node.partitioning, node.key_serde))
+        ),
         writes_alone=not cut.exits and _writes_alone(topology, cut.nodes),
         shift=shift,
         emit_interval_ms=emit_interval_ms,

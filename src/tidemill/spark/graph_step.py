@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.operators.context import Origin
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.record import Change, Record
@@ -27,7 +28,8 @@ from tidemill.spark.global_state import GlobalState
 from tidemill.spark.join_records import BothSides, empty_records
 from tidemill.spark.join_shape import WindowJoin
 from tidemill.spark.merged import Merged
-from tidemill.spark.records import Records
+from tidemill.spark.outputs import Destination, ToSink, ToTopic
+from tidemill.spark.records import ANY_PARTITION, Records
 from tidemill.spark.state_step import StepState, StoreView, Written
 from tidemill.spark.step_spec import GraphExit, GraphSpec, StepSpec
 from tidemill.spark.task_rows import NO_STATE, TaskRows, opened
@@ -35,6 +37,7 @@ from tidemill.spark.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
 from tidemill.task.partition_time import UNKNOWN_TIME, Times
 from tidemill.topology.nodes import SinkNode
+from tidemill.topology.partitioning import Partitioning
 
 log = logging.getLogger("tidemill.operators")
 
@@ -91,7 +94,7 @@ class KeptGraphs:
         try:
             kept.graph.close()
         except Exception:
-            log.exception("event=close-failed task=%s", which[1])
+            log.exception(LogEvent("close-failed", task=which[1]))
 
     def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
         """The task's graph, bound to the batch's state."""
@@ -177,12 +180,32 @@ def _subtopologies(spec: StepSpec) -> dict[str, int]:
 
 @dataclass(slots=True)
 class GraphOutput:
-    """What a part has made: records to send by topic, records for columns by node, and rows that no serde could read."""
+    """What a part has made: records to send by destination, records for columns by node, and rows that no serde could read."""
 
-    sent: dict[tuple[str, str | None], Records] = field(default_factory=dict)
-    """By topic, and sink where that has a partitioner."""
+    _sent: dict[Destination, Records] = field(default_factory=dict)
+    _by_sink: dict[tuple[str, str], Records] = field(default_factory=dict)
+    """Those of ``_sent`` by sink and topic."""
     onward: dict[str, Records] = field(default_factory=dict)
     unreadable: list[pa.Table] = field(default_factory=list)
+
+    @property
+    def sent(self) -> Iterable[tuple[Destination, Records]]:
+        return self._sent.items()
+
+    def of_sink(self, spec: GraphSpec, sink: str, topic: str) -> Records:
+        """Where the records of a sink for a topic are put: with those of other sinks, whose order among them counts, unless
+        the sink has a choice left."""
+        found = self._by_sink.get((sink, topic))
+        if found is None:
+            node = spec.topology.nodes[sink]
+            assert isinstance(node, SinkNode)
+            to: Destination = ToTopic(topic)
+            if sink in spec.choosing_sinks:
+                to = ToSink(sink, None if node.topic_extractor is None else topic)
+            names_partitions = node.partitioner is None and node.partitioning is Partitioning.BY_SUBSCRIPTION
+            new = Records([], [], [], [], [], [], [], partitions=[] if names_partitions else None)
+            found = self._by_sink[sink, topic] = self._sent.setdefault(to, new)
+        return found
 
 
 def run_graph(
@@ -256,7 +279,7 @@ def _run_joins(
             for name in join.targets:
                 node = spec.topology.nodes[name]
                 if isinstance(node, SinkNode):
-                    held = output.sent.setdefault((node.topic, None), empty_records())
+                    held = output.of_sink(spec, name, node.topic)
                     given.forward(made, name, node.key_serde, task, held)
                 else:
                     held, exit_ = output.onward.setdefault(name, empty_records()), spec.exits[name]
@@ -284,13 +307,11 @@ def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: Merged, o
 
 def _put_all(output: GraphOutput, spec: GraphSpec, task: TaskId, produced: Iterable[Produced]) -> None:
     """What a task has made in a batch, where only its own order counts."""
-    grouped: dict[tuple[str, str | None], list[Produced]] = {}
-    placed = spec.placed_sinks
+    grouped: dict[int, tuple[Records, list[Produced]]] = {}
     for made in produced:
-        to = made[1], made[0] if made[0] in placed else None
-        grouped.setdefault(to, []).append(made)
-    for to, several in grouped.items():
-        records = output.sent.setdefault(to, Records([], [], [], [], [], [], [], sink=to[1]))
+        records = output.of_sink(spec, made[0], made[1])
+        grouped.setdefault(id(records), (records, []))[1].append(made)
+    for records, several in grouped.values():
         begin, count = len(records), len(several)
         records.parts += [task.partition] * count
         records.keys += [made[2] for made in several]
@@ -300,6 +321,8 @@ def _put_all(output: GraphOutput, spec: GraphSpec, task: TaskId, produced: Itera
         records.sequences += range(begin, begin + count)
         assert records.headers is not None
         records.headers += [made[4][3] or None for made in several]
+        if records.partitions is not None:
+            records.partitions += [ANY_PARTITION if made[5] is None else made[5] for made in several]
 
 
 def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:
@@ -325,18 +348,15 @@ def _put(
     offset = -1 if offset is None else offset  # None means summed
     for made in produced:
         record = made.record
-        to = made.topic, made.sink if made.sink in spec.placed_sinks else None
-        records = output.sent.get(to)
-        if records is None:
-            records = output.sent[to] = Records([], [], [], [], [], [], [], sink=to[1])
+        records = output.of_sink(spec, made.sink, made.topic)
+        if records.partitions is not None:
+            records.partitions.append(ANY_PARTITION if made.partition is None else made.partition)
         _append(records, partition, made.key, made.value, record, offset, sequence)
     for given in handed_over:
         exit_ = spec.exits[given.node]
-        records = output.onward.get(given.node)
-        if records is None:
-            records = output.onward[given.node] = Records([], [], [], [], [], [], [])
+        held = output.onward.setdefault(given.node, empty_records())
         key, value = _bytes_for_columns(given, exit_, task, offset)
-        _append(records, partition, key, value, given.record, offset, sequence)
+        _append(held, partition, key, value, given.record, offset, sequence)
 
 
 def _append(

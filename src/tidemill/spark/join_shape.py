@@ -108,7 +108,7 @@ def _targets(spec: GraphSpec, below: tuple[str, ...]) -> tuple[str, ...] | None:
     targets = topology.children(below[0])
     for name in targets:
         node = topology.nodes[name]
-        if name in spec.placed_sinks or (isinstance(node, SinkNode) and node.topic_extractor is not None):
+        if name in spec.choosing_sinks or (isinstance(node, SinkNode) and node.topic_extractor is not None):
             return None
         if not isinstance(node, SinkNode) and name not in spec.exits:
             return None

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, SerdeError, StateError, StopError
+from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, MisfitError, SerdeError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.batch_sinks import taken_batch
 from tidemill.spark.gather import Gathered, gather, why_not_whole
 from tidemill.spark.graph_step import run_graph, running_tasks, stream_times
+from tidemill.spark.outputs import Outputs, ToDeadLetters, ToNode, ToSink
 from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
+from tidemill.spark.refused_records import pass_over_refused
 from tidemill.spark.restored import apply_restored
-from tidemill.spark.rows import MARKER, UNREADABLE
+from tidemill.spark.rows import MARKER, REFUSED, UNREADABLE, first_child, in_sequence
 from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import StepContext, TaskStore
 from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
@@ -51,8 +53,7 @@ class _Batch:
     stores: Mapping[TaskId, TaskStore]
     times: Times
     """How far the inputs have come when the batch ends."""
-    pending: dict[str, list[Records]] = field(default_factory=dict)
-    """By the sink, the topic, or ``out:node``."""
+    outputs: Outputs = field(default_factory=Outputs)
     onward: list[tuple[GraphExit, Records]] = field(default_factory=list)
     unreadable: list[pa.Table] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
@@ -86,13 +87,17 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
     problem = why_not_whole(gathered, request)
     if problem is not None:
         context.continuity.clear()
-        return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem)
+        return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem, is_misfit=True)
     marker = gathered.marker
     assert marker is not None
     if marker.out_of_range:
         context.continuity.clear()
         return BatchReport(
-            batch_id=request.batch_id, outcome=Outcome.LOST, message="offsets out of range", out_of_range=marker.out_of_range
+            batch_id=request.batch_id,
+            outcome=Outcome.LOST,
+            message=f"offsets out of range: {', '.join(map(str, marker.out_of_range))}",
+            out_of_range=marker.out_of_range,
+            is_misfit=True,
         )
     problem = context.graphs.shared.begin(request)
     if problem is not None:
@@ -121,7 +126,12 @@ def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepCont
         context.output.abort()  # a store may have refused in the middle of the transaction
         at = tuple(store.at for store in stores.values())
         return BatchReport(
-            batch_id=request.batch_id, outcome=Outcome.LOST, message=str(lost), stores=at, timings_ms=batch.timings
+            batch_id=request.batch_id,
+            outcome=Outcome.LOST,
+            message=str(lost),
+            stores=at,
+            timings_ms=batch.timings,
+            is_misfit=isinstance(lost, MisfitError),
         )
     except FencedError as fenced:
         context.continuity.clear()
@@ -142,23 +152,23 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
             outcome=Outcome.LOST,
             message="; ".join(f"task {at.task}: its stores are at {dict(at.changelog)}" for at in behind),
             stores=tuple(store.at for store in batch.stores.values()),
+            is_misfit=True,
         )
     batch.restored = apply_restored(batch.gathered.tables, batch.spec.stores.values(), marker.changelog_ends, batch.stores)
     batch.reached(CommitStep.RESTORE)
     _check_continuity(context, request)
     batch.reached(CommitStep.CONTINUITY)
     take_writes(batch.gathered.tables, batch.state)
-    for (topic, _), records in take_outputs(batch.gathered.tables).items():
-        batch.pending.setdefault(topic, []).append(records)
+    batch.outputs = take_outputs(batch.gathered.tables)
     _run_nodes(batch)
     batch.reached(CommitStep.RUN)
     _hand_over(batch, marker)
     batch.reached(CommitStep.HAND_OVER)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
     passed_over = batch.state.passed_over
-    wrote = any(batch.pending.values()) or passed_over.letters.parts or any(w.rows or w.log for w in batch.state.written.values())
+    wrote = batch.outputs or passed_over.letters.parts or any(w.rows or w.log for w in batch.state.written.values())
     if wrote or offsets:
-        _commit_writes(batch, offsets or _any_position(request), marker)
+        _commit_writes(batch, offsets or _any_position(request))
     context.continuity.update(marker.ends)
     for tp in context.continuity.keys() - marker.ends.keys():
         del context.continuity[tp]
@@ -177,6 +187,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         dropped=batch.state.dropped,
         skipped=batch.skipped + passed_over.count,
         arrived=marker.arrived,
+        is_full=marker.is_full,
         written=_keys_written(batch.state.written),
         timings_ms=batch.timings,
     )
@@ -185,7 +196,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
 def _hand_over(batch: _Batch, marker: Marker) -> None:
     """Before the transaction: a crash in between makes the records come again, behind it they would be lost to the function."""
     for sink in batch.spec.batch_sinks:
-        rows = taken_batch(sink, batch.pending)
+        rows = taken_batch(sink, batch.outputs)
         if rows is not None:
             ends = {tp: end for tp, end in marker.ends.items() if tp.topic in sink.inputs and end != marker.starts[tp]}
             identity = BatchId({tp: OffsetRange(marker.starts[tp], end) for tp, end in ends.items()})
@@ -193,10 +204,10 @@ def _hand_over(batch: _Batch, marker: Marker) -> None:
             batch.out += rows.num_rows
 
 
-def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
+def _commit_writes(batch: _Batch, offsets: Positions) -> None:
     context = batch.context
     context.output.begin()
-    batch.out += produce_batch(context.output, batch.spec, batch.pending, batch.state, batch.request)
+    batch.out += produce_batch(context.output, batch.spec, batch.outputs, batch.state, batch.request)
     batch.reached(CommitStep.PRODUCE)
     writes = _writes_by_task(batch.state.written)
     for task, rows in writes.items():
@@ -213,7 +224,7 @@ def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
     batch.reached(CommitStep.MEMBERSHIP)
     logged = context.output.commit(offsets, batch.times, membership)
     batch.reached(CommitStep.COMMIT)
-    _apply(batch, writes, logged, marker.ends)
+    _apply(batch, writes, logged, offsets)
     batch.reached(CommitStep.APPLY)
 
 
@@ -230,7 +241,7 @@ def _check_continuity(context: StepContext, request: BatchRequest) -> None:
     for tp, start in request.inputs.items():
         expected = context.continuity.get(tp, start)
         if start != expected:
-            raise BatchLostError(f"{tp} was read from {start}, but the last commit ended at {expected}")
+            raise MisfitError(f"{tp} was read from {start}, but the last commit ended at {expected}")
 
 
 def _by_task(restored: Mapping[tuple[TaskId, str], int]) -> dict[TaskId, dict[str, int]]:
@@ -272,16 +283,19 @@ def _run_nodes(batch: _Batch) -> None:
             changes[node.name] = made
         _deliver(batch, node, made, waiting)
     _run_graphs(batch, running)
-    if not spec.last and len(batch.state.passed_over.letters):
-        batch.pending.setdefault(batch.context.unreadable.topic or "", []).append(batch.state.passed_over.letters)
+    aside = batch.context.unreadable.handlers.dead_letter_topic
+    if not spec.last and aside is not None:
+        batch.outputs.add(ToDeadLetters(aside), batch.state.passed_over.letters)
     if spec.last:
         _set_unreadable_aside(batch)
+        refused = tables.pop(REFUSED, None)
+        if refused is not None:
+            pass_over_refused(refused, spec.sources, batch.request, batch.state)
         for tag, sink in spec.sinks.items():
             table = tables.pop(tag, None)
             if table is not None:
-                batch.pending.setdefault(sink.name, []).append(
-                    from_rows(table, sink.key_serde, sink.value_serde, mixed=spec.mixed)
-                )
+                records = from_rows(table, sink.key_serde, sink.value_serde, mixed=spec.mixed)
+                batch.outputs.add(ToSink(sink.name), records)
 
 
 def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
@@ -291,14 +305,17 @@ def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
     if batch.gathered.marker is not None:
         kept.shared.read(batch.gathered.marker.global_ends)
     for graph in batch.spec.graphs:
+        if batch.spec.mixed:
+            tables = batch.gathered.tables
+            tables.update({tag: in_sequence(tables[tag]) for tag in graph.entries if tag in tables})
         dropped = batch.state.dropped
         made = run_graph(graph, batch.gathered.tables, batch.state, kept, batch.request, running)
         if graph.is_global and not batch.spec.last:  # the last step tells what it drops and can't read
             batch.state.dropped = dropped
             continue
         batch.unreadable += made.unreadable
-        for (topic, _), records in made.sent.items():
-            batch.pending.setdefault(topic, []).append(records)
+        for to, records in made.sent:
+            batch.outputs.add(to, records)
         for node, records in made.onward.items():
             batch.onward.append((graph.exits[node], records))
 
@@ -312,8 +329,7 @@ def _set_unreadable_aside(batch: _Batch) -> None:
     first, aside = unreadable_records(rows, batch.spec.sources, batch.context.unreadable)
     batch.skipped, batch.note = rows.num_rows, f"{rows.num_rows} records can't be read, the first: {first}"
     if aside is not None:
-        topic, records = aside
-        batch.pending.setdefault(topic, []).append(records)
+        batch.outputs.add(*aside)
 
 
 def _deliver(batch: _Batch, node: NodeSpec, records: Records, waiting: dict[str, list[Records]]) -> None:
@@ -321,11 +337,11 @@ def _deliver(batch: _Batch, node: NodeSpec, records: Records, waiting: dict[str,
         return
     for target in node.inline:
         if any(sink.name == target for sink in batch.spec.sinks.values()):
-            batch.pending.setdefault(target, []).append(records)
+            batch.outputs.add(ToSink(target), records)
         else:
             waiting.setdefault(target, []).append(records)
     if node.tag is not None:
-        batch.pending.setdefault(f"out:{node.name}", []).append(records)
+        batch.outputs.add(ToNode(node.name), records)
 
 
 def _writes_by_task(written: Mapping[tuple[TaskId, str], Written]) -> dict[TaskId, dict[str, dict[bytes, bytes | None]]]:
@@ -339,9 +355,10 @@ def _apply(
     batch: _Batch,
     writes: Mapping[TaskId, Mapping[str, Mapping[bytes, bytes | None]]],
     logged: Mapping[TopicPartition, int],
-    ends: Positions,
+    offsets: Positions,
 ) -> None:
-    """The batch counts already: a store that refuses it now is behind and catches up from its changelog (rule 15)."""
+    """The batch counts already: a store that refuses it now is behind and catches up from its changelog (rule 15). Of a source
+    topic that serves as changelog a store is where the group has committed, never where reading only begins."""
     for task, store in batch.stores.items():
         positions: dict[str, int] = {}
         for spec in batch.spec.stores.values():
@@ -350,7 +367,7 @@ def _apply(
             topic = spec.changelog or spec.source_topic
             if topic is None:
                 continue
-            where = logged if spec.changelog else ends
+            where = logged if spec.changelog else offsets
             end = where.get(TopicPartition(topic, task.partition))
             if end is not None:
                 positions[spec.name] = end
@@ -395,13 +412,16 @@ def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: 
 
 def _onward(batch: _Batch) -> Iterator[pa.RecordBatch]:
     """What a step that is not the last hands on."""
+    number = first_child(batch.spec.number)
     for node in batch.spec.nodes.values():
-        for records in batch.pending.pop(f"out:{node.name}", []):
+        for records in batch.outputs.take(ToNode(node.name)):
             assert node.tag is not None
-            yield to_rows(records, node.tag, node.out_key_serde, node.out_value_serde)
+            yield to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number)
+            number += len(records)
     for to, records in batch.onward:
-        yield to_rows(records, to.tag, to.key_serde, to.value_serde)
+        yield to_rows(records, to.tag, to.key_serde, to.value_serde, number)
+        number += len(records)
     for rows in batch.unreadable:
         yield from as_unreadable(rows).to_batches()
-    yield from outputs_as_rows(batch.pending)
-    yield from writes_as_rows(batch.state, batch.spec.stores)
+    yield from outputs_as_rows(batch.outputs, batch.spec.number)
+    yield from writes_as_rows(batch.state, batch.spec.stores, batch.spec.number)

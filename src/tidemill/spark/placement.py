@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from tidemill.errors import EnvironmentProblem
+from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.placement")
 
@@ -200,7 +201,7 @@ class OnExecutors:
 
     def _move(self, thread: str, to: Executor) -> None:
         before = self._placed.get(thread, "")
-        log.info("event=thread-placed thread=%s executor=%s host=%s before=%s", thread, to.name, to.host, before)
+        log.info(LogEvent("thread-placed", thread=thread, executor=to.name, host=to.host, before=before))
         self._placed[thread] = to.name
         self._prefer(thread, to.location)
 

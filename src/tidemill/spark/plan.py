@@ -15,17 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
 from tidemill.spark.batch_sinks import BatchFunction, batch_functions, is_batch_sink
-from tidemill.spark.codecs_wire import transit_of
 from tidemill.spark.column_reduce import merge_functions
 from tidemill.spark.compile import ArrowStep, Compiler
 from tidemill.spark.edges import Edge
 from tidemill.spark.graph_parts import global_stores, stores_of
 from tidemill.spark.graph_plan import graph_spec, sides_of_part
+from tidemill.spark.intake import intake_of
 from tidemill.spark.lookups import Lookups, dataframe_joins
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.planned import planned
 from tidemill.spark.rows import Tags
-from tidemill.spark.stages import Stages, inline_targets, outer_targets, parents_first, runs_as_columns, stages
+from tidemill.spark.stages import Stages, inline_targets, only_forwards, outer_targets, parents_first, runs_as_columns, stages
 from tidemill.spark.step_spec import BatchSinkSpec, NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
 from tidemill.spark.table_lookup import looks_up
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
@@ -136,10 +136,8 @@ def _source_spec(
                 tag=tags.arrived(name) if in_part else tags.leaving(name),
                 node=name,
                 index=index,
-                key_type="binary" if in_part else edge.key.sql_type,
-                value_type="binary" if in_part else edge.value.sql_type,
-                key_foreign=edge.key if not in_part and transit_of(edge.key) else None,
-                value_foreign=edge.value if not in_part and transit_of(edge.value) else None,
+                key=None if in_part else intake_of(edge.key),
+                value=None if in_part else intake_of(edge.value),
                 summable=topic in summable,
                 extractor=node.timestamp_extractor,
                 key_serde=None if node.timestamp_extractor is None else edge.key,
@@ -186,7 +184,11 @@ def _step_spec(
         mixed=number in compiler.mixing_layers,
         sources={
             tags.index(name): Origin(
-                subtopology=number_of[name], topics=tuple(broker_topic(topology, application_id, t) for t in node.topics)
+                subtopology=number_of[name],
+                topics=tuple(broker_topic(topology, application_id, t) for t in node.topics),
+                columns=_columns_below(topology, plan, name),
+                key_serde=compiler.edges[name].key if last and name in compiler.edges else None,
+                value_serde=compiler.edges[name].value if last and name in compiler.edges else None,
             )
             for name, node in topology.nodes.items()
             if isinstance(node, SourceNode)
@@ -207,10 +209,24 @@ def _step_spec(
         ),
         has_copies_above=last and any(part.is_global for above in range(1, number) for part in plan.parts_in(above)),
         batch_sinks=tuple(
-            _batch_sink_spec(topology, application_id, compiler, name, parts[name])
+            _batch_sink_spec(compiler, name, parts[name])
             for name, node in topology.nodes.items()
             if last and is_batch_sink(node)
         ),
+    )
+
+
+def _columns_below(topology: Topology, plan: Stages, source: str) -> tuple[str, ...]:
+    """The nodes between a source and its sub-topology's ends that run in the JVM, in the topology's order."""
+    below, ahead = set(), [source]
+    while ahead:
+        fresh = [child for child in topology.children(ahead.pop()) if child not in below]
+        below.update(fresh)
+        ahead += fresh
+    return tuple(
+        name
+        for name, node in topology.nodes.items()
+        if name in below and isinstance(node, ProcessorNode) and name not in plan.step_of and not only_forwards(topology, name)
     )
 
 
@@ -255,18 +271,17 @@ def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name
         key_serde=edge.key,
         value_serde=edge.value,
         summed=name in compiler.summed_sinks,
+        may_hold_sums=name in compiler.stages.summed_sinks,
         topic_extractor=node.topic_extractor,
         partitioner=node.partitioner,
+        partitioning=node.partitioning,
     )
 
 
-def _batch_sink_spec(
-    topology: Topology, application_id: str, compiler: Compiler, name: str, part: Subtopology
-) -> BatchSinkSpec:
+def _batch_sink_spec(compiler: Compiler, name: str, part: Subtopology) -> BatchSinkSpec:
     edge = compiler.settled.at_batch_sink(name)
     return BatchSinkSpec(
         name=name,
-        topic=_sink_spec(topology, application_id, compiler, name).topic,
         key_serde=edge.key,
         value_serde=edge.value,
         inputs=tuple(sorted(part.source_topics)),

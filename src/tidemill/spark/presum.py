@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tidemill.spark.codecs import Encoded
 from tidemill.spark.codecs_wire import Physical
 
-_APART = ("off", "seq", "headers", "value", "value_num", "wall")
+_APART = ("off", "seq", "child", "headers", "value", "value_num", "wall")
 
 
 def can_be_grouped_by(key: Encoded) -> bool:

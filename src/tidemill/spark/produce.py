@@ -8,52 +8,65 @@ step's, how is the producer's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from tidemill.errors import RecordRefusedError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record
+from tidemill.spark.outputs import Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
 from tidemill.spark.records import Records, in_order
 from tidemill.spark.rows import SUMMED_HEADER
-from tidemill.spark.sinks import by_topic_of, place
+from tidemill.spark.sinks import by_topic_of, placed
 from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import Output
-from tidemill.spark.step_spec import SinkSpec, StepSpec, StoreSpec
+from tidemill.spark.step_spec import StepSpec, StoreSpec
 from tidemill.task.batch import BatchRequest
 
-Pending = Mapping[str, list[Records]]
-"""Records by the sink, or by the topic, that they are for."""
 
-
-def produce_batch(output: Output, spec: StepSpec, pending: Pending, state: StepState, request: BatchRequest) -> int:
+def produce_batch(output: Output, spec: StepSpec, outputs: Outputs, state: StepState, request: BatchRequest) -> int:
     """Hands everything to the producer; how many records of sinks there are."""
-    sinks = {sink.name: sink for sink in spec.sinks.values()}
-    by_topic: dict[str, list[Records]] = {}
-    count = 0
-    for name, held in pending.items():
-        sink = sinks.get(name)
-        for records in held:
-            if sink is not None and sink.summed:
-                _produce_summed(output, sink, records)
-                count += len(records)
-                continue
-            for topic, routed in (by_topic_of(sink, records) if sink else {name: records}).items():
-                placing = sink or sinks.get(records.sink or "")
-                if placing is not None:
-                    place(placing, topic, routed, output.partitions_of)
-                by_topic.setdefault(topic, []).append(routed)
-    aside = state.handlers.dead_letter_topic
+    by_topic, letters = _routed(output, spec, outputs, state)
     sources = "|".join(sorted({topic for origin in spec.sources.values() for topic in origin.topics}))
+    summing = {sink.topic: sink.summed for sink in spec.sinks.values() if sink.may_hold_sums}
+    count = 0
     for topic, held in by_topic.items():
-        may_lack = topic not in request.internal and topic != aside
         records = in_order(held)
-        count += _send(output, topic, records, sources, state if may_lack else None)
-    letters = state.passed_over.letters
-    if aside and len(letters):
-        count += _send(output, aside, letters, sources, None)
+        if topic in summing:
+            records = _with_sums(records) if summing[topic] else _without_summed_header(records)
+        count += _send(output, topic, records, sources, None if topic in request.internal else state)
+    if state.handlers.dead_letter_topic and len(state.passed_over.letters):
+        letters.setdefault(state.handlers.dead_letter_topic, []).append(state.passed_over.letters)
+    for topic, held in letters.items():
+        for records in held:
+            count += _send(output, topic, records, sources, None)
     _produce_logs(output, spec, state.written, request.now_ms)
     return count
+
+
+ByTopic = dict[str, list[Records]]
+
+
+def _routed(output: Output, spec: StepSpec, outputs: Outputs, state: StepState) -> tuple[ByTopic, ByTopic]:
+    """The records of sinks, with their partitions, and the dead letters, by topic."""
+    sinks = {sink.name: sink for sink in spec.sinks.values()}
+    by_topic: ByTopic = {}
+    letters: ByTopic = {}
+    for to, records in outputs:
+        match to:
+            case ToSink(name, topic):
+                sink = sinks[name]
+                for chosen, routed in (by_topic_of(sink, records) if topic is None else {topic: records}).items():
+                    to_send, dropped = placed(sink, chosen, routed, output.partitions_of)
+                    state.dropped += dropped
+                    by_topic.setdefault(chosen, []).append(to_send)
+            case ToTopic(topic):
+                by_topic.setdefault(topic, []).append(records)
+            case ToDeadLetters(topic):
+                letters.setdefault(topic, []).append(records)
+            case ToNode(name):
+                raise AssertionError(f"records for the layer behind {name} are left, and no layer is")
+    return by_topic, letters
 
 
 def _send(output: Output, topic: str, records: Records, sources: str, state: StepState | None) -> int:
@@ -118,19 +131,24 @@ def _produce_log(output: Output, store: StoreSpec, task: TaskId, written: Writte
     )
 
 
-def _produce_summed(output: Output, sink: SinkSpec, records: Records) -> None:
+def _with_sums(records: Records) -> Records:
     """Rows without an offset were summed in the JVM: the record says in a header that its value is their number."""
-    values: list[bytes | None] = []
-    headers: list[Any] = []
-    for at in range(len(records)):
-        if records.offsets[at] is None:
-            count = 1 if records.counts is None else records.counts[at]
-            values.append(count.to_bytes(8, "big", signed=True))
-            headers.append(_SUMMED)
-        else:
-            values.append(records.values[at])
-            headers.append(records.header(at))
-    output.produce(sink.topic, records.keys, values, records.timestamps, None, headers)
+    sums = [at for at in range(len(records)) if records.offsets[at] is None]
+    made = _without_summed_header(records)
+    values, headers = list(made.values), [made.header(at) for at in range(len(made))]
+    for at in sums:
+        count = 1 if records.counts is None else records.counts[at]
+        values[at], headers[at] = count.to_bytes(8, "big", signed=True), _SUMMED
+    return replace(made, values=values, headers=headers)
+
+
+def _without_summed_header(records: Records) -> Records:
+    """Only this application says what is summed: a record that came with the header from a topic of the user's would count as
+    so many."""
+    if records.headers is None:
+        return records
+    kept = [own and ([header for header in own if header[0] != SUMMED_HEADER] or None) for own in records.headers]
+    return replace(records, headers=kept)
 
 
 _SUMMED = [(SUMMED_HEADER, b"")]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidemill.spark.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
 from tidemill.spark.headers import Headers, packed, unpacked
-from tidemill.spark.rows import SCHEMA
+from tidemill.spark.rows import SCHEMA, in_sequence
 
 ANY_PARTITION = -1
 """The producer's partitioner decides."""
@@ -25,8 +25,8 @@ class Records:
     """Columns of some records of one node. ``offsets`` are those of the source records (None: summed), for messages;
     ``sequences`` say in which order they came.
 
-    ``counts``: how many source records each one stands for; None = one each. ``sink``: which sink they are for, where it has
-    a partitioner; ``partitions`` are what it says, -1 where that is nothing.
+    ``counts``: how many source records each one stands for; None = one each. ``partitions``: what their sink has chosen, -1
+    where that is nothing; None = the producer's partitioner decides for all.
     """
 
     parts: list[int]
@@ -37,7 +37,6 @@ class Records:
     sequences: list[int | None]
     headers: list[Headers | None] | None = None
     counts: list[int] | None = None
-    sink: str | None = None
     partitions: list[int] | None = None
 
     def __len__(self) -> int:
@@ -50,18 +49,21 @@ class Records:
         return self.without(range(begin))
 
     def without(self, places: Collection[int]) -> Records:
-        kept = [at for at in range(len(self)) if at not in places]
+        return self.only([at for at in range(len(self)) if at not in places])
+
+    def only(self, places: Sequence[int]) -> Records:
+        """The records at these places, in their order; a place may come several times."""
         columns = {
-            name: None if (column := getattr(self, name)) is None else [column[at] for at in kept]
+            name: None if (column := getattr(self, name)) is None else [column[at] for at in places]
             for name in ("parts", "keys", "values", "timestamps", "offsets", "sequences", "headers", "counts", "partitions")
         }
-        return Records(**columns, sink=self.sink)  # type: ignore[arg-type]  # columns that may be missing are
+        return Records(**columns)  # type: ignore[arg-type]  # columns that may be missing are
 
 
 def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed: bool) -> Records:
     """The rows of one node as records; ``mixed``: the JVM has not kept their order, so they are put back into it (rule 25)."""
     if mixed and table.num_rows > 1:
-        table = table.sort_by("seq")
+        table = in_sequence(table)
     counts = table.column("n")
     headers = table.column("headers")
     return Records(
@@ -86,14 +88,15 @@ def side_bytes(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
     return found if transit is None else [from_the_jvm(serde, data) for data in found]
 
 
-def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any) -> pa.RecordBatch:
-    """Records as rows for the next layer."""
+def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any, child: int = 0) -> pa.RecordBatch:
+    """Records as rows for the next layer; ``child``: the number of the first."""
     count = len(records)
     columns: dict[str, pa.Array] = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}
     columns["node"] = pa.array([tag] * count, pa.int32())
     columns["part"] = pa.array(records.parts, pa.int32())
     columns["off"] = pa.array(records.offsets, pa.int64())
     columns["seq"] = pa.array(records.sequences, pa.int64())
+    columns["child"] = pa.array(range(child, child + count), pa.int64())
     columns["ts"] = pa.array(records.timestamps, pa.int64())
     if records.headers is not None:
         columns["headers"] = pa.array([packed(row) for row in records.headers], pa.binary())

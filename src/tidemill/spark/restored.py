@@ -2,11 +2,13 @@
 
 Decides by who keeps the store: a vectorised step's row is the value behind its timestamp; the store classes of operators
 know themselves what a record of their changelog means. Bytes that none of them has written are an error that names the
-record: nothing can be counted on from there on, and reading it again would end in the same way.
+record: nothing can be counted on from there on, and reading it again would end in the same way. A source topic that serves as
+changelog is another matter: what can't be read of it was passed over when it was processed, and so it is here.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
@@ -16,6 +18,7 @@ import pyarrow as pa
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import SerdeError, StateError, StopError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
 from tidemill.spark.headers import unpacked
 from tidemill.spark.state_step import StoreReader, StoreView, Written
@@ -24,6 +27,8 @@ from tidemill.spark.step_spec import StoreSpec
 from tidemill.spark.task_rows import TaskRows, opened
 from tidemill.task.batch import Positions
 from tidemill.topology.nodes import StoreKind
+
+log = logging.getLogger("tidemill.state")
 
 Rows = dict[bytes, "bytes | None"]
 Record = tuple["bytes | None", "bytes | None", int, "bytes | None", int]
@@ -39,6 +44,15 @@ _TIMES_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
     StoreKind.GRACE_BUFFER: (13, (1,)),
 }
 """The least length of a changelog key, and where times begin in it, none of which is negative."""
+_BEHIND_KEYS: Mapping[StoreKind, int] = {
+    StoreKind.KEY_VALUE: 0,
+    StoreKind.TIMESTAMPED_KEY_VALUE: 0,
+    StoreKind.VERSIONED: 0,
+    StoreKind.WINDOW: 12,
+    StoreKind.TIMESTAMPED_WINDOW: 12,
+    StoreKind.SESSION: 16,
+}
+"""Stores whose changelogs hold what the serdes write, and how much stands behind the key's bytes there."""
 _WIDTHS = {"long": 8, "double": 8, "integer": 4, "float": 4, "short": 2, "boolean": 1}
 
 
@@ -92,6 +106,8 @@ def restored_writes(
         task = TaskId(store.subtopology, parts[begin])
         columns = (keys, values, times, packed, offsets)
         records: Iterator[Record] = zip(*(column[begin:end] for column in columns), strict=True)
+        if store.changelog is None:
+            records = _processed(records, store, task)
         if store.kept is None:
             rows = _plain(records, store, task)
         else:
@@ -104,12 +120,11 @@ def restored_writes(
 
 def _plain(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Rows:
     rows: Rows = {}
-    # What a source topic holds is for the handler of unreadable records to judge, when it is read as a source.
-    width = _WIDTHS.get(getattr(store.value_serde, "name", "")) if store.changelog else None
     for key, value, timestamp, _, offset in records:
         if key is not None:
-            if width is not None and value is not None and len(value) != width:
-                raise _unreadable(store, task, offset, f"its value has {len(value)} bytes, expected {width}")
+            problem = _wrong_width(store, key, value)
+            if problem is not None:
+                raise _unreadable(store, task, offset, problem)
             rows[key] = timestamp.to_bytes(8, "big", signed=True) + value if store.timestamped and value is not None else value
     return rows
 
@@ -124,10 +139,50 @@ def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: Ta
         if key is not None:
             try:
                 _check_key(store.kept.kind, key)
+                problem = _wrong_width(store, key, value)
+                if problem is not None:
+                    raise ValueError(problem)
                 kept.restore(key, value, timestamp, tuple(unpacked(headers) or ()))
-            except _NOT_OURS as problem:
-                raise _unreadable(store, task, offset, str(problem)) from problem
+            except _NOT_OURS as refused:
+                raise _unreadable(store, task, offset, str(refused)) from refused
     return written.rows
+
+
+def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Iterator[Record]:
+    """Those of a source topic that a table was made of: all but what its serdes can't read."""
+    left_out: list[int] = []
+    for record in records:
+        key, value, _, _, offset = record
+        try:
+            store.key_serde.deserialize(key)
+            store.value_serde.deserialize(value)
+        except SerdeError:
+            left_out.append(offset)
+        else:
+            yield record
+    if left_out:
+        log.warning(
+            LogEvent(
+                "restored-without", task=task, store=store.name, changelog=f"{store.source_topic}-{task.partition}",
+                records=len(left_out), first_offset=left_out[0],
+                problem="its serdes can't read them, so they were passed over when they were processed, too",
+            )
+        )  # fmt: skip
+
+
+def _wrong_width(store: StoreSpec, key: bytes, value: bytes | None) -> str | None:
+    """What is wrong with bytes of a changelog that are those of a number, or its key's."""
+    behind = 0 if store.kept is None else _BEHIND_KEYS.get(store.kept.kind)
+    if behind is None:
+        return None
+    sides = [("key", len(key) - behind, store.key_serde)]
+    if value is not None:
+        sides.append(("value", len(value), store.value_serde))
+    for side, length, serde in sides:
+        width = _WIDTHS.get(getattr(serde, "name", ""))
+        if width is not None and length != width:
+            return f"its {side} has {length} bytes, expected {width}"
+    return None
 
 
 def _check_key(kind: StoreKind, key: bytes) -> None:

@@ -7,6 +7,8 @@
 | part | int | partition, hence the task; -1 where rows of several tasks were summed |
 | off | bigint | offset of the source record |
 | seq | bigint | order within the batch: which record of the batch, then which of the rows that it became (``Sequence``) |
+| child | bigint | number of a row that a Python step has made: several may come from one row and be alike; null = none has
+  (``first_child``) |
 | n | bigint | how many records the row stands for; null = one |
 | ts | bigint | timestamp, ms |
 | headers | binary | as ``headers`` packs them; null = none |
@@ -43,14 +45,17 @@ CHANGELOG = -100
 FRESH = 1_000_000
 DROPPED_COUNT = -5
 """``n`` records (null = one) were dropped on the way and count as dropped records."""
+REFUSED = -6
+"""A record on which a function of Columns raises, so that none gets it: as UNREADABLE. The request says what was raised."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 
 LOG = -20_000
-"""A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent."""
+"""A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent, in the order of
+``child``."""
 OUTPUT = -30_000
-"""A record that an earlier Python step sends: bytes as they are sent, ``n`` its number in the step; the first header is its
-topic, with the sink as value where that has a partitioner."""
+"""A record that an earlier Python step sends: bytes as they are sent; the first headers
+say where it goes (``writes``)."""
 
 UNREADABLE_HEADERS = "tidemill.unreadable-headers"
 """The only header of an UNREADABLE row whose own headers can't be read."""
@@ -63,6 +68,7 @@ SCHEMA = pa.schema(
         ("part", pa.int32()),
         ("off", pa.int64()),
         ("seq", pa.int64()),
+        ("child", pa.int64()),
         ("n", pa.int64()),
         ("ts", pa.int64()),
         ("headers", pa.binary()),
@@ -81,6 +87,7 @@ DDL: Mapping[str, str] = {
     "part": "int",
     "off": "bigint",
     "seq": "bigint",
+    "child": "bigint",
     "n": "bigint",
     "ts": "bigint",
     "headers": "binary",
@@ -109,6 +116,17 @@ def first_sequence(number: int, topic_index: int) -> int:
 
 def topic_index(sequence: int) -> int:
     return sequence & ((1 << TOPIC_BITS) - 1)
+
+
+def first_child(step: int) -> int:
+    """``child`` of the first row that a Python step makes in a batch; the next ones follow. No two rows of a batch have the same:
+    a layer that sums rows keeps all others apart by it."""
+    return step << 40
+
+
+def in_sequence(table: pa.Table) -> pa.Table:
+    """Rows in the order in which the source, then a Python step, has made them, which a layer that sums does not keep."""
+    return table.sort_by([("seq", "ascending"), ("child", "ascending")])
 
 
 class Tags:

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidemill.spark.intake import Intake
 from tidemill.topology.nodes import Store, Topology
 from tidemill.topology.operations import Operation
+from tidemill.topology.partitioning import Partitioning
 
 if TYPE_CHECKING:
     from tidemill.spark.join_shape import WindowJoin
@@ -18,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
-    """A topic that the source step reads: the tag its records get and the serdes of fixed width to check and convert."""
+    """A topic that the source step reads: the tag its records get, and how keys and values are read before the JVM gets them.
+
+    ``key``, ``value``: None where their bytes pass as they are, for the step that reads them.
+    """
 
     tag: int
     node: str
     index: int
     """Which of its source node's topics it is."""
-    key_type: str
-    value_type: str
-    key_foreign: Any = None
-    """The key's serde, where the JVM sees another one in its place (``codecs_wire.transit_of``)."""
-    value_foreign: Any = None
+    key: Intake | None = None
+    value: Intake | None = None
     summable: bool = False
     """May hold pre-summed records."""
     extractor: Any = None
@@ -50,10 +52,11 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """Where a sink writes and with which serdes; ``summed``: rows without offset are pre-summed records.
+    """Where a sink writes and with which serdes; ``summed``: rows without offset are pre-summed records. ``may_hold_sums``: its
+    topic's reader takes such records, whether they are made now or not.
 
     ``topic_extractor(key, value, record)`` names each record's topic instead, ``partitioner(topic, key, value, partitions)``
-    its partition.
+    its partition or partitions; ``partitioning`` says how they are chosen without one.
     """
 
     name: str
@@ -61,16 +64,17 @@ class SinkSpec:
     key_serde: Any
     value_serde: Any
     summed: bool = False
+    may_hold_sums: bool = False
     topic_extractor: Any = None
     partitioner: Any = None
+    partitioning: Partitioning = Partitioning.BY_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSinkSpec:
-    """A ``foreach_batch`` node (``batch_sinks``): what stands for its topic, and the topics that its sub-topology reads."""
+    """A ``foreach_batch`` node (``batch_sinks``), and the topics that its sub-topology reads."""
 
     name: str
-    topic: str
     key_serde: Any
     value_serde: Any
     inputs: tuple[str, ...]
@@ -148,8 +152,8 @@ class GraphSpec:
     entries: Mapping[int, GraphEntry]
     """By the rows' tag."""
     exits: Mapping[str, GraphExit]
-    placed_sinks: frozenset[str]
-    """Those that have a partitioner."""
+    choosing_sinks: frozenset[str]
+    """Those that choose partitions, or have a function in place of a topic."""
     writes_alone: bool = False
     """No other node writes what it writes to: what it sends needs no order but its own."""
     shift: int = 0
@@ -168,10 +172,14 @@ class GraphSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a source node's records come from, for messages about those that are unreadable."""
+    """Where a source node's records come from, for messages about those that can't be read or processed; ``columns``: the nodes
+    below it whose functions work on Columns. The serdes are for exception handlers."""
 
     subtopology: int
     topics: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    key_serde: Any = None
+    value_serde: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.errors import RecordError
+from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers
 from tidemill.spark.dead_letters import error_headers
 from tidemill.spark.headers import Headers, unpacked
+from tidemill.spark.outputs import ToDeadLetters
 from tidemill.spark.records import Records
-from tidemill.spark.rows import UNREADABLE, UNREADABLE_HEADERS, topic_index
+from tidemill.spark.rows import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, topic_index
 from tidemill.spark.step_spec import Origin
 
 _UNREADABLE_HEADERS = [(UNREADABLE_HEADERS, None)]
@@ -33,19 +34,20 @@ class OnUnreadable(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """What to do; ``expected`` says per source node what its serdes expect; ``topic`` is the dead-letter topic. ``handlers``: of
-    records that can be read, but not processed or written."""
+    """What to do; ``expected`` says per source node what its serdes expect, ``serdes`` are these, of key and value; ``topic`` is
+    the dead-letter topic. ``handlers``: of records that can be read, but not processed or written."""
 
     handler: OnUnreadable
     topic: str | None
     expected: Mapping[int, str]
     handlers: ExceptionHandlers = field(default_factory=ExceptionHandlers)
+    serdes: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
 def unreadable_records(
     table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable
-) -> tuple[RecordError, tuple[str, Records] | None]:
-    """What is wrong with the first one, and (topic, records to put aside) unless they are passed over.
+) -> tuple[RecordError, tuple[ToDeadLetters, Records] | None]:
+    """What is wrong with the first one, and (where to, records to put aside) unless they are passed over.
 
     Raises:
         RecordError: the handler is FAIL.
@@ -57,7 +59,7 @@ def unreadable_records(
     if policy.handler is OnUnreadable.CONTINUE:
         return first, None
     assert policy.topic is not None
-    return first, (policy.topic, _set_aside(rows, sources, policy))
+    return first, (ToDeadLetters(policy.topic), _set_aside(rows, sources, policy))
 
 
 def _error(row: Mapping[str, Any], sources: Mapping[int, Origin], policy: Unreadable) -> RecordError:
@@ -100,7 +102,24 @@ def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:
     if unpacked(row["headers"]) == _UNREADABLE_HEADERS:
         return "found a header whose name is no UTF-8"
     key, value = (None if row[side] is None else len(row[side]) for side in ("key", "value"))
-    return f"found a key of {_bytes(key)} and a value of {_bytes(value)}, expected {policy.expected[row['n']]}"
+    found, expected = f"found a key of {_bytes(key)} and a value of {_bytes(value)}", policy.expected[row["n"]]
+    if any(name == SUMMED_HEADER for name, _ in unpacked(row["headers"]) or ()):
+        return f"{found} with the header {SUMMED_HEADER}, expected {expected}, or with that header 8 bytes, a positive number"
+    return f"{found}, expected {expected}{_refusal(row, policy)}"
+
+
+def _refusal(row: Mapping[str, Any], policy: Unreadable) -> str:
+    """What the serde says against the record, found by having it read once more."""
+    for side, serde in zip(("key", "value"), policy.serdes.get(row["n"], ()), strict=False):
+        try:
+            serde.deserialize(row[side])
+        except RetriableError:
+            raise
+        except SerdeError as refused:
+            return f"; the {side} can't be read: {refused}"
+        except Exception as problem:
+            return f"; the {side} can't be read: {type(problem).__name__}: {problem}"
+    return ""
 
 
 def _bytes(length: int | None) -> str:

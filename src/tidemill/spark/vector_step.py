@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from tidemill.spark.records import Records, in_order, to_rows
+from tidemill.spark.rows import in_sequence
 from tidemill.spark.session_fold import fold_sessions
 from tidemill.spark.state_step import StepState, run_node
 from tidemill.spark.step_spec import NodeSpec
@@ -31,7 +32,7 @@ def run_on_table(
     found = [] if table is None else [table]
     if inline:
         found.append(pa.Table.from_batches([to_rows(in_order(inline), tag, node.key_serde, node.value_serde)]))
-    rows = pa.concat_tables(found).sort_by("seq")
+    rows = in_sequence(pa.concat_tables(found))
     operation = node.operation
     if isinstance(operation, WindowAggregate):
         return count_windows(node, operation, rows, state)

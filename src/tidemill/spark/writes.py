@@ -6,20 +6,23 @@ Decides the rows; what is written is the state step's and the operators'.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
 from typing import Any
 
 import pyarrow as pa
 
 from tidemill.ids import TaskId
-from tidemill.spark.headers import packed, unpacked
-from tidemill.spark.records import Records
-from tidemill.spark.rows import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE
+from tidemill.spark.headers import Headers, packed, unpacked
+from tidemill.spark.outputs import Destination, Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
+from tidemill.spark.records import ANY_PARTITION, Records
+from tidemill.spark.rows import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE, first_child, in_sequence
 from tidemill.spark.state_step import StepState
 from tidemill.spark.step_spec import StoreSpec
 
 
-def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec]) -> Iterator[pa.RecordBatch]:
+def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int) -> Iterator[pa.RecordBatch]:
+    number = first_child(step)
     for (task, name), written in state.written.items():
         if written.rows:
             yield _rows(
@@ -36,12 +39,14 @@ def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec]) -> Iterato
                 {
                     "node": [LOG - (CHANGELOG - stores[name].tag)] * len(written.log),
                     "part": [task.partition] * len(written.log),
+                    "child": range(number, number + len(written.log)),
                     "key": [key for key, _, _, _ in written.log],
                     "value": [value for _, value, _, _ in written.log],
                     "ts": [timestamp for _, _, timestamp, _ in written.log],
                     "headers": [packed(headers) for _, _, _, headers in written.log],
                 }
             )
+            number += len(written.log)
     if state.dropped:
         yield _rows({"node": [DROPPED_COUNT], "n": [state.dropped]})
 
@@ -67,47 +72,77 @@ def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
 def _take_log(table: pa.Table | None, name: str, store: StoreSpec, state: StepState) -> None:
     if table is None:
         return
+    table = table.sort_by("child")
     columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "headers"))
     for part, key, value, timestamp, headers in zip(*columns, strict=True):
         log = state.written_to(TaskId(store.subtopology, part), name).log
         log.append((key, value, timestamp, tuple(unpacked(headers) or ())))
 
 
-def outputs_as_rows(pending: Mapping[str, list[Records]]) -> Iterator[pa.RecordBatch]:
-    """What the step sends, by topic."""
-    number = 0
-    for topic, several in pending.items():
-        for records in several:
-            count = len(records)
-            to = topic, None if records.sink is None else records.sink.encode()
-            yield _rows(
-                {
-                    "node": [OUTPUT] * count,
-                    "part": records.parts,
-                    "off": records.offsets,
-                    "seq": records.sequences,
-                    "n": list(range(number, number + count)),
-                    "ts": records.timestamps,
-                    "key": records.keys,
-                    "value": records.values,
-                    "headers": [packed([to, *(records.header(at) or ())]) for at in range(count)],
-                }
-            )
-            number += count
+def outputs_as_rows(outputs: Outputs, step: int) -> Iterator[pa.RecordBatch]:
+    """What the step sends; the first headers say where to."""
+    number = first_child(step)
+    for to, records in outputs:
+        count = len(records)
+        yield _rows(
+            {
+                "node": [OUTPUT] * count,
+                "part": records.parts,
+                "off": records.offsets,
+                "seq": records.sequences,
+                "child": range(number, number + count),
+                "ts": records.timestamps,
+                "key": records.keys,
+                "value": records.values,
+                "headers": [packed([*_address(to, records, at), *(records.header(at) or ())]) for at in range(count)],
+            }
+        )
+        number += count
 
 
-def take_outputs(tables: dict[int, pa.Table]) -> dict[tuple[str, str | None], Records]:
-    """Such rows as records again, by topic and, where it has a partitioner, sink."""
+_INT = Struct(">i")
+
+
+def _address(to: Destination, records: Records, at: int) -> Headers:
+    match to:
+        case ToTopic(name):
+            return [("topic", name.encode())]
+        case ToDeadLetters(topic):
+            return [("letters", topic.encode())]
+        case ToSink(name, topic):
+            partition = None if records.partitions is None else _INT.pack(records.partitions[at])
+            return [("sink", name.encode()), ("topic", None if topic is None else topic.encode()), ("partition", partition)]
+        case ToNode(name):
+            raise AssertionError(f"rows that have left {name} go on with the plan, not to the producer")
+
+
+def _addressed(headers: Headers) -> tuple[Destination, int | None, Headers]:
+    """Where a record goes, the partition that its sink has chosen, and the record's own headers."""
+    (kind, name), *rest = headers
+    assert name is not None
+    if kind == "topic":
+        return ToTopic(name.decode()), None, rest
+    if kind == "letters":
+        return ToDeadLetters(name.decode()), None, rest
+    (_, topic), (_, partition), *own = rest
+    chosen = None if partition is None else _INT.unpack(partition)[0]
+    return ToSink(name.decode(), None if topic is None else topic.decode()), chosen, own
+
+
+def take_outputs(tables: dict[int, pa.Table]) -> Outputs:
+    """Such rows as records again."""
     table = tables.pop(OUTPUT, None)
-    found: dict[tuple[str, str | None], Records] = {}
+    outputs = Outputs()
+    found: dict[Destination, Records] = {}
     if table is None:
-        return found
-    table = table.sort_by([("seq", "ascending"), ("n", "ascending")])
+        return outputs
+    table = in_sequence(table)
     columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "off", "seq", "headers"))
     for part, key, value, timestamp, offset, sequence, data in zip(*columns, strict=True):
-        (topic, raw), *headers = unpacked(data) or []
-        sink = None if raw is None else raw.decode()
-        records = found.setdefault((topic, sink), Records([], [], [], [], [], [], [], sink=sink))
+        to, partition, headers = _addressed(unpacked(data) or [])
+        records = found.get(to)
+        if records is None:
+            records = found[to] = Records([], [], [], [], [], [], [], partitions=None if partition is None else [])
         records.parts.append(part)
         records.keys.append(key)
         records.values.append(value)
@@ -116,10 +151,14 @@ def take_outputs(tables: dict[int, pa.Table]) -> dict[tuple[str, str | None], Re
         records.sequences.append(sequence)
         assert records.headers is not None
         records.headers.append(headers or None)
-    return found
+        if records.partitions is not None:
+            records.partitions.append(ANY_PARTITION if partition is None else partition)
+    for to, records in found.items():
+        outputs.add(to, records)
+    return outputs
 
 
-def _rows(columns: Mapping[str, list[Any]]) -> pa.RecordBatch:
+def _rows(columns: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
     count = len(columns["node"])
     arrays = [
         pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA

@@ -1,17 +1,22 @@
 """The databases of a task's environment: their names, and what they must be when a state is opened.
 
 Decides what an owner makes, and what it refuses: pages that can't be followed, another format, a store whose bytes are something
-else. What meta's entries look like is ``meta``'s, what pages must be ``pages``'; how a state is read and written, ``lmdb``'s.
+else, another task's state; and that a store whose changelog is not the one it was made from is emptied. What meta's entries look
+like is ``meta``'s, what pages must be ``pages``'; how a state is read and written, ``lmdb``'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from tidemill.errors import CorruptStateError, StateError
+import lmdb
+
+from tidemill.errors import CorruptStateError, ForeignStateError, StateError
 from tidemill.ids import TopicPartition
 from tidemill.state import meta
 from tidemill.state.durability import ensure_dirty
+from tidemill.state.identity import StateIdentity, other_owner
 from tidemill.state.pages import find_fault
 from tidemill.state.registry import DATA_FILE, SharedEnvironment
 
@@ -40,41 +45,53 @@ def require_sound(environment: SharedEnvironment, page_limit: int | None = PAGES
         raise fault
 
 
-def require_made(environment: SharedEnvironment) -> None:
-    """For a reader: StateError while the owner is making the state, CorruptStateError for one of another format."""
+def require_made(environment: SharedEnvironment, whose: StateIdentity | None = None) -> None:
+    """For a reader: StateError while the owner is making the state, CorruptStateError for one of another format,
+    ForeignStateError for another task's."""
     with environment.read(META) as (transaction, (meta_db,)):
         if meta.is_empty(transaction, meta_db):
             raise StateError(f"{environment.directory} is being made by its owner: try again")
         meta.require_version(transaction, meta_db, environment.directory / DATA_FILE)
+        _require_whose(environment, transaction, meta_db, whose)
 
 
 def make_or_require(
     environment: SharedEnvironment,
-    stores: Iterable[str],
+    stores: Sequence[str],
     *,
     boot_id: str,
+    whose: StateIdentity | None,
     changelogs: Mapping[str, TopicPartition] | None,
     forms: Mapping[str, str],
-) -> None:
-    """For an owner: makes databases that are missing, stamps a new state with the format or checks it, keeps the names of the
-    changelogs and what stores are. CorruptStateError if it is another format, or a store another one."""
+) -> dict[str, TopicPartition]:
+    """For an owner: makes databases that are missing, stamps a new state with the format and whose it is or checks them, keeps
+    the names of the changelogs and what stores are. CorruptStateError if it is another format, or a store another one;
+    ForeignStateError if it is another's. Gives the stores that it has emptied, and which other changelog they have followed."""
     path = environment.directory / DATA_FILE
     databases = (META, *map(database_of, stores))
     try:
         with environment.read(*databases) as (transaction, (meta_db, *_)):
             if not meta.is_empty(transaction, meta_db):
                 meta.require_version(transaction, meta_db, path)
+                _require_whose(environment, transaction, meta_db, whose)
                 are_kept = forms.items() <= meta.read_forms(transaction, meta_db).items()
-                if are_kept and changelogs in (None, meta.read_changelogs(transaction, meta_db)):
-                    return
+                is_stamped = whose in (None, meta.read_identity(transaction, meta_db))
+                if are_kept and is_stamped and changelogs in (None, meta.read_changelogs(transaction, meta_db)):
+                    return {}
     except KeyError:
         ensure_dirty(environment.directory, boot_id)
         environment.create_databases(databases)
-    with environment.write(META) as (transaction, (meta_db,)):
+    with environment.write(*databases) as (transaction, (meta_db, *handles)):
         ensure_dirty(environment.directory, boot_id)  # here, because the owner before may be removing the file in one of his
         if meta.is_empty(transaction, meta_db):
             meta.write_version(transaction, meta_db)
         meta.require_version(transaction, meta_db, path)
+        _require_whose(environment, transaction, meta_db, whose)
+        if whose is not None:
+            meta.write_identity(transaction, meta_db, whose)
+        followed = {} if changelogs is None else meta.read_changelogs(transaction, meta_db)
+        moved = {store: log for store, log in followed.items() if (changelogs or {}).get(store, log) != log}
+        empty_stores(transaction, meta_db, {name: at for name, at in zip(stores, handles, strict=True) if name in moved})
         if changelogs is not None:
             meta.write_changelogs(transaction, meta_db, changelogs)
         found = meta.read_forms(transaction, meta_db)
@@ -84,3 +101,30 @@ def make_or_require(
                     str(environment.directory), found=f"{store}: {found[store]}", expected=f"{store}: {form}"
                 )
         meta.write_forms(transaction, meta_db, forms)
+    return moved
+
+
+def empty_stores(
+    transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, handles: Mapping[str, lmdb._Database]
+) -> None:
+    """Without rows, position and topic id; the other stores and all inputs' positions stay."""
+    for handle in handles.values():
+        transaction.drop(handle, delete=False)
+    before = meta.read_positions(transaction, meta_db)
+    kept = {name: at for name, at in before.changelog.items() if name not in handles}
+    meta.write_positions(transaction, meta_db, before, replace(before, changelog=kept))
+    meta.write_topic_ids(transaction, meta_db, dict.fromkeys(handles))
+
+
+def _require_whose(
+    environment: SharedEnvironment,
+    transaction: lmdb.Transaction[bytes],
+    meta_db: lmdb._Database,
+    whose: StateIdentity | None,
+) -> None:
+    if whose is None:
+        return
+    found = meta.read_identity(transaction, meta_db)
+    owner = other_owner(whose, found, meta.read_changelogs(transaction, meta_db).values())
+    if owner is not None:
+        raise ForeignStateError(str(environment.directory), found=owner, expected=str(whose))

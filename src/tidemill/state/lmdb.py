@@ -26,7 +26,7 @@ from tidemill.ids import TopicPartition
 from tidemill.state import keys as store_keys
 from tidemill.state import meta
 from tidemill.state.checkpoint import offset_of_position
-from tidemill.state.databases import META, database_of, make_or_require, require_made, require_sound, stores_in
+from tidemill.state.databases import META, database_of, empty_stores, make_or_require, require_made, require_sound, stores_in
 from tidemill.state.directory import CHECKPOINT_FILE, write_checkpoint
 from tidemill.state.durability import (
     DIRTY_FILE,
@@ -37,6 +37,7 @@ from tidemill.state.durability import (
     mark_clean,
     sync_directory,
 )
+from tidemill.state.identity import StateIdentity
 from tidemill.state.registry import (
     DATA_FILE,
     LOCK_FILE,
@@ -64,6 +65,8 @@ class TaskState:
         self._boot_id = boot_id
         #: How the last owner left the directory; after LOST_POWER the state was wiped and must be restored.
         self.opened_after = opened_after
+        #: Stores that were emptied at opening, because they had followed another changelog than they do now: which.
+        self.emptied: dict[str, TopicPartition] = {}
 
     @classmethod
     def open(
@@ -71,6 +74,7 @@ class TaskState:
         directory: Path,
         stores: Sequence[str],
         *,
+        whose: StateIdentity | None = None,
         changelogs: Mapping[str, TopicPartition] | None = None,
         forms: Mapping[str, str] | None = None,
         map_size: int = FIRST_MAP_SIZE,
@@ -78,6 +82,7 @@ class TaskState:
     ) -> TaskState:
         """Open the state of the task `directory` for its owner, making what is missing.
 
+        ``whose``: the task that it must be the state of, else ForeignStateError; kept with it, so that a copy elsewhere is known.
         ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. ``forms``: what each store's bytes
         are, kept beside them. A state that a power cut may have damaged is wiped first (``opened_after``). Raises
         CorruptStateError, also where a store's bytes are something else: wipe (``wipe_files``) and open again.
@@ -91,17 +96,27 @@ class TaskState:
         try:
             state = cls(environment, stores, opened_after, boot_id)
             require_sound(environment)
-            make_or_require(environment, state.stores, boot_id=boot_id, changelogs=changelogs, forms=forms or {})
+            state.emptied = make_or_require(
+                environment, state.stores, boot_id=boot_id, whose=whose, changelogs=changelogs, forms=forms or {}
+            )
         except BaseException:
             close_environment(environment)
             raise
         return state
 
     @classmethod
-    def open_to_read(cls, directory: Path, stores: Sequence[str] | None = None, *, boot_id: str | None = None) -> TaskState:
+    def open_to_read(
+        cls,
+        directory: Path,
+        stores: Sequence[str] | None = None,
+        *,
+        whose: StateIdentity | None = None,
+        boot_id: str | None = None,
+    ) -> TaskState:
         """Open for reading, beside an owner in this or another process; ``stores`` None: all that are there.
 
-        Raises StateError if there is no state yet, or none that can be believed. A wiped and restored state is followed.
+        Raises StateError if there is no state yet, none that can be believed, or another task's than ``whose``. A wiped and
+        restored state is followed.
         """
         boot_id = boot_id or current_boot_id()
         opened_after = last_shutdown(directory, boot_id)
@@ -113,7 +128,7 @@ class TaskState:
         try:
             state = cls(environment, stores_in(environment) if stores is None else stores, opened_after, boot_id)
             with state._missing():
-                require_made(environment)
+                require_made(environment, whose)
             return state
         except BaseException:
             close_environment(environment)
@@ -192,6 +207,30 @@ class TaskState:
         """What each store's bytes are, as far as an owner has said it."""
         with self._read(META) as (transaction, (meta_db,)):
             return meta.read_forms(transaction, meta_db)
+
+    def whose(self) -> StateIdentity | None:
+        """Whose state it says it is; version 0.1.0 kept nothing of that."""
+        with self._read(META) as (transaction, (meta_db,)):
+            return meta.read_identity(transaction, meta_db)
+
+    def follow_topics(self, topic_ids: Mapping[str, str], *, epoch: str) -> dict[str, str]:
+        """The ids of the topics that stores' positions are of, by store. A store that has followed another topic is emptied: its
+        changelog was made anew. Gives those, with what they have followed. Nothing happens if ``epoch`` is the owner's no
+        more."""
+        stores = tuple(sorted(self._databases.keys() & topic_ids.keys()))
+        with self._write(META, *(self._databases[name] for name in stores)) as (transaction, (meta_db, *handles)):
+            if meta.read_positions(transaction, meta_db).epoch != epoch:
+                return {}
+            kept = meta.read_topic_ids(transaction, meta_db)
+            moved = {name: kept[name] for name in stores if kept.get(name, topic_ids[name]) != topic_ids[name]}
+            empty_stores(transaction, meta_db, {name: at for name, at in zip(stores, handles, strict=True) if name in moved})
+            meta.write_topic_ids(transaction, meta_db, {name: topic_ids[name] for name in stores})
+        return moved
+
+    def topic_ids(self) -> dict[str, str]:
+        """By store: the id of the topic that its position is of, as far as its owner was given it."""
+        with self._read(META) as (transaction, (meta_db,)):
+            return meta.read_topic_ids(transaction, meta_db)
 
     def entries(self, store: str) -> int:
         """How many keys the store has."""

@@ -5,7 +5,9 @@
     position/<store>                   next changelog offset, 8 bytes
     changelog/<store>                  partition, 4 bytes | topic
     input/<partition, 4 bytes><topic>  next input offset, 8 bytes
+    changelog-id/<store>               text: the topic id of that changelog (Kafka's own text, base64)
     form/<store>                       text: what the store's bytes are
+    application, task                  text: whose the state is; version 0.1.0 wrote neither, nor topic ids
 
 Numbers are big endian. Only what changed is written.
 """
@@ -18,12 +20,15 @@ from pathlib import Path
 import lmdb
 
 from tidemill.errors import CorruptStateError
-from tidemill.ids import TopicPartition
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.state.identity import StateIdentity
 from tidemill.state.store import Positions
 
 VERSION = b"1"
 _VERSION, _EPOCH = b"version", b"epoch"
+_APPLICATION, _TASK = b"application", b"task"
 _POSITION, _CHANGELOG, _INPUT, _FORM = b"position/", b"changelog/", b"input/", b"form/"
+_TOPIC_ID = b"changelog-id/"
 
 
 def require_version(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, path: Path) -> None:
@@ -70,6 +75,35 @@ def write_positions(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Databas
 
 def write_epoch(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, epoch: str) -> None:
     transaction.put(_EPOCH, epoch.encode(), db=meta_db)
+
+
+def read_identity(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> StateIdentity | None:
+    """Whose the state is, if it says so."""
+    application, task = transaction.get(_APPLICATION, db=meta_db), transaction.get(_TASK, db=meta_db)
+    if application is None or task is None:
+        return None
+    return StateIdentity(application_id=application.decode(), task=TaskId.parse(task.decode()))
+
+
+def write_identity(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, whose: StateIdentity) -> None:
+    transaction.put(_APPLICATION, whose.application_id.encode(), db=meta_db)
+    transaction.put(_TASK, str(whose.task).encode(), db=meta_db)
+
+
+def read_topic_ids(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> dict[str, str]:
+    """By store: the id of the topic that its position is one of."""
+    return {name.decode(): value.decode() for name, value in _entries(transaction, meta_db, _TOPIC_ID)}
+
+
+def write_topic_ids(
+    transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, topic_ids: Mapping[str, str | None]
+) -> None:
+    """None: the store's is not known. Those of other stores stay."""
+    for store, topic_id in topic_ids.items():
+        if topic_id is None:
+            transaction.delete(_TOPIC_ID + store.encode(), db=meta_db)
+        else:
+            transaction.put(_TOPIC_ID + store.encode(), topic_id.encode(), db=meta_db)
 
 
 def read_changelogs(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> dict[str, TopicPartition]:

@@ -68,6 +68,8 @@ class TaskRun:
     changelog: Mapping[str, int] | None = None
     wipe: bool = False
     """Empty the stores first: they can't be brought to the changelog's end."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Per store the id of its changelog topic, where it is known: a store that has followed another is emptied."""
     inspect: bool = False
     """Look through their whole files first: batches have failed in a way that broken files may cause."""
 
@@ -83,13 +85,41 @@ class StoresAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecord:
+    """An input record on which a function of Columns raises: ``error``, the class of what it raised, and what that says."""
+
+    topic: str
+    partition: int
+    offset: int
+    error: str
+    message: str
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What the source step has handed over of a batch so far: input records, the first of them, and restored ones."""
+
+    records: int = 0
+    first: tuple[TopicPartition, int] | None = None
+    ends: Positions = field(default_factory=dict)
+    """Behind the last record of each input."""
+    restored: int = 0
+    has_run: bool = False
+    """The functions are done with it, those of ``foreach_batch`` too; told of batches of one record only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRequest:
     """One micro-batch as the driver wants it.
 
     ``inputs`` and ``changelogs`` say where reading starts, per partition; a partition that is absent is not read.
     ``internal`` names the inputs that are repartition topics, which are read first (correctness.md, rule 24). ``changelogs``
     are those of active tasks that are being restored, ``standbys`` those of standby tasks; no record at or behind its
-    partition's ``limits`` is taken for the latter.
+    partition's ``limits`` is taken of either.
     """
 
     batch_id: int
@@ -102,6 +132,14 @@ class BatchRequest:
     max_records: int = 100_000
     max_restore_records: int = 100_000
     max_standby_records: int = 20_000
+    max_bytes: int = 64 << 20
+    """Of all values; a batch is closed when it has as many, so it may hold some more."""
+    max_inputs: int | None = None
+    """After a failure: no more input records than these are taken, of all inputs together."""
+    until: Positions = field(default_factory=dict)
+    """If there are any: only records before these offsets are taken, of these inputs only."""
+    refused: tuple[RefusedRecord, ...] = ()
+    """Records that are not to be processed."""
     wait_ms: int = 100
     reads: bool = True
     """False: nothing is read, and what earlier batches have placed and fetched stays for the next one; there are no positions."""
@@ -136,6 +174,8 @@ class Marker:
     high_watermarks: Positions = field(default_factory=dict)
     global_ends: Positions = field(default_factory=dict)
     arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
+    is_full: bool = False
+    """More is there, but the batch holds as many bytes as it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +205,10 @@ class BatchReport:
     """How many keys of each task's stores were written."""
     globals: Positions = field(default_factory=dict)
     """Where the worker's global stores stand now, whatever became of the batch."""
+    is_full: bool = False
+    """As the marker says."""
+    is_misfit: bool = False
+    """LOST for a reason that no broker or process can mend by coming back: what arrived does not fit together."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -226,6 +270,7 @@ def request_to_json(request: BatchRequest) -> str:
                     "epoch": run.epoch,
                     "changelog": None if run.changelog is None else dict(run.changelog),
                     "wipe": run.wipe,
+                    "topic_ids": dict(run.topic_ids),
                     "inspect": run.inspect,
                 }
                 for run in request.tasks
@@ -233,6 +278,10 @@ def request_to_json(request: BatchRequest) -> str:
             "max_records": request.max_records,
             "max_restore_records": request.max_restore_records,
             "max_standby_records": request.max_standby_records,
+            "max_bytes": request.max_bytes,
+            "max_inputs": request.max_inputs,
+            "until": positions_to_json(request.until),
+            "refused": [[r.topic, r.partition, r.offset, r.error, r.message] for r in request.refused],
             "wait_ms": request.wait_ms,
             "reads": request.reads,
             "now_ms": request.now_ms,
@@ -248,16 +297,39 @@ def request_to_json(request: BatchRequest) -> str:
 
 def request_from_json(text: str | bytes) -> BatchRequest:
     fields = json.loads(text)
-    for name in ("inputs", "changelogs", "standbys", "limits", "globals"):
+    for name in ("inputs", "changelogs", "standbys", "limits", "globals", "until"):
         fields[name] = positions_from_json(fields[name])
     fields["internal"] = frozenset(fields["internal"])
     fields["times"] = {TopicPartition(row[0], row[1]): _time_from_json(*row[2:]) for row in fields["times"]}
     fields["tasks"] = tuple(TaskRun(**{**run, "task": TaskId.parse(run["task"])}) for run in fields["tasks"])
+    fields["refused"] = tuple(
+        RefusedRecord(topic=topic, partition=partition, offset=offset, error=error, message=message)
+        for topic, partition, offset, error, message in fields["refused"]
+    )
     return BatchRequest(**fields)
 
 
 def _time_from_json(ms: int, processors: Iterable[tuple[str, int]] = ()) -> PartitionTime:
     return PartitionTime(ms, tuple((name, value) for name, value in processors))
+
+
+def taken_to_json(taken: Taken) -> dict[str, Any]:
+    return {
+        "records": taken.records,
+        "first": None if taken.first is None else [*taken.first[0], taken.first[1]],
+        "ends": positions_to_json(taken.ends),
+        "restored": taken.restored,
+    }
+
+
+def taken_from_json(fields: Mapping[str, Any]) -> Taken:
+    first = fields["first"]
+    return Taken(
+        records=fields["records"],
+        first=None if first is None else (TopicPartition(first[0], first[1]), first[2]),
+        ends=positions_from_json(fields["ends"]),
+        restored=fields["restored"],
+    )
 
 
 def marker_to_json(marker: Marker) -> str:
@@ -273,6 +345,7 @@ def marker_to_json(marker: Marker) -> str:
             "high_watermarks": positions_to_json(marker.high_watermarks),
             "global_ends": positions_to_json(marker.global_ends),
             "arrived": _arrived_to_json(marker.arrived),
+            "is_full": marker.is_full,
         }
     )
 
@@ -306,6 +379,8 @@ def report_to_json(report: BatchReport) -> str:
             "arrived": _arrived_to_json(report.arrived),
             "written": {str(task): dict(stores) for task, stores in report.written.items()},
             "globals": positions_to_json(report.globals),
+            "is_full": report.is_full,
+            "is_misfit": report.is_misfit,
             "timings_ms": dict(report.timings_ms),
         }
     )

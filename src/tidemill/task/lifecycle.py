@@ -39,11 +39,15 @@ class Phase(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What was fetched for a task when it was taken over: where its inputs start, and how far their times had come, where its
-    changelogs begin and end."""
+    changelogs begin and end; ``limits``: of source topics that serve as changelogs, the first offset that must not be restored,
+    since the group has not processed it. Behind the end of any other changelog there is nothing but transaction markers."""
 
     inputs: Mapping[TopicPartition, int]
     changelog_begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     changelog_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    limits: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """By store: of its changelog."""
     times: Times = field(default_factory=dict)
 
 
@@ -180,11 +184,13 @@ def request(
     wait_ms: int,
     now_ms: int,
     incarnation: int,
+    max_bytes: int = 64 << 20,
     restore_only: frozenset[TaskId] = frozenset(),
 ) -> BatchRequest:
     """The next micro-batch of these tasks; ``restore_only``: if any are named, no others are restored by it."""
     inputs: dict[TopicPartition, int] = {}
     changelogs: dict[TopicPartition, int] = {}
+    limits: dict[TopicPartition, int] = {}
     times: dict[TopicPartition, PartitionTime] = {}
     for task in tasks.values():
         if task.phase is Phase.RUNNING:
@@ -192,11 +198,13 @@ def request(
             times.update(task.times)
         if not restore_only or task.task in restore_only:
             changelogs.update(task.restore_from())
+            limits.update({} if task.bounds is None else task.bounds.limits)
     return BatchRequest(
         batch_id=batch_id,
         inputs=inputs,
         internal=internal,
         changelogs=changelogs,
+        limits={tp: at for tp, at in limits.items() if tp in changelogs},
         tasks=tuple(
             TaskRun(
                 task=task.task,
@@ -204,12 +212,14 @@ def request(
                 epoch=task.epoch,
                 changelog=task.stores if task.phase is not Phase.CREATED else None,
                 wipe=task.wipe,
+                topic_ids={} if task.bounds is None else task.bounds.topic_ids,
             )
             for task in tasks.values()
             if task.changelogs or task.directory
         ),
         max_records=max_records,
         max_restore_records=max_restore_records,
+        max_bytes=max_bytes,
         wait_ms=wait_ms,
         now_ms=now_ms,
         incarnation=incarnation,

@@ -38,7 +38,7 @@ def next_cap(cap: int, report: BatchReport, *, transaction_timeout_ms: int, most
 def rest_ms(report: BatchReport, took_ms: float, *, commit_interval_ms: int, cap: int, standby_cap: int) -> float:
     """How long to wait before the batch after the reported one, which had ``cap`` and ``standby_cap`` and took ``took_ms``: until
     ``commit_interval_ms`` after it began, but not at all where records wait already, or it did not count."""
-    is_full = report.records_in >= cap or report.records_restored >= standby_cap
+    is_full = report.is_full or report.records_in >= cap or report.records_restored >= standby_cap
     if commit_interval_ms <= AS_THEY_COME_MS or is_full or report.outcome is not Outcome.COMMITTED:
         return 0.0
     return max(0.0, commit_interval_ms - took_ms)

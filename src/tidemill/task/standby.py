@@ -28,11 +28,13 @@ from tidemill.task.lifecycle import ActiveTask, is_foreign
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyBounds:
-    """Where the changelogs of a standby begin and end; ``limits``: of source topics, where following must stop for now."""
+    """Where the changelogs of a standby begin and end; ``limits``: of source topics, where following must stop for now;
+    ``topic_ids``: by store, of its changelog."""
 
     begins: Positions
     ends: Positions
     limits: Positions = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +163,6 @@ def _settled(standby: StandbyTask) -> StandbyTask:
     if any(
         is_foreign(stores.get(store, 0), begin=bounds.begins.get(tp, 0), end=bounds.ends.get(tp, 0))
         for store, tp in standby.changelogs.items()
-        if tp not in bounds.limits
     ):
         return replace(standby, stores=None, wipe=True)
     return standby
@@ -170,7 +171,7 @@ def _settled(standby: StandbyTask) -> StandbyTask:
 def with_standbys(request: BatchRequest, standbys: Iterable[StandbyTask], *, max_records: int) -> BatchRequest:
     """The batch that also follows the changelogs of these standbys."""
     positions: dict[TopicPartition, int] = {}
-    limits: dict[TopicPartition, int] = {}
+    limits = dict(request.limits)
     runs = []
     for standby in standbys:
         positions.update(standby.read_from())
@@ -182,6 +183,7 @@ def with_standbys(request: BatchRequest, standbys: Iterable[StandbyTask], *, max
                 epoch=standby.epoch,
                 changelog=None if standby.wipe else standby.stores,
                 wipe=standby.wipe,
+                topic_ids={} if standby.bounds is None else standby.bounds.topic_ids,
             )
         )
     return replace(

@@ -61,9 +61,14 @@ class Message:
     def headers(self) -> list[tuple[str, bytes | None]] | None:
         return list(self._record.headers) or None
 
+    def __len__(self) -> int:
+        return len(self._record.value or b"")
+
 
 class GivenReader:
     """Hands out one batch's records in the order given, from where the batch begins."""
+
+    is_full = False
 
     def __init__(self, records: Sequence[RawRecord]) -> None:
         self._records = records

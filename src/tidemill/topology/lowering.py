@@ -100,7 +100,7 @@ def _write(draft: Draft, node: LogicalNode, parents: tuple[str, ...], *, keeps_n
                 draft.repartition_topics[sink.topic] = RepartitionTopic(name=sink.topic)
             draft.add(SinkNode(
                 name=node.name, topic=sink.topic, key_serde=sink.key_serde, value_serde=sink.value_serde,
-                topic_extractor=sink.topic_extractor, partitioner=sink.partitioner,
+                topic_extractor=sink.topic_extractor, partitioner=sink.partitioner, partitioning=sink.partitioning,
             ), parents)
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from tidemill.topology.operations import Operation, UserFunction
+from tidemill.topology.partitioning import Partitioning
 
 
 class Serde(Protocol):
@@ -120,13 +121,15 @@ class SinkNode:
     """Writes a topic; ``topic`` stands without the application id where it is internal.
 
     ``topic_extractor(key, value, record)`` names the topic of each record instead, and ``topic`` is empty;
-    ``partitioner(topic, key, value, partitions)`` names its partition. Both get Python values.
+    ``partitioner(topic, key, value, partitions)`` names its partition, or several (KIP-837). Both get Python values.
+    ``partitioning``: how partitions are chosen without one.
     """
 
     name: str
     topic: str
     topic_extractor: UserFunction | None = None
     partitioner: UserFunction | None = None
+    partitioning: Partitioning = Partitioning.BY_KEY
     key_serde: Serde | None = None
     value_serde: Serde | None = None
 

@@ -1,13 +1,12 @@
 """User data of the ``stream`` protocol: SubscriptionInfo (member to leader) and AssignmentInfo (leader to member)."""
 
+from tidemill.endpoint import HostInfo, host_of
 from tidemill.membership.wire.assignment import (
     AssignmentInfo,
-    HostInfo,
     PartitionsByHost,
     decode_assignment,
     encode_assignment,
     encode_hosts,
-    host_of,
 )
 from tidemill.membership.wire.subscription import (
     LATEST_SUPPORTED_VERSION,
@@ -17,6 +16,7 @@ from tidemill.membership.wire.subscription import (
     SubscriptionInfo,
     decode_subscription,
     encode_subscription,
+    known_subscription,
 )
 from tidemill.membership.wire.task_ids import NamedTaskId, WireTaskId, parse_wire_task
 
@@ -37,5 +37,6 @@ __all__ = [
     "encode_hosts",
     "encode_subscription",
     "host_of",
+    "known_subscription",
     "parse_wire_task",
 ]

@@ -9,15 +9,15 @@ group: ``encode_hosts`` makes it once. Who gets which task is decided by ``tidem
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from tidemill.assignment.java_hash import hash_order, int32, string_hash
 from tidemill.assignment.model import LONG_MAX
+from tidemill.endpoint import HostInfo
 from tidemill.errors import WireFormatError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.wire.java_data import DataReader, DataWriter
@@ -35,18 +35,6 @@ _FIRST_WITH_NAMED_TOPOLOGIES = 10
 _UNNAMED_TASK = Struct(">iii")
 """Sub-topology, partition and the topology's name of no characters."""
 
-
-class HostInfo(NamedTuple):
-    """Where an instance answers queries (``application.server``)."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
-_ENDPOINT = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?\[?([0-9A-Za-z\-._%:]+?)\]?:([0-9]+)\Z", re.ASCII)
 
 PartitionsByHost: TypeAlias = Mapping[HostInfo, tuple[TopicPartition, ...]]
 
@@ -66,12 +54,6 @@ class AssignmentInfo:
     standby_partitions_by_host: PartitionsByHost = field(default_factory=dict)
     error_code: int = 0
     next_rebalance_ms: int = LONG_MAX
-
-
-def host_of(endpoint: str) -> HostInfo | None:
-    """The host and port of ``application.server``; None if it is not of that form. An IPv6 host loses its brackets."""
-    match = _ENDPOINT.match(endpoint)
-    return HostInfo(match[1], int(match[2])) if match and int(match[2]) < 65_536 else None
 
 
 def encode_assignment(info: AssignmentInfo, hosts: bytes | None = None) -> bytes:

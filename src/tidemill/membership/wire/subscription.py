@@ -148,6 +148,15 @@ def decode_subscription(data: bytes) -> AnySubscription:
     )
 
 
+def known_subscription(data: bytes) -> SubscriptionInfo | None:
+    """What a member of a running group has said; None if its version is a future one or the bytes can't be read."""
+    try:
+        said = decode_subscription(data)
+    except WireFormatError:
+        return None
+    return said if isinstance(said, SubscriptionInfo) else None
+
+
 def _check_versions(version: int, latest_supported: int) -> None:
     """Only 1 and 2 may leave the latest supported version unknown; no version is above it."""
     if latest_supported == UNKNOWN_VERSION and version in (1, 2):

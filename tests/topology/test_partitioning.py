@@ -7,7 +7,7 @@ import random
 import pytest
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
-from tidemill.query.partitioning import murmur2, partition_of_key
+from tidemill.topology.partitioning import murmur2, partition_of_key
 
 JAVA = {
     b"21": -973932308,

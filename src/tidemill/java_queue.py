@@ -37,6 +37,10 @@ class JavaPriorityQueue(Generic[T]):
             at = parent
         heap[at] = (key, item)
 
+    def peek(self) -> T:
+        """The least; IndexError when empty."""
+        return self._heap[0][1]
+
     def poll(self) -> T:
         """Take the least; IndexError when empty."""
         heap = self._heap

@@ -1,0 +1,28 @@
+"""Names that others chose, as they may stand in a log line, in a sentence or on a terminal.
+
+Decides that a control character (a line feed, an escape sequence), a lone surrogate or an invisible one is written as an escape,
+and that a name which is longer than any sensible one is cut: so no name forges a line or takes a terminal over.
+"""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 250
+"""Characters of a name before it is cut: more than a member id has, which is a client id and a UUID."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(name: object, *, longest: int = LONGEST) -> str:
+    """The text of ``name`` in printable characters; unchanged if it is what one expects of a name."""
+    text = str(name)
+    if len(text) <= longest and text.isprintable():
+        return text
+    cut = text[:longest]
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in cut)
+    return shown if len(text) <= longest else f"{shown}... ({len(text)} characters)"
+
+
+def printable_lines(text: str) -> str:
+    """A text of several lines, with what would act on a terminal written as an escape; line feeds and tabs stay."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)

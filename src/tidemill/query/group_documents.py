@@ -1,0 +1,255 @@
+"""What instances tell of themselves and of their group, as types: the contents of /instance, /group, /decisions and /tasks.
+
+Names and meanings are the JSON's (docs/dashboard.md). What another instance answers is read into these types before anything is
+done with it (``document_reader``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemill.ids import TaskId
+from tidemill.query.document_reader import read_document, to_plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    guarantee: str
+    standbys: int
+    warmups: int
+    acceptable_lag: int
+    probing_interval_ms: int
+    assignor: str
+    tags: Mapping[str, str]
+    rack: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveTask:
+    task: TaskId
+    phase: str
+    stateful: bool
+    records_per_s: float
+    behind: int | None
+    lag: int | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    task: TaskId
+    lag: int | None
+    offsets_per_s: float | None
+    seconds_left: float | None
+    role: str = "standby"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRebalance:
+    """What a rebalance cost a thread."""
+
+    at_ms: int
+    generations: tuple[int, ...]
+    joined_ms: float
+    paused_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    name: str
+    number: int
+    running: bool
+    waiting: str
+    error: str | None
+    active: tuple[ActiveTask, ...]
+    standby: tuple[Copy, ...]
+    records_per_s: float
+    produced_per_s: float
+    restored_per_s: float
+    batch_ms: float | None
+    batch_max_ms: float | None
+    latency_ms: float | None
+    latency_max_ms: float | None
+    records: int
+    produced: int
+    restored: int
+    dropped: int
+    skipped: int
+    lost_batches: int
+    assignments: int
+    last_assignment_s: float | None
+    memberships_lost: int
+    rebalances: tuple[PastRebalance, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """An instance as the leader saw it, with what it is to have."""
+
+    process: str
+    host: str | None
+    active: tuple[TaskId, ...]
+    standby: tuple[TaskId, ...]
+    warmup: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    task: TaskId
+    role: str
+    from_: str | None
+    to: str | None
+    had_copy: bool
+    rule: str | None
+    reason: str | None
+    rebalances_to_go: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance:
+    """One that an instance has led."""
+
+    at_ms: int
+    took_ms: int
+    stable: bool
+    hands_over: bool
+    next_ms: int | None
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    clients: tuple[Client, ...]
+    moves: tuple[Move, ...]
+    more_moves: int
+    remarks: tuple[str, ...]
+    led_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """What one instance tells of itself. ``led``: only in /instance."""
+
+    application: str
+    process: str
+    host: str | None
+    version: str
+    state: str
+    ready: bool
+    why: tuple[str, ...]
+    error: str | None
+    now_ms: int
+    started_ms: int
+    settings: Settings
+    threads: tuple[Thread, ...]
+    led: tuple[Rebalance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """An instance as /group has it: what it told, or why it is ``away``. ``assigned``: the active tasks that it is to have."""
+
+    host: str | None
+    told: Instance | None
+    away: str | None
+    assigned: tuple[TaskId, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        told = {} if self.told is None else to_plain(replace(self.told, led=()))
+        told.pop("led", None)
+        return {**told, "host": self.host, "away": self.away, "assigned": to_plain(self.assigned)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """``silent``: clients of the newest assignment that have no address."""
+
+    application: str
+    asked: str | None
+    now_ms: int
+    leader: str | None
+    instances: tuple[Member, ...]
+    silent: tuple[Client, ...]
+    rebalances: tuple[Rebalance, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**to_plain(replace(self, instances=())), "instances": [one.to_json() for one in self.instances]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    instance: str | None
+    lag: int | None
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRecord:
+    task: TaskId
+    role: str
+    rule: str
+    on: str | None
+    target: str | None
+    rebalances_to_go: int | None
+    reason: str
+    source: str
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedDecisions:
+    """Why tasks are where they are. ``at_ms``: of the rebalance, None if none was led."""
+
+    at_ms: int | None
+    decisions: tuple[DecisionRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyUnderWay:
+    task: TaskId
+    role: str
+    lag: int
+    offsets_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiesUnderWay:
+    tasks: tuple[CopyUnderWay, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Standing:
+    """What every instance of a /group has."""
+
+    host: str | None
+    away: str | None
+    assigned: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupHead:
+    application: str
+    asked: str | None
+    now_ms: int
+    leader: str | None
+    silent: tuple[Client, ...]
+    rebalances: tuple[Rebalance, ...]
+    instances: tuple[_Standing, ...]
+
+
+def read_group(found: object) -> Group:
+    """A /group. UnreadableDocumentError if it is none."""
+    head = read_document(_GroupHead, found)
+    raw = found["instances"] if isinstance(found, dict) else []
+    instances = [
+        Member(
+            host=one.host,
+            told=None if one.away is not None else read_document(Instance, told),
+            away=one.away,
+            assigned=one.assigned,
+        )
+        for one, told in zip(head.instances, raw, strict=True)
+    ]
+    return Group(
+        application=head.application, asked=head.asked, now_ms=head.now_ms, leader=head.leader, instances=tuple(instances),
+        silent=head.silent, rebalances=head.rebalances,
+    )  # fmt: skip

@@ -1,0 +1,142 @@
+"""Why Spark gave up a batch, out of what it raised: a function, a worker, or something that running it again may mend.
+
+Decides by the classes of the Java exceptions and, where a Python worker has raised, by the last line of its traceback. What
+follows from it is ``task.batch_size``' matter.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.logger import PySparkLogger
+
+from tidemill.errors import (
+    BatchLostError,
+    ConfigError,
+    FunctionFailedError,
+    MisfitError,
+    MissingRightError,
+    RecordError,
+    SerdeError,
+    StopError,
+    StoredBytesError,
+    TidemillError,
+    WorkerDiedError,
+)
+
+_FINAL = tuple(
+    f"{kind.__module__}.{kind.__qualname__}: "
+    for kind in (StopError, MissingRightError, RecordError, ConfigError, SerdeError, StoredBytesError)
+)
+"""How Spark's text of a failed task begins where running the batch again would fail again."""
+_PYTHON = "org.apache.spark.api.python.PythonException"
+_DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
+_OUTSIDE = re.compile(
+    r"(cimpl\.|confluent_kafka|lmdb\.|(builtins\.)?(OSError|IOError|EOFError|TimeoutError|InterruptedError|BlockingIOError|"
+    r"FileNotFoundError|PermissionError|ConnectionError|ConnectionRefusedError|ConnectionResetError|BrokenPipeError)\b)"
+)
+"""Python exceptions that tell of disks, networks or brokers, not of records."""
+_PYTHON_ERROR = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$")
+_OF_DATA = re.compile(
+    r"org\.apache\.spark\.(Spark(Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|Runtime|IllegalArgument|NoSuchElement|"
+    r"UnsupportedOperation|ClassCast|Upgrade)Exception|sql\.catalyst\.util\.\w+Exception)"
+    r"|java\.lang\.(Arithmetic|NumberFormat|IllegalArgument|ClassCast|NullPointer|NegativeArraySize|UnsupportedOperation|"
+    r"\w*IndexOutOfBounds)Exception|java\.util\.(NoSuchElement|\w*Format\w*)Exception|java\.(time|math|text)\..*"
+)
+_CONDITION = re.compile(r"\[(?!INTERNAL_ERROR|FAILED_READ|CANNOT_|TASK_)[A-Z][A-Z0-9_.]+\]")
+"""With which Spark begins what a general exception says, unless it tells of files, tasks or Spark itself."""
+_OF_THE_CLUSTER = re.compile(r"ExecutorLost|FetchFailed|TaskKilled|cancel|shut ?down|Could not find")
+_MOST_CAUSES = 8
+_MOST_TEXT = 1000
+
+
+def failure_of(problem: Py4JJavaError | CapturedException) -> TidemillError:
+    """StopError if the batch would fail in the same way for ever, else a BatchLostError that says why."""
+    java = problem._origin if isinstance(problem, CapturedException) else problem.java_exception
+    return judged(_causes(java) or [("", str(problem))])
+
+
+def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
+    """By classes and messages of what was raised, and of what caused it, outermost first."""
+    text = causes[0][1]
+    reason = first_line(text)
+    if reason.startswith(_FINAL):
+        return StopError(reason.partition(": ")[2])
+    if reason.startswith("tidemill.errors."):
+        return BatchLostError(f"the Spark task failed: {reason}")
+    for kind, said in causes:
+        if kind == _PYTHON:
+            return _python_failure(said, reason)
+        if any(died in said for died in _DIED):
+            return WorkerDiedError(f"a Python worker died: {reason}")
+        if kind.endswith("OutOfMemoryError"):
+            return WorkerDiedError(f"Spark had no memory left: {reason}")
+    found = next(((kind, said) for kind, said in causes if _is_of_data(kind, said)), None)
+    if found is None:
+        lost = BatchLostError if _OF_THE_CLUSTER.search(text) else MisfitError
+        return lost(f"the Spark task failed: {reason}")
+    return FunctionFailedError(found[0], _without_stack(found[1]))
+
+
+def _causes(java: Any) -> list[tuple[str, str]]:
+    """Class and message of an exception and of what has caused it, outermost first."""
+    found: list[tuple[str, str]] = []
+    while java is not None and len(found) < _MOST_CAUSES:
+        found.append((str(java.getClass().getName()), str(java.getMessage() or "")))
+        java = java.getCause()
+    return found
+
+
+def _is_of_data(kind: str, said: str) -> bool:
+    """Whether an expression raises so: Spark's exceptions that have a condition of their own, or Java's."""
+    if kind == "org.apache.spark.SparkException":
+        return _CONDITION.match(said) is not None
+    return _OF_DATA.fullmatch(kind) is not None
+
+
+def _python_failure(said: str, reason: str) -> BatchLostError:
+    lines = [line.strip() for line in said.splitlines() if line.strip() and "SQLSTATE:" not in line]
+    found = _PYTHON_ERROR.match(lines[-1]) if lines else None
+    if found is None or _OUTSIDE.match(found[1]):
+        return BatchLostError(f"the Spark task failed: {reason}")
+    if found[1].rpartition(".")[2] in ("MemoryError", "ArrowMemoryError"):
+        return WorkerDiedError(f"a Python worker had no memory left: {reason}")
+    return FunctionFailedError(found[1], (found[2] or "")[:_MOST_TEXT])
+
+
+def _without_stack(said: str) -> str:
+    """Spark's own sentence: without the query's text, in which an expression of Columns has no place, and without a stack."""
+    lines = []
+    for line in said.splitlines():
+        if line.startswith(("== ", "\tat ", "\n")):
+            break
+        lines.append(line.strip())
+    return " ".join(line for line in lines if line)[:_MOST_TEXT]
+
+
+def first_line(text: str) -> str:
+    """What the Python worker raised, out of Spark's long text; PySpark wraps what a retried task has raised once more."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip() != "Driver stacktrace:"]
+    errors = [line for line in lines if line.startswith("tidemill.errors.")]
+    return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:_MOST_TEXT]
+
+
+_told_here: set[str] = set()
+"""Threads that tell themselves what Spark raises in them."""
+_QUERY_LOGS = tuple(PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"))
+
+
+def _is_not_told(record: logging.LogRecord) -> bool:
+    return record.threadName not in _told_here
+
+
+def told_by(thread: str) -> None:
+    """PySpark writes each exception of an expression to standard error, with its whole stack: not where ``thread`` meets it."""
+    _told_here.add(thread)
+    for query_log in _QUERY_LOGS:
+        query_log.addFilter(_is_not_told)

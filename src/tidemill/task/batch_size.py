@@ -1,0 +1,180 @@
+"""How much the next batch may take after batches that failed because of what they held.
+
+Decides, from what a failed batch had taken, how many input records the next one gets, so that no batch is run again unchanged:
+
+    what failed                    the next batch
+    a function of Columns raised   half of the records; each batch that succeeds halves what is left of those under suspicion,
+                                   until a batch of one record fails: that record is left out from then on (``refused``)
+    a worker died                  half of the records; of one record: the same again, ``MOST_DEATHS`` times
+    it took too long               half of the records; of one record: twice the time
+
+What tasks restore is halved as well. After batches that succeed all of it grows again: not to where a batch died or took too
+long, unless it has succeeded ``RELAX_AFTER`` times since. Leaves to ``pacing`` how long transactions may take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from tidemill.errors import StopError
+from tidemill.ids import TopicPartition
+from tidemill.task.batch import Positions, RefusedRecord, Taken
+
+MOST_DEATHS = 5
+"""So often in a row one and the same record may end its worker, or a batch that has read nothing fail in a function."""
+MOST_PATIENCE = 64
+"""Times the usual limit."""
+RELAX_AFTER = 20
+_ROOM = 3
+"""A batch may be twice as large as the last one if that took less than this part of its time."""
+
+
+class Cause(Enum):
+    """Why a batch failed."""
+
+    FUNCTION = "function"
+    """A function raised in the JVM, or in a Python function of Columns (UDF)."""
+    WORKER = "worker"
+    """A Python worker died, or had no memory left."""
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """``error``: the class of what was raised; ``message``: what it says, without a stack."""
+
+    cause: Cause
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSize:
+    """``most``: input records of the next batch, of all inputs together; None: nothing has failed lately."""
+
+    most: int | None = None
+    suspects: int = 0
+    """One of so many records that come next, of the inputs in ``until``, makes a function raise."""
+    until: Positions = field(default_factory=dict)
+    below: int | None = None
+    """A batch of so many records has died or taken too long."""
+    restored: int | None = None
+    """``most`` for what tasks restore, and standbys follow."""
+    patience: int = 1
+    """By how much a batch may take longer than the setting says."""
+    refused: tuple[RefusedRecord, ...] = ()
+    in_vain: int = 0
+    """Failures in a row that making the batch smaller can't mend."""
+    last: tuple[TopicPartition, int] | None = None
+    """The record of the last batch that held just one, and failed."""
+    since: int = 0
+    """Batches that have succeeded since the last failure."""
+
+    @property
+    def is_usual(self) -> bool:
+        return self.most is None and self.restored is None and self.patience == 1
+
+    def refuses(self, record: tuple[TopicPartition, int]) -> bool:
+        return any((found.at, found.offset) == record for found in self.refused)
+
+
+def failed(size: BatchSize, failure: Failure, taken: Taken) -> BatchSize:
+    """After a batch that had taken so much.
+
+    Raises:
+        StopError: nothing is left to be made smaller.
+    """
+    size = replace(size, since=0)
+    if failure.cause is Cause.FUNCTION:
+        return _function_raised(size, failure, taken)
+    if taken.restored:
+        size = replace(size, restored=max(1, taken.restored // 2))
+    if taken.records > 1:
+        return replace(size, most=taken.records // 2, suspects=0, until={}, below=taken.records)
+    if failure.cause is Cause.TIME:
+        stuck = not taken.has_run and (taken.records or taken.restored == 1)
+        patience = min(MOST_PATIENCE, size.patience * 2) if stuck else size.patience
+        return replace(size, most=1 if taken.records else size.most, patience=patience, last=taken.first)
+    return _one_has_ended_its_worker(size, failure, taken)
+
+
+def _function_raised(size: BatchSize, failure: Failure, taken: Taken) -> BatchSize:
+    if taken.records > 1:
+        return replace(size, most=taken.records // 2, suspects=taken.records, until=taken.ends, in_vain=0)
+    if taken.first is not None and not size.refuses(taken.first):
+        tp, offset = taken.first
+        found = RefusedRecord(topic=tp.topic, partition=tp.partition, offset=offset, error=failure.error, message=failure.message)
+        return replace(size, most=1, suspects=0, until={}, refused=(*size.refused, found), in_vain=0)
+    if size.in_vain + 1 >= MOST_DEATHS:
+        raise StopError(
+            f"a function of Columns fails whatever the batch holds ({size.in_vain + 1} batches without a record of their own): "
+            f"{failure.error}: {failure.message}"
+        )
+    return replace(size, in_vain=size.in_vain + 1)
+
+
+def _one_has_ended_its_worker(size: BatchSize, failure: Failure, taken: Taken) -> BatchSize:
+    if taken.first is None:
+        return size
+    in_vain = size.in_vain + 1 if taken.first == size.last else 1
+    if in_vain >= MOST_DEATHS:
+        tp, offset = taken.first
+        raise StopError(
+            f"{tp} at offset {offset}: a batch of this record alone has ended its worker {in_vain} times in a row "
+            f"({failure.message}): give the workers more memory, or mend the function that it goes to"
+        )
+    return replace(size, most=1, suspects=0, until={}, below=1, in_vain=in_vain, last=taken.first)
+
+
+def succeeded(
+    size: BatchSize, records: int, *, restored: int = 0, took_s: float, limit_s: float, usual: int
+) -> BatchSize:
+    """After a batch that has committed ``records`` input records in ``took_s``; ``limit_s``: the setting, ``usual``: how many a
+    batch may take if nothing has failed. One that held nothing says nothing."""
+    if size.is_usual or not (records or restored):
+        return size
+    is_quick = took_s * _ROOM < limit_s
+    since = size.since + 1
+    size = replace(
+        size,
+        restored=_grown(size.restored, usual) if is_quick and restored else size.restored,
+        patience=max(1, size.patience // 2) if is_quick and records else size.patience,
+        since=since,
+        below=None if since >= RELAX_AFTER else size.below,
+    )
+    if size.most is None or not records:
+        return size
+    if size.suspects > records:
+        left = size.suspects - records
+        return replace(size, suspects=left, most=max(1, left // 2))
+    most = size.most * 2 if is_quick else size.most
+    if size.below is not None:
+        most = max(1, min(most, size.below // 2))
+    return replace(size, most=None if most >= usual else most, suspects=0, until={})
+
+
+def _grown(most: int | None, usual: int) -> int | None:
+    return None if most is None or most * 2 >= usual else most * 2
+
+
+def next_size(size: BatchSize, inputs: Positions, held: Collection[TopicPartition]) -> BatchSize:
+    """For a batch that reads these inputs from these positions: without what is known of records that lie behind them, or in
+    partitions that are not ``held`` any more. Of an input that is held, but not read by the batch, all stays known."""
+    if not (size.refused or size.until or size.last):
+        return size
+
+    def is_passed(tp: TopicPartition, offset: int) -> bool:
+        return tp not in held or inputs.get(tp, offset) > offset
+
+    is_over = all(is_passed(tp, end - 1) for tp, end in size.until.items())
+    last = None if size.last is not None and is_passed(*size.last) else size.last
+    return replace(
+        size,
+        refused=tuple(record for record in size.refused if not is_passed(record.at, record.offset)),
+        suspects=0 if is_over else size.suspects,
+        until={} if is_over else size.until,
+        last=last,
+        in_vain=size.in_vain if last == size.last else 0,
+    )

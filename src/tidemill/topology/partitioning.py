@@ -1,0 +1,56 @@
+"""Which partition a record belongs to: Kafka's default partitioner, murmur2 of the key's bytes, and what sinks have in its place.
+
+The default holds for what Tidemill and Java clients write (repartition topics always). Records that another client has put
+elsewhere, such as librdkafka with its own default partitioner, are not found by it: who asks for those names the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+_SEED = 0x9747B28C
+_FACTOR = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """``org.apache.kafka.common.utils.Utils.murmur2``, as an unsigned number of 32 bits."""
+    hashed = (_SEED ^ len(data)) & _MASK
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * _FACTOR & _MASK
+        word = (word ^ word >> 24) * _FACTOR & _MASK
+        hashed = hashed * _FACTOR & _MASK ^ word
+    if len(data) > whole:
+        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _MASK
+    hashed = (hashed ^ hashed >> 13) * _FACTOR & _MASK
+    return hashed ^ hashed >> 15
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """The partition out of ``partitions`` that Kafka's default partitioner gives a record with this key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+class Partitioning(Enum):
+    """How a sink without a function of the user's chooses partitions, as Kafka Streams' sinks do."""
+
+    BY_KEY = "key"
+    """The bytes of the whole key (repartition topics, and the sinks of ``TopologyBuilder``)."""
+    BY_WINDOWED_KEY = "windowed key"
+    """The key within where the key serde is windowed (WindowedStreamPartitioner), else the bytes of the key: the DSL's sinks."""
+    BY_SUBSCRIPTION = "subscription"
+    """The partition that the subscription of an answer came from (KAFKA-13261); the key where an old one does not say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutValue:
+    """A partitioner of ``TableJoined``: the values of internal records are none of the user's, so it gets None in their place."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, topic: str, key: Any, _value: Any, partitions: int) -> Any:
+        return self.function(topic, key, None, partitions)

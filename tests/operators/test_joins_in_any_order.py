@@ -1,0 +1,138 @@
+"""Joins of tables end at the same result however records are cut into batches, and however late internal topics are read.
+
+Inputs and internal topics keep their order for each key alone, as over many partitions and tasks. What the join says in
+the end is compared with the join of the tables as they are in the end, by a model of a few lines.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from step_harness import StepRun
+
+from tidemill import Materialized, Serdes, StreamsBuilder
+from tidemill.dsl.functions import per_record
+
+Table = dict[str, str]
+STRING = Serdes.string()
+
+
+def foreign_key(value: str) -> str | None:
+    """The first letter of a left value, none for ``-``."""
+    return None if value[0] == "-" else value[0]
+
+
+def slash(left: str | None, right: str | None) -> str:
+    return f"{left}/{right}"
+
+
+def of_fk_inner(left: Table, right: Table) -> Table:
+    return {key: slash(value, right[fk]) for key, value in left.items() if (fk := foreign_key(value)) in right}
+
+
+def of_fk_left(left: Table, right: Table) -> Table:
+    return {key: slash(value, right.get(foreign_key(value) or "")) for key, value in left.items()}
+
+
+def of_inner(left: Table, right: Table) -> Table:
+    return {key: slash(left[key], right[key]) for key in left.keys() & right.keys()}
+
+
+def of_left(left: Table, right: Table) -> Table:
+    return {key: slash(left[key], right.get(key)) for key in left}
+
+
+def of_outer(left: Table, right: Table) -> Table:
+    return {key: slash(left.get(key), right.get(key)) for key in left.keys() | right.keys()}
+
+
+def _kept(name: str, *, versioned: bool) -> Materialized | None:
+    return Materialized(name=name, history_retention=1_000_000) if versioned else None
+
+
+def _program(kind: str, *, versioned: bool, kept: bool) -> StreamsBuilder:
+    b = StreamsBuilder()
+    left, right = (b.table(name, store=_kept(f"{name}-store", versioned=versioned)) for name in ("l", "r"))
+    store = "joined" if kept else None
+    match kind:
+        case "fk inner":
+            joined = left.join(right, slash, foreign_key=foreign_key, store=store)
+        case "fk left":
+            joined = left.left_join(right, slash, foreign_key=foreign_key, store=store)
+        case "fk of views":
+            views = (table.filter(per_record(lambda k, v: True)).map_values(per_record(str, STRING)) for table in (left, right))
+            joined = next(views).join(next(views), slash, foreign_key=foreign_key, store=store)
+        case "inner":
+            joined = left.join(right, slash, store=store)
+        case "left":
+            joined = left.left_join(right, slash, store=store)
+        case _:
+            joined = left.outer_join(right, slash, store=store)
+    joined.to_stream().to("out")
+    return b
+
+
+MODELS: dict[str, Callable[[Table, Table], Table]] = {
+    "fk inner": of_fk_inner, "fk left": of_fk_left, "fk of views": of_fk_inner, "inner": of_inner, "left": of_left,
+    "outer": of_outer,
+}  # fmt: skip
+ROUNDS, RECORDS_IN_A_ROUND = 25, 7
+LEFT_VALUES, RIGHT_VALUES = ("a1", "a2", "b1", "b2", "-1", None), ("x", "y", None)
+
+
+def _records(chance: random.Random, first: int) -> list[tuple[str, str, str | None, int]]:
+    """(topic, key, value, timestamp)"""
+    found = []
+    for at in range(first, first + RECORDS_IN_A_ROUND):
+        topic = chance.choice("llr")
+        found.append((topic, chance.choice("ab"), chance.choice(LEFT_VALUES if topic == "l" else RIGHT_VALUES), at))
+    return found
+
+
+def _run_in_any_order(run: StepRun, records: list[tuple[Any, ...]], chance: random.Random) -> None:
+    """Reads inputs and internal topics in batches of chance, each topic in its order for each key."""
+    waiting: dict[Any, deque[Any]] = {}
+    for record in records:
+        waiting.setdefault(record[:2], deque()).append(record)
+    while waiting:
+        batch = []
+        for _ in range(chance.choice((1, 2, 3, 8))):
+            if waiting:
+                which = chance.choice(sorted(waiting, key=str))
+                batch.append(waiting[which].popleft())
+                if not waiting[which]:
+                    del waiting[which]
+        if chance.random() < 0.1:
+            run.follows = -1  # another worker takes over
+        run.run_batch(batch)
+        for topic, made in run.take_internal().items():
+            for record in made:
+                waiting.setdefault((topic, record[1]), deque()).append(record)
+
+
+def _last(run: StepRun) -> Table:
+    found = {key: value for topic, key, value, *_ in run.written if topic == "out"}
+    return {key.decode(): value.decode() for key, value in found.items() if key is not None and value is not None}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["", "kept"])
+@pytest.mark.parametrize("versioned", [False, True], ids=["", "versioned"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_join_ends_at_the_join_of_the_tables(kind: str, versioned: bool, kept: bool) -> None:
+    chance = random.Random(f"{kind} {versioned} {kept}")
+    run = StepRun(_program(kind, versioned=versioned, kept=kept).build())
+    tables: dict[str, dict[str, str | None]] = {"l": {}, "r": {}}
+    for number in range(ROUNDS):
+        records = _records(chance, 10 + number * RECORDS_IN_A_ROUND)
+        _run_in_any_order(run, [(t, k.encode(), None if v is None else v.encode(), at, ()) for t, k, v, at in records], chance)
+        for topic, key, value, _at in records:
+            tables[topic][key] = value
+        left, right = ({key: value for key, value in table.items() if value is not None} for table in tables.values())
+        expected = MODELS[kind](left, right)
+        assert _last(run) == expected, f"round {number}: {records}"
+        if kept:
+            assert {key: row[0] for key, row in run.store("joined").all()} == expected

@@ -1,0 +1,148 @@
+"""Another instance that answers garbage counts as one that does not answer: the others' answers are given, and say so."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stand_in_status import group_app, instances_of, recorded
+from stand_ins import COUNTS, ask, store_facts
+
+from tidemill.errors import RetriableError
+from tidemill.membership.wire import HostInfo
+from tidemill.query import http_forward
+from tidemill.query.document_reader import UnreadableDocumentError, read_document, to_plain
+from tidemill.query.group_documents import Instance, LedDecisions, read_group
+from tidemill.query.http_forward import HttpInstances, document
+from tidemill.query.rows import Row, Rows, RowsQuestion
+from tidemill.topology.nodes import Store, StoreKind
+
+OTHER, THIRD = HostInfo("127.0.0.1", 34283), HostInfo("127.0.0.1", 38887)
+TOLD: Any = next(told for host, told in instances_of(recorded("warming_up")).items() if host == OTHER)
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.sampled_from([10**30, -(1 << 63), "1_0", "NaN"])
+)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=6
+)
+
+
+def paths(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Of everything within a document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [before, *(path for key, one in inner for path in paths(one, (*before, key)))]
+
+
+def with_changed(value: Any, path: tuple[Any, ...], put: Any) -> Any:
+    if not path:
+        return put
+    changed = copy.copy(value)
+    changed[path[0]] = with_changed(value[path[0]], path[1:], put)
+    return changed
+
+
+PATHS = paths(TOLD)
+
+
+@settings(max_examples=60, deadline=None)
+@given(path=st.sampled_from(PATHS), put=anything)
+def test_a_group_is_answered_whatever_one_instance_tells(path: tuple[Any, ...], put: Any) -> None:
+    app, _, others = group_app()
+    others.told[OTHER] = with_changed(TOLD, path, put)
+    others.document = lambda host, target, *, timeout_s: others.told[host]  # type: ignore[method-assign]
+    reply = ask(app, "/group")
+    assert reply.status == 200
+    group = read_group(reply.json)
+    assert [one.host for one in group.instances if one.told is not None][-1] == str(THIRD)
+    [other] = [one for one in group.instances if one.host == str(OTHER)]
+    assert (other.told is None) == (other.away is not None)
+
+
+@pytest.mark.parametrize(
+    "garbage", [None, [], {}, {"at_ms": "x", "decisions": []}, {"at_ms": 10**400, "decisions": []}, {"at_ms": 5}]
+)
+def test_decisions_come_from_the_others_and_say_whose_were_left_out(garbage: Any) -> None:
+    app, _, others = group_app()
+    others.decided[THIRD] = {"at_ms": 9, "decisions": []}
+    answer: Callable[..., Any] = others.document
+    others.document = lambda host, *rest, **options: garbage if host == OTHER else answer(host, *rest, **options)  # type: ignore[method-assign]
+    reply = ask(app, "/decisions")
+    assert (reply.status, reply.json["at_ms"]) == (200, 9)
+    [left_out] = reply.json["left_out"]
+    assert left_out["host"] == str(OTHER)
+    assert "answers, but not as an instance of this version" in left_out["why"]
+
+
+def test_a_document_of_another_shape_is_refused_with_where_and_what() -> None:
+    with pytest.raises(UnreadableDocumentError, match=r"^threads\[0\]\.active is null, expected a list$"):
+        read_document(Instance, with_changed(TOLD, ("threads", 0, "active"), None))
+    with pytest.raises(UnreadableDocumentError, match=r"^the document has no at_ms$"):
+        read_document(LedDecisions, {})
+
+
+def test_what_is_read_is_what_was_told_without_what_nothing_is_known_of() -> None:
+    known = {key: value for key, value in TOLD.items() if key not in ("away", "assigned")}
+    assert to_plain(read_document(Instance, {**TOLD, "new": 1})) == known
+    assert read_group(read_group(recorded("warming_up")).to_json()) == read_group(recorded("warming_up"))
+
+
+@pytest.mark.parametrize("body", [b"null", b"[]", b"3", b"{", b"\xff", b"[" * 100_000, b'{"a":' + b"9" * 5_000 + b"}"])
+def test_what_is_no_json_object_is_no_answer(body: bytes) -> None:
+    with pytest.raises(RetriableError):
+        document(body)
+
+
+def test_a_number_that_json_lacks_is_read_as_it_was_written() -> None:
+    told = read_document(Instance, json.loads(json.dumps(with_changed(TOLD, ("threads", 0, "latency_ms"), float("nan")))))
+    assert told.threads[0].latency_ms != told.threads[0].latency_ms
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------------
+
+RANGE = RowsQuestion(partitions=frozenset({0, 1}), low=b"b", high=b"y", limit=3)
+KEY = RowsQuestion(partitions=frozenset({0}), key=b"k")
+WINDOWS = RowsQuestion(partitions=frozenset({0}), key=b"k", times=(0, 9), limit=3)
+WINDOW_STORE = store_facts(store=Store(name="counts", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=5))
+START = (7).to_bytes(8, "big")
+
+
+def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> Rows:
+    return Rows(rows=tuple(Row(key, stored, partition) for key in keys), covered={0: 0, 1: 4})
+
+
+@pytest.mark.parametrize(
+    ("question", "good", "bad"),
+    [
+        (
+            RANGE,
+            rows(b"b", b"k", b"y"),
+            [rows(b"k", b"b"), rows(b"a"), rows(b"z"), rows(b"c", b"d", b"e", b"f"), rows(b"c", partition=7)],
+        ),
+        (KEY, rows(b"k"), [rows(b"j"), rows(b"kk"), rows(b"k", b"k")]),
+        (
+            WINDOWS,
+            rows(b"k" + START),
+            [rows(b"k"), rows(b"j" + START), rows(b"k" + START, stored=b""), rows(b"k" + START + START)],
+        ),
+    ],
+    ids=["range", "key", "windows"],
+)
+def test_rows_that_do_not_answer_the_question_are_no_answer(
+    monkeypatch: pytest.MonkeyPatch, question: RowsQuestion, good: Rows, bad: list[Rows]
+) -> None:
+    store = COUNTS if question.times is None else WINDOW_STORE
+
+    def read(answer: Rows) -> Rows:
+        monkeypatch.setattr(http_forward, "fetch", lambda *_, **__: answer.to_bytes())
+        return HttpInstances().read(OTHER, store, question, max_lag=None, timeout_s=1)
+
+    assert read(good) == good
+    for answer in bad:
+        with pytest.raises(RetriableError, match="is no instance of this application's version"):
+            read(answer)

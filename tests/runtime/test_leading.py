@@ -1,0 +1,90 @@
+"""What a rebalance's leader asks of the brokers, and what it says where they answer something else than it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tidemill.config import StreamsConfig
+from tidemill.errors import PartitionCountError, RetriableError
+from tidemill.ids import ProcessId, TopicPartition
+from tidemill.kafka.admin import GroupMemberState, GroupState, TopicSpec
+from tidemill.membership.joined_group import Subscription
+from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.wire import SubscriptionInfo, encode_subscription
+from tidemill.runtime import leading
+
+HERE = "app-x-StreamThread-1-consumer-00000000-0000-0000-0000-00000000000a"
+THERE = "app-x-StreamThread-1-consumer-00000000-0000-0000-0000-00000000000b"
+CHANGELOG = "app-counts-changelog"
+PROCESS = ProcessId(1, 1)
+
+
+class Brokers:
+    """``changelog``: how many partitions the changelog has."""
+
+    def __init__(self, changelog: int = 2, hosts: dict[str, str] | None = None) -> None:
+        self.changelog, self.hosts = changelog, hosts
+
+    def create_topics(self, specs: Iterable[TopicSpec]) -> frozenset[str]:
+        for spec in specs:
+            if spec.partitions != self.changelog:
+                raise PartitionCountError(spec.name, found=self.changelog, expected=spec.partitions)
+        return frozenset()
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def describe_group(self, group: str, *, timeout_s: float) -> GroupState:
+        if self.hosts is None:
+            raise RetriableError(f"group {group}: no answer after {timeout_s} s")
+        members = tuple(
+            GroupMemberState(member_id=name, client_id="", host=host, instance_id=None, assignment=())
+            for name, host in self.hosts.items()
+        )
+        return GroupState(group=group, state="COMPLETING_REBALANCING", protocol="stream", members=members)
+
+
+def lead(brokers: Brokers, *members: str, partitions: int = 2) -> Any:
+    part = SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG}))
+    internal = {CHANGELOG: InternalTopicFacts(name=CHANGELOG, is_repartition=False)}
+    facts = TopologyFacts(subtopologies=(part,), internal_topics=internal)
+    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1"})
+    leader = leading.Leader(config, brokers, PROCESS, facts, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
+    told = Subscription(user_data=encode_subscription(SubscriptionInfo(process_id=PROCESS)))
+    return leader.assign(members[0], {"in": partitions}, dict.fromkeys(members, told))
+
+
+@pytest.fixture(autouse=True)
+def no_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leading, "fence_vanished", lambda *_arguments: None)
+
+
+def test_more_partitions_of_an_input_are_refused_and_nobody_is_told_to_delete_the_state() -> None:
+    with pytest.raises(PartitionCountError) as refused:
+        lead(Brokers(changelog=2), HERE, partitions=3)
+    sentence = str(refused.value)
+    assert sentence.startswith(f"topic {CHANGELOG} has 2 partitions, expected 3: the topics that it follows have another number")
+    assert "don't delete it" in sentence
+    assert "another application.id" in sentence
+    assert "tidemill reset APP.py --execute --local-state" in sentence
+
+
+def test_instances_of_one_process_id_are_named_with_their_hosts_and_both_are_assigned(caplog: pytest.LogCaptureFixture) -> None:
+    answer = lead(Brokers(hosts={HERE: "/10.0.0.1", THERE: "/10.0.0.2"}), HERE, THERE)
+    assert answer.members.keys() == {HERE, THERE}
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"event=process-id-shared hosts={{{HERE}: /10.0.0.1, {THERE}: /10.0.0.2}}" in warnings
+    assert any(f"Process id {PROCESS} is that of more than one instance: {HERE} and {THERE} have it" in line for line in warnings)
+
+
+def test_hosts_that_the_brokers_do_not_tell_cost_the_group_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert lead(Brokers(hosts=None), HERE, THERE).members.keys() == {HERE, THERE}
+    assert "event=process-id-shared" in caplog.text
+
+
+def test_one_instance_with_its_own_process_id_is_no_cause_to_ask_for_hosts(caplog: pytest.LogCaptureFixture) -> None:
+    lead(Brokers(hosts=None), HERE)
+    assert "process-id-shared" not in caplog.text

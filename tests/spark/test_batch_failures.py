@@ -1,0 +1,83 @@
+"""What a failed Spark task is taken for: a function, a worker, what only another attempt tells, or the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.errors import (
+    BatchLostError,
+    FunctionFailedError,
+    MisfitError,
+    StopError,
+    TidemillError,
+    WorkerDiedError,
+)
+from tidemill.spark.batch_failures import judged
+
+SPARK, PYTHON = "org.apache.spark.SparkException", "org.apache.spark.api.python.PythonException"
+ABORTED = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0"
+
+
+def raised_in_python(line: str) -> list[tuple[str, str]]:
+    text = f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n  {line}\n"
+    return [(PYTHON, text + " SQLSTATE: 38000")]
+
+
+BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
+MALFORMED = "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected"
+ARITHMETIC, DATES = "org.apache.spark.SparkArithmeticException", "java.time.DateTimeException"
+
+
+@pytest.mark.parametrize(
+    ("causes", "error", "message"),
+    [
+        ([(ARITHMETIC, BY_ZERO + "\n== SQL (line 1) ==\n1/(id-1)\n")], ARITHMETIC, BY_ZERO),
+        ([("org.apache.spark.SparkRuntimeException", "too long")], "org.apache.spark.SparkRuntimeException", "too long"),
+        ([(SPARK, f"{ABORTED}: {DATES}: Text '1'\n\tat java"), (DATES, "Text '1'")], DATES, "Text '1'"),
+        ([(SPARK, MALFORMED)], SPARK, MALFORMED),
+        (raised_in_python("ZeroDivisionError: division by zero"), "ZeroDivisionError", "division by zero"),
+    ],
+    ids=["expression", "no condition", "cause", "parsing", "udf"],
+)
+def test_a_function_that_raises_is_known_with_its_class_and_its_own_sentence(
+    causes: list[tuple[str, str]], error: str, message: str
+) -> None:
+    found = judged(causes)
+    assert isinstance(found, FunctionFailedError)
+    assert (found.error, found.message) == (error, message)
+
+
+DIED = "Python worker exited unexpectedly (crashed)."
+
+
+@pytest.mark.parametrize(
+    "causes",
+    [
+        [(SPARK, f"{ABORTED}: {SPARK}: {DIED}\n\tat org.apache"), (SPARK, DIED), ("java.io.EOFException", "")],
+        raised_in_python("MemoryError: Unable to allocate"),
+        raised_in_python("pyarrow.lib.ArrowMemoryError: malloc of size 1000 failed"),
+        [(SPARK, ABORTED), ("org.apache.spark.memory.SparkOutOfMemoryError", "[UNABLE_TO_ACQUIRE_MEMORY] 64 bytes")],
+    ],
+    ids=["killed", "memory", "arrow", "spark"],
+)
+def test_a_worker_that_died_or_has_no_memory_left_says_that_the_batch_was_too_large(causes: list[tuple[str, str]]) -> None:
+    assert isinstance(judged(causes), WorkerDiedError)
+
+
+@pytest.mark.parametrize(
+    ("causes", "kind"),
+    [
+        (raised_in_python("tidemill.errors.StopError: the topic is gone"), StopError),
+        (raised_in_python("tidemill.errors.BatchLostError: the consumer failed"), BatchLostError),
+        (raised_in_python('cimpl.KafkaException: KafkaError{code=_TRANSPORT,str="down"}'), BatchLostError),
+        (raised_in_python("OSError: [Errno 28] No space left on device"), BatchLostError),
+        ([(SPARK, f"{ABORTED} ExecutorLostFailure (executor 1 exited)")], BatchLostError),
+        ([("java.lang.IllegalStateException", "no plan")], MisfitError),
+        ([(SPARK, "[INTERNAL_ERROR] The plan is wrong")], MisfitError),
+    ],
+    ids=["final", "lost", "broker", "disk", "executor", "state", "internal"],
+)
+def test_no_record_is_blamed_for_what_brokers_disks_or_spark_itself_did(
+    causes: list[tuple[str, str]], kind: type[TidemillError]
+) -> None:
+    assert type(judged(causes)) is kind

@@ -1,0 +1,244 @@
+"""Batches after a failure take few records, and the search for the one to blame finds it, whatever the inputs are like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import RecordError
+from tidemill.ids import TopicPartition
+from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
+from tidemill.spark.alignment import AlignedReader
+from tidemill.spark.refused_records import pass_over_refused
+from tidemill.spark.rows import CHUNK, MARKER, REFUSED
+from tidemill.spark.source_step import source_rows
+from tidemill.spark.state_step import StepState
+from tidemill.spark.step_spec import Origin, SourceSpec, SourceTopic
+from tidemill.task.batch import BatchRequest, RefusedRecord, Taken, request_from_json, request_to_json
+from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
+from tidemill.testing.wire import RawRecord
+from tidemill.testing.worker import Message
+
+BAD = Failure(cause=Cause.FUNCTION, error="org.apache.spark.SparkArithmeticException", message="Division by zero.")
+REPARTITION = "again"
+
+
+class Placed(Message):
+    """A record of any partition."""
+
+    def __init__(self, tp: TopicPartition, offset: int, timestamp: int, value: bytes = b"v") -> None:
+        super().__init__(RawRecord(tp.topic, b"k", value, timestamp), offset)
+        self._number = tp.partition
+
+    def partition(self) -> int:
+        return self._number
+
+
+@dataclass
+class Brokers:
+    """Each read gets the rest of all partitions, the last one first; ``most`` records at the most."""
+
+    logs: Mapping[TopicPartition, Sequence[int]]
+    placed: dict[TopicPartition, int] = field(default_factory=dict)
+    is_full: bool = False
+
+    def place(self, request: BatchRequest) -> None:
+        self.placed = dict(request.inputs)
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        left = request.max_records
+        for tp in sorted(self.placed, reverse=True):
+            at = self.placed[tp]
+            end = min(len(self.logs[tp]), at + left)
+            if end > at:
+                yield False, [Placed(tp, offset, self.logs[tp][offset]) for offset in range(at, end)]
+            self.placed[tp], left = end, left - (end - at)
+
+    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        return dict(self.placed), {}
+
+    def inputs_at_end(self) -> frozenset[TopicPartition]:
+        return frozenset(tp for tp, at in self.placed.items() if at == len(self.logs[tp]))
+
+    def global_ends(self) -> dict[TopicPartition, int]:
+        return {}
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]:
+        return ()
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {}
+
+
+def spec_of(topics: Sequence[str]) -> SourceSpec:
+    return SourceSpec(
+        topics={
+            name: SourceTopic(tag=2 * number, node=name, index=0, key_type="binary", value_type="binary")
+            for number, name in enumerate(topics)
+        },
+        changelogs={},
+    )
+
+
+@dataclass
+class Run:
+    """Batches of a plan that raises on some records, each sized by what became of the ones before."""
+
+    logs: Mapping[TopicPartition, Sequence[int]]
+    bad: frozenset[tuple[TopicPartition, int]]
+    together: Mapping[str, int]
+    usual: int = 50
+    processed: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    left_out: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    failures: int = 0
+
+    def __post_init__(self) -> None:
+        self.reader = AlignedReader(Brokers(self.logs), self.together)
+        self.at = dict.fromkeys(self.logs, 0)
+        self.size = BatchSize()
+        self.spec = spec_of(sorted({tp.topic for tp in self.logs}))
+
+    def batch(self, number: int) -> None:
+        size = self.size = next_size(self.size, self.at, set(self.at))
+        request = BatchRequest(
+            batch_id=number, inputs=dict(self.at), max_records=self.usual, max_inputs=size.most, until=size.until,
+            refused=size.refused, internal=frozenset({REPARTITION}),
+        )  # fmt: skip
+        told: list[Taken] = []
+        rows: list[dict[str, Any]] = []
+        names = list(self.spec.topics)
+        for made in source_rows(self.reader, request_from_json(request_to_json(request)), self.spec, told.append):
+            rows += made.to_pylist()
+        data = [row for row in rows if row["node"] not in (MARKER, CHUNK)]
+        if size.most is not None:
+            assert len(data) <= size.most
+        of_rows = [
+            (TopicPartition(names[(row["n"] if row["node"] == REFUSED else row["node"] // 2)], row["part"]), row["off"])
+            for row in data
+        ]
+        left_out = [record for record, row in zip(of_rows, data, strict=True) if row["node"] == REFUSED]
+        processed = [record for record in of_rows if record not in left_out]
+        if self.bad.intersection(processed):
+            self.failures += 1
+            self.size = failed(size, BAD, told[-1])
+            self.reader = AlignedReader(Brokers(self.logs), self.together)  # its worker is gone
+            return
+        self.processed += processed
+        self.left_out += left_out
+        self.at = dict(self.reader.ends()[0])
+        self.size = succeeded(size, len(data), took_s=0.1, limit_s=60, usual=self.usual)
+
+    def to_the_end(self) -> None:
+        number, bound = 0, 40 + 60 * (1 + len(self.bad)) + sum(map(len, self.logs.values()))
+        while any(at < len(self.logs[tp]) for tp, at in self.at.items()):
+            number += 1
+            assert number < bound, "it does not end"
+            self.batch(number)
+
+
+PARTITIONS = [TopicPartition(topic, number) for topic in ("a", "b", REPARTITION) for number in (0, 1)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), is_ordered=st.booleans())
+def test_exactly_the_records_to_blame_are_left_out_and_all_others_processed_once_in_order(data: Any, is_ordered: bool) -> None:
+    partitions = data.draw(st.lists(st.sampled_from(PARTITIONS), unique=True, min_size=1))
+    logs = {tp: data.draw(st.lists(st.integers(0, 9), max_size=30)) for tp in partitions}
+    everything = [(tp, offset) for tp, log in logs.items() for offset in range(len(log))]
+    bad = frozenset(data.draw(st.lists(st.sampled_from(everything), max_size=4))) if everything else frozenset()
+    run = Run(logs, bad, {"a": 0, "b": 0} if is_ordered else {})
+    run.to_the_end()
+    assert set(run.left_out) == bad
+    assert sorted([*run.processed, *run.left_out]) == sorted(everything)
+    for tp in logs:
+        offsets = [offset for at, offset in run.processed if at == tp]
+        assert offsets == sorted(offsets)
+
+
+def test_one_in_many_is_found_in_as_many_steps_as_there_are_halves() -> None:
+    run = Run({TopicPartition("a", 0): [0] * 40_000}, frozenset({(TopicPartition("a", 0), 26_001)}), {}, usual=20_000)
+    run.to_the_end()
+    assert run.failures <= 16
+    assert len(run.processed) == 39_999
+
+
+def test_while_a_partition_holds_no_suspect_it_does_not_keep_the_search_from_its_end() -> None:
+    """The other one has a backlog, and comes first in the order of names."""
+    run = Run({PARTITIONS[0]: [0] * 5_000, PARTITIONS[1]: [0] * 5}, frozenset({(PARTITIONS[1], 2)}), {}, usual=20)
+    for number in range(1, 40):
+        run.batch(number)
+    assert run.left_out == [(PARTITIONS[1], 2)]
+
+
+def test_where_batches_are_small_another_input_is_first_each_time_and_repartition_topics_always_are() -> None:
+    logs = {tp: [0] * 10 for tp in PARTITIONS[:2]}
+    run = Run(logs, frozenset(), {})
+    run.size = BatchSize(most=1, below=1)
+    for number in range(4):
+        run.batch(number)
+    assert run.processed == [(PARTITIONS[0], 0), (PARTITIONS[1], 0), (PARTITIONS[0], 1), (PARTITIONS[1], 1)]
+    both = Run({PARTITIONS[0]: [0] * 10, PARTITIONS[4]: [0] * 2}, frozenset(), {})
+    both.size = BatchSize(most=1, below=1)
+    for number in range(3):
+        both.batch(number)
+    assert both.processed == [(PARTITIONS[4], 0), (PARTITIONS[4], 1), (PARTITIONS[0], 0)]
+
+
+def test_what_was_held_back_comes_when_batches_are_as_large_as_ever() -> None:
+    run = Run({PARTITIONS[0]: [0] * 10}, frozenset(), {})
+    run.size = BatchSize(most=3)
+    run.batch(1)
+    run.size = BatchSize()
+    run.batch(2)
+    assert run.processed == [(PARTITIONS[0], offset) for offset in range(10)]
+
+
+def test_much_that_is_held_back_is_counted_in_bytes_too() -> None:
+    a, b = TopicPartition("a", 0), TopicPartition("b", 0)
+    reader = AlignedReader(Brokers({a: [1, 2, 3], b: [9]}), {"a": 0, "b": 0}, many_bytes=2)
+    request = BatchRequest(batch_id=1, inputs={a: 0, b: 0}, max_inputs=1)
+    reader.place(request)
+    assert [m.offset() for _, messages in reader.read(request) for m in messages] == [0]
+    reader.place(BatchRequest(batch_id=2, inputs=dict(reader.ends()[0])))
+    assert reader.reader.placed == {}, "nothing more is read"  # type: ignore[attr-defined]
+
+
+REFUSED_ONE = RefusedRecord(topic="in", partition=1, offset=7, error=BAD.error, message="by zero")
+ORIGIN = Origin(
+    subtopology=3, topics=("other", "in"), columns=("MAP-1", "FILTER-2"), key_serde=Serdes.string(), value_serde=Serdes.long()
+)
+
+
+def refused_rows() -> pa.Table:
+    row = {"part": 1, "off": 7, "seq": (4 << 6) | 1, "ts": 5, "headers": None, "key": b"k", "value": b"?", "n": 0}
+    return pa.Table.from_pylist([row])
+
+
+def test_a_refused_record_stops_its_thread_with_nodes_task_place_and_what_spark_says() -> None:
+    request = BatchRequest(batch_id=1, inputs={}, refused=(REFUSED_ONE,))
+    state = StepState({}, {})
+    with pytest.raises(RecordError, match=r"task 3_1, in-1 at offset 7: .* of MAP-1 or FILTER-2, failed: SparkArith"):
+        pass_over_refused(refused_rows(), {0: ORIGIN}, request, state)
+
+
+def test_the_handler_is_given_a_refused_record_and_its_letter_says_what_spark_raised() -> None:
+    seen: list[Any] = []
+
+    def look(context: Any, record: Any, error: Any) -> ExceptionResponse:
+        seen.append((context.offset, record.key, record.value, error.error, str(error)))
+        return ExceptionResponse.DEAD_LETTER
+
+    state = StepState({}, {}, handlers=ExceptionHandlers(processing=look, dead_letter_topic="dead"))
+    request = BatchRequest(batch_id=1, inputs={}, refused=(REFUSED_ONE,))
+    pass_over_refused(refused_rows(), {0: ORIGIN}, request, state)
+    assert seen == [(7, "k", b"?", REFUSED_ONE.error, "by zero")], "what can't be read stays bytes"
+    assert (state.dropped, state.passed_over.count, state.passed_over.letters.values) == (1, 1, [b"?"])
+    [headers] = state.passed_over.letters.headers or []
+    assert dict(headers or [])["__streams.errors.exception"] == REFUSED_ONE.error.encode()

@@ -1,0 +1,48 @@
+"""Rows that pass a layer which sums others come through it one by one, in their order, however alike they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plan_harness import Program, Record
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemill import Serdes, StreamsBuilder, TimeWindows, per_record
+
+pytestmark = pytest.mark.spark
+STRING, LONG = Serdes.string(), Serdes.long()
+
+
+def test_equal_records_of_one_input_record_are_all_there(spark: SparkSession, tmp_path: Path) -> None:
+    """Two Python steps: what the first sends, and what it hands on to columns, passes the layer in which words are counted."""
+    builder = StreamsBuilder()
+    lines = builder.stream("in", key=STRING, value=STRING)
+    twice = lines.flat_map_values(per_record(lambda value: [value, value, "b", value], STRING))
+    twice.to("sent", key=STRING, value=STRING)
+    columns = twice.filter(lambda key, value: F.length(value) > 0)
+    columns.to("columns", key=STRING, value=STRING)
+    columns.group_by_key(key=STRING, value=STRING).count(store="counts").to_stream().to("counts", key=STRING, value=LONG)
+    program = Program(spark, builder.build(), tmp_path)
+    program.pipe([("in", Record(b"k", b"a", 1))])
+    found = {topic: [record.value for record in records] for topic, records in program.outputs.items()}
+    assert found["sent"] == found["columns"] == [b"a", b"a", b"b", b"a"]
+    assert found["counts"][-1] == LONG.serialize(4)
+
+
+def test_the_changelog_of_an_earlier_step_keeps_its_order(spark: SparkSession, tmp_path: Path) -> None:
+    """Each update of a key in a window is logged; the last one in the log is what a restored store holds."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=STRING, value=STRING).group_by_key(key=STRING, value=STRING)
+    windows = grouped.windowed_by(TimeWindows.of_size(1_000, grace=0))
+    joined = windows.aggregate(lambda: "", lambda key, value, text: text + value, store="texts", value=STRING).to_stream()
+    texts = joined.filter(lambda key, value: F.length(value) > 0)
+    texts.group_by(lambda key, value: value, key=STRING, value=STRING).count(store="counts")
+    program = Program(spark, builder.build(), tmp_path)
+    assert len(program.compiled.steps) == 2
+    assert program.compiled.steps[-1].mixed
+    values = [b"%d" % (number % 10) for number in range(40)]
+    program.pipe([("in", Record(b"k", value, number)) for number, value in enumerate(values)])
+    logged = [record.value for record in program.outputs["app-texts-changelog"]]
+    assert logged == [b"".join(values[: number + 1]) for number in range(len(values))]

@@ -1,0 +1,172 @@
+"""What a batch that failed makes of the next one: smaller, with more time, without a record, or the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tidemill.errors import StopError
+from tidemill.ids import TopicPartition
+from tidemill.task.batch import RefusedRecord, Taken, taken_from_json, taken_to_json
+from tidemill.task.batch_size import (
+    MOST_DEATHS,
+    MOST_PATIENCE,
+    RELAX_AFTER,
+    BatchSize,
+    Cause,
+    Failure,
+    failed,
+    next_size,
+    succeeded,
+)
+
+IN = TopicPartition("in", 0)
+LIMIT_S, USUAL = 60.0, 200_000
+BAD = Failure(cause=Cause.FUNCTION, error="org.apache.spark.SparkArithmeticException", message="Division by zero.")
+DEAD = Failure(cause=Cause.WORKER, error="WorkerDiedError", message="a Python worker died")
+SLOW = Failure(cause=Cause.TIME, error="BatchTimeoutError", message="it took longer than 60 s")
+
+
+def taken(records: int, start: int = 0, restored: int = 0) -> Taken:
+    first = (IN, start) if records else None
+    return Taken(records=records, first=first, ends={IN: start + records} if records else {}, restored=restored)
+
+
+def after(size: BatchSize, records: int, took_s: float = 0.1, restored: int = 0) -> BatchSize:
+    return succeeded(size, records, restored=restored, took_s=took_s, limit_s=LIMIT_S, usual=USUAL)
+
+
+def test_a_function_that_raises_halves_what_is_under_suspicion_until_one_record_is_left_and_is_left_out() -> None:
+    size = failed(BatchSize(), BAD, taken(8))
+    assert (size.most, size.suspects, size.until) == (4, 8, {IN: 8})
+    size = after(size, 4)
+    assert (size.most, size.suspects) == (2, 4)
+    size = failed(size, BAD, taken(2, 4))
+    assert (size.most, size.suspects, size.until) == (1, 2, {IN: 6})
+    size = failed(size, BAD, taken(1, 4))
+    assert size.refused == (RefusedRecord(topic="in", partition=0, offset=4, error=BAD.error, message=BAD.message),)
+    assert (size.most, size.suspects, size.until) == (1, 0, {})
+
+
+def test_when_the_suspects_are_through_batches_grow_to_what_they_were() -> None:
+    size, grown = failed(BatchSize(), BAD, taken(1, 3)), 0
+    while size.most is not None:
+        size, grown = after(size, size.most), grown + 1
+    assert size.is_usual
+    assert grown < 20
+
+
+def test_what_is_refused_stays_until_it_is_passed_or_gone_to_another_even_while_its_task_does_not_read() -> None:
+    size = failed(BatchSize(), BAD, taken(1, 7))
+    assert next_size(size, {IN: 7}, {IN}) == size
+    assert next_size(size, {}, {IN}) == size
+    assert not next_size(size, {IN: 8}, {IN}).refused
+    assert not next_size(size, {}, set()).refused
+
+
+def test_a_search_is_over_when_all_that_is_suspect_was_read() -> None:
+    size = failed(BatchSize(), BAD, taken(10))
+    assert next_size(size, {IN: 9}, {IN}) == size
+    assert next_size(size, {IN: 10}, {IN}).until == {}
+
+
+def test_a_function_that_fails_with_nothing_to_process_ends_the_thread_with_what_it_said() -> None:
+    size = BatchSize()
+    for _ in range(MOST_DEATHS - 1):
+        size = failed(size, BAD, taken(0))
+        assert size.is_usual
+    with pytest.raises(StopError, match=r"whatever the batch holds.*Division by zero"):
+        failed(size, BAD, taken(0))
+
+
+def test_a_record_that_is_left_out_already_is_not_blamed_again() -> None:
+    size = failed(BatchSize(), BAD, taken(1))
+    assert len(failed(size, BAD, taken(1)).refused) == 1
+
+
+@pytest.mark.parametrize("failure", [DEAD, SLOW], ids=["died", "slow"])
+def test_a_batch_that_died_or_took_too_long_is_halved_down_to_one_record(failure: Failure) -> None:
+    size = failed(BatchSize(), failure, taken(1_000))
+    assert (size.most, size.patience) == (500, 1)
+    sizes = [500]
+    while size.most != 1:
+        assert size.most is not None
+        size = failed(size, failure, taken(size.most))
+        assert size.most is not None
+        sizes.append(size.most)
+    assert sizes == [500, 250, 125, 62, 31, 15, 7, 3, 1]
+
+
+def test_one_record_that_takes_too_long_gets_more_time_until_it_is_through() -> None:
+    size = failed(BatchSize(), SLOW, taken(1))
+    assert (size.most, size.patience) == (1, 2)
+    assert after(size, 0).patience == 2, "a batch without records, which opens stores, says nothing"
+    size = failed(size, SLOW, taken(1))
+    assert size.patience == 4
+    assert after(size, 1, took_s=200).patience == 4
+    assert after(after(size, 1), 1).patience == 1
+    for _ in range(20):
+        size = failed(size, SLOW, taken(1))
+    assert size.patience == MOST_PATIENCE
+
+
+def test_a_commit_that_takes_too_long_says_nothing_about_the_record() -> None:
+    assert failed(BatchSize(), SLOW, replace(taken(1), has_run=True)).patience == 1
+
+
+def test_what_is_restored_is_halved_too_and_only_restoring_brings_it_back() -> None:
+    size = failed(failed(BatchSize(), SLOW, taken(0, restored=200_000)), DEAD, taken(0, restored=100_000))
+    assert (size.restored, size.most, size.patience) == (50_000, None, 1)
+    assert after(size, 0).restored == 50_000
+    assert after(size, 0, restored=50_000).restored == 100_000
+    assert after(after(size, 0, restored=50_000), 0, restored=100_000).is_usual
+    assert failed(BatchSize(), SLOW, taken(0, restored=1)).patience == 2
+
+
+def test_a_record_that_ends_its_worker_each_time_ends_the_thread_with_its_place() -> None:
+    size = BatchSize()
+    for _ in range(MOST_DEATHS - 1):
+        size = next_size(failed(size, DEAD, taken(1, 7)), {}, {IN})
+        size = next_size(after(size, 3), {IN: 7}, {IN})  # of other partitions
+    with pytest.raises(StopError, match=r"in-0 at offset 7: a batch of this record alone has ended its worker 5 times"):
+        failed(size, DEAD, taken(1, 7))
+    passed = next_size(size, {IN: 8}, {IN})
+    assert failed(passed, DEAD, taken(1, 8)).in_vain == 1
+
+
+def test_after_a_death_batches_stay_below_that_size_for_a_while_and_then_grow_again() -> None:
+    size = failed(BatchSize(), DEAD, taken(1_000))
+    for _ in range(RELAX_AFTER - 1):
+        size = after(size, 500)
+        assert size.most == 500
+    for _ in range(10):
+        size = after(size, 500)
+    assert size.is_usual
+
+
+def test_batches_grow_only_while_one_of_twice_the_size_stays_clear_of_the_limit() -> None:
+    size = BatchSize(most=100)
+    assert after(size, 100, took_s=LIMIT_S / 2).most == 100
+    assert after(size, 100, took_s=LIMIT_S / 4).most == 200
+
+
+def test_a_function_of_a_millisecond_behind_a_backlog_gets_on() -> None:
+    """20,000 records of 1 ms, 10 s for a batch."""
+    size, done, lost, spent_s = BatchSize(), 0, 0, 0.0
+    while done < 20_000:
+        size = next_size(size, {IN: done}, {IN})
+        records = min(20_000 - done, size.most or USUAL)
+        if records / 1e3 + 0.5 > 10:
+            size, lost, spent_s = failed(size, SLOW, taken(records, done)), lost + 1, spent_s + 10
+            continue
+        took_s = records / 1e3 + 0.5
+        size = succeeded(size, records, took_s=took_s, limit_s=10, usual=USUAL)
+        done, spent_s = done + records, spent_s + took_s
+    assert lost == 2
+    assert spent_s < 50
+
+
+def test_what_was_taken_travels_as_it_is() -> None:
+    for told in (taken(0), taken(5, 3, restored=2)):
+        assert taken_from_json(taken_to_json(told)) == told
