@@ -122,13 +122,17 @@ class RecordError(StopError):
         self.task, self.topic, self.partition, self.offset = task, topic, partition, offset
 
 
-class RecordTooLargeError(StopError):
-    """A record is larger than the producer may send; ``at`` is its place in the columns that were to be written. Those before it
-    are written, and the batch is still open."""
+class RecordRefusedError(StopError):
+    """A record that the broker won't take; ``at`` is its place in the columns that were to be written. Those before it are
+    written, and the batch is still open."""
 
     def __init__(self, message: str, *, at: int) -> None:
         super().__init__(message)
         self.at = at
+
+
+class RecordTooLargeError(RecordRefusedError):
+    """A record that is larger than the producer may send."""
 
 
 class PartitionCountError(StopError):

@@ -23,6 +23,7 @@ from tidemill.errors import (
     CommitRefusedError,
     ConfigError,
     FencedError,
+    RecordRefusedError,
     RecordTooLargeError,
     RetriableError,
     StopError,
@@ -35,6 +36,8 @@ from tidemill.kafka.producer import CommitOutcome, FlushingProducer, Transaction
 
 NO_GROUP_MEMBER = -1, ""
 """How a producer commits offsets for a group that has no members."""
+FAR_AHEAD = 10_000_000_000_000
+"""The year 2286."""
 LARGE = random.Random(1).randbytes(50_000)
 """Stays large when compressed, which is what the broker looks at."""
 
@@ -45,9 +48,10 @@ def topic(bootstrap_servers: str, unique_name: Callable[[str], str]) -> str:
 
 
 def _create(bootstrap_servers: str, name: str) -> str:
-    """Four partitions; LARGE is refused by the broker, though not by the client."""
+    """Four partitions; LARGE and FAR_AHEAD are refused by the broker, though not by the client."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(name, 4, 1, config={"max.message.bytes": "20000"})])[name].result(20)
+    config = {"max.message.bytes": "20000", "message.timestamp.after.max.ms": "3600000"}
+    admin.create_topics([NewTopic(name, 4, 1, config=config)])[name].result(20)
     return name
 
 
@@ -323,6 +327,64 @@ def test_the_batch_after_one_with_a_refused_record_counts_at_once(
         outcomes.append(producer.commit())
     assert outcomes == [CommitOutcome.COMMITTED, CommitOutcome.ABORTED, CommitOutcome.COMMITTED], producer.failure
     assert _values(bootstrap_servers, topic, 2) == [b"counts", b"counts, too"]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("by_number", [True, False], ids=["by number", "by key"])
+def test_a_timestamp_too_far_ahead_stops_with_the_reason_wherever_the_record_is(
+    producer: TransactionalProducer, topic: str, by_number: bool
+) -> None:
+    for _ in range(3):
+        producer.write(topic, [b"k"] * 3, [b"a", b"b", b"c"], [1, FAR_AHEAD, 1], [0] * 3 if by_number else None)
+        assert producer.commit() is not CommitOutcome.COMMITTED
+        if not isinstance(producer.failure, BatchLostError):
+            break
+    assert isinstance(producer.failure, StopError)
+    assert "INVALID_TIMESTAMP" in str(producer.failure)
+    assert topic in str(producer.failure)
+
+
+def _left_out(producer: TransactionalProducer | FlushingProducer, topic: str, values: list[bytes], times: list[int]) -> list[int]:
+    """Runs a batch again and again without what is refused by its place, as the last step does with a handler that continues."""
+    for _ in range(9):
+        left_out, begin = [], 0
+        try:
+            while begin < len(values):
+                try:
+                    producer.write(topic, [b"k"] * len(values[begin:]), values[begin:], times[begin:])
+                    break
+                except RecordRefusedError as refused:
+                    left_out.append(begin + refused.at)
+                    begin += refused.at + 1
+            if producer.commit() is CommitOutcome.COMMITTED:
+                return left_out
+        except BatchLostError:
+            continue
+        assert isinstance(producer.failure, BatchLostError), producer.failure
+    raise AssertionError(f"lost again and again: {producer.failure}")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_records_that_the_broker_refuses_are_found_and_the_batch_counts_without_them(
+    bootstrap_servers: str, topic: str, guarantee: str
+) -> None:
+    settings = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+    producer: TransactionalProducer | FlushingProducer = (
+        TransactionalProducer(settings, transactional_id=topic, leaves_out=True)
+        if guarantee == "exactly_once_v2"
+        else FlushingProducer(settings, leaves_out=True)
+    )
+    values = [b"%d" % number for number in range(20)]
+    assert _left_out(producer, topic, values, [FAR_AHEAD if at in (3, 7) else 5 for at in range(20)]) == [3, 7]
+    assert _left_out(producer, topic, [b"one", b"two"], [FAR_AHEAD, 5]) == [0]
+    assert _left_out(producer, topic, [b"a", LARGE, b"b"], [5] * 3) == [1]
+    assert _left_out(producer, topic, [b"c", b"d"], [0, 5]) == []
+    wanted = {*values, b"two", b"a", b"b", b"c", b"d"} - {b"3", b"7"}
+    found = _values(bootstrap_servers, topic, len(wanted))
+    assert set(found) == wanted
+    assert guarantee == "at_least_once" or len(found) == len(wanted)
+    producer.close()
 
 
 @pytest.mark.broker

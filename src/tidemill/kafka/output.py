@@ -1,6 +1,7 @@
 """Where a stream thread's results go: one Kafka transaction a batch, or, at least once, one flush.
 
-Decides what a producer's outcome means for the batch, in the terms of the last step; how records are produced, committed and
+Decides what a producer's outcome means for the batch, in the terms of the last step. ``leaves_out``: a handler may want to go on
+without a record that the broker refuses, so it must be known which one that is. How records are produced, committed and
 fenced is ``producer``'s.
 """
 
@@ -77,8 +78,10 @@ class _Output:
 class ExactlyOnceOutput(_Output):
     """A transactional producer; its transaction holds outputs, changelog records and the input offsets."""
 
-    def __init__(self, settings: Mapping[str, Any], group_id: str, transactional_id: str) -> None:
-        self._transactional = TransactionalProducer(settings, transactional_id=transactional_id)
+    def __init__(
+        self, settings: Mapping[str, Any], group_id: str, transactional_id: str, *, leaves_out: bool = False
+    ) -> None:
+        self._transactional = TransactionalProducer(settings, transactional_id=transactional_id, leaves_out=leaves_out)
         super().__init__(self._transactional)
         self._group_id = group_id
 
@@ -95,8 +98,8 @@ class ExactlyOnceOutput(_Output):
 class AtLeastOnceOutput(_Output):
     """The batch counts when everything is acknowledged; the driver commits the offsets afterwards."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        super().__init__(FlushingProducer(settings))
+    def __init__(self, settings: Mapping[str, Any], *, leaves_out: bool = False) -> None:
+        super().__init__(FlushingProducer(settings, leaves_out=leaves_out))
 
     def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
         del offsets, times, membership

@@ -60,9 +60,11 @@ class TransactionalProducer(RecordProducer):
         transactional_id: str,
         timeout_ms: int = 30_000,
         init_timeout_ms: int = 60_000,
+        leaves_out: bool = False,
     ) -> None:
         most_ms = int(settings.get("transaction.timeout.ms", _TRANSACTIONAL["transaction.timeout.ms"]))
-        super().__init__({**settings, "transactional.id": transactional_id}, timeout_ms=min(timeout_ms, most_ms))
+        all_settings = {**settings, "transactional.id": transactional_id}
+        super().__init__(all_settings, timeout_ms=min(timeout_ms, most_ms), leaves_out=leaves_out)
         self._transactional_id = transactional_id
         self._init_timeout_s = init_timeout_ms / 1000
         self._notes = ConnectionNotes(self._settings)
@@ -194,8 +196,8 @@ class FlushingProducer(RecordProducer):
     Every record has a callback here, since nothing else tells that one was refused.
     """
 
-    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int = 30_000) -> None:
-        super().__init__(settings, timeout_ms=timeout_ms)
+    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int = 30_000, leaves_out: bool = False) -> None:
+        super().__init__(settings, timeout_ms=timeout_ms, leaves_out=leaves_out)
 
     def init(self) -> None:
         """Makes a new producer. Raises ConfigError."""

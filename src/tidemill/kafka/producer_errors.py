@@ -34,6 +34,7 @@ _NO_ENTRY = frozenset(
     }
 )
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_NOT_VALID = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _BAD_RECORD = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP, KafkaError.TOPIC_EXCEPTION})
 _BAD_SETTING = frozenset(
@@ -46,6 +47,21 @@ _BAD_SETTING = frozenset(
         KafkaError._STATE,
     }
 )
+
+
+def is_too_large(error: KafkaError) -> bool:
+    """Of the broker about a batch of records, of which any may be too large, or only all together."""
+    return error.code() in _TOO_LARGE
+
+
+def is_not_valid(error: KafkaError) -> bool:
+    """Of the broker about one record, for what is in it."""
+    return error.code() in _NOT_VALID
+
+
+def is_consequence(error: KafkaError) -> bool:
+    """Of a record that was not written because of others."""
+    return error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._INVALID_DIFFERENT_RECORD)
 
 
 def meaning_of(error: KafkaError, doing: str) -> TidemillError:

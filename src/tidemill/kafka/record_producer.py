@@ -7,6 +7,10 @@ There is no callback for each record: the last record of each partition of a ``w
 changelog partition is learnt. Some errors of librdkafka's commit say only *that* records failed; so after such a batch
 every record of the next one has a callback, and the reason is known when it fails again.
 
+With ``leaves_out`` a batch of which the broker has refused records for good is lost and run again, until it is known which ones
+they are: then ``write`` refuses them by their place, as it does one that is too large for the client. What is said of records
+that were sent together need not be true of each, so they are sent singly then, and a transaction ends with the first one or few.
+
 Timestamps: librdkafka writes the current time where it is given 0. The first record of time 0 costs the producer, whose successor
 is of ``zero_timestamps`` and writes it as it is; so does each one after that.
 """
@@ -22,9 +26,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tidemill.errors import BatchLostError, ConfigError, RecordTooLargeError, StopError, TidemillError
+from tidemill.errors import BatchLostError, ConfigError, RecordRefusedError, RecordTooLargeError, StopError, TidemillError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.producer_errors import meaning_of
+from tidemill.kafka.producer_errors import is_consequence, is_not_valid, is_too_large, meaning_of
 from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right
 from tidemill.kafka.zero_timestamps import PLACEHOLDER, producer_of_zeros, zeros_written
 from tidemill.operators.record import why_no_headers
@@ -32,6 +36,8 @@ from tidemill.operators.record import why_no_headers
 Write = Callable[..., None]
 """confluent-kafka's ``produce(topic, value, key, partition, on_delivery=..., timestamp=..., headers=...)``."""
 
+_Content = tuple[str, "bytes | None", "bytes | None", int]
+"""Topic, key, value and timestamp: what a record is known by when its batch is run again."""
 _ANY_PARTITION = -1
 _ROOM_POLL_S = 0.1
 _DEFAULTS: Mapping[str, Any] = {
@@ -57,8 +63,11 @@ class CommitOutcome(Enum):
 class RecordProducer(ABC):
     """What both guarantees share: writing, the ends of partitions, and the replacement of a producer that failed."""
 
-    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int) -> None:
+    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int, leaves_out: bool = False) -> None:
         self._settings = settings
+        self._leaves_out = leaves_out
+        self._refused: dict[_Content, str] = {}
+        self._writes_singly = self._is_single = False
         self._timeout_s = timeout_ms / 1000
         self._producer: Producer | None = None
         self._is_open = False
@@ -135,7 +144,9 @@ class RecordProducer(ABC):
         self._has_written = True
         count = len(keys)
         callbacks: Sequence[Any] = [self.delivered if self._asks_for_reasons else None] * count
-        if partitions is not None:
+        if self._is_single:
+            callbacks = [functools.partial(self._delivered_at, timestamp) for timestamp in timestamps]
+        elif partitions is not None:
             callbacks = list(callbacks)
             for at in {partition: at for at, partition in enumerate(partitions)}.values():
                 callbacks[at] = self.delivered
@@ -149,6 +160,8 @@ class RecordProducer(ABC):
             strict=True,
         )
         for at, (value, key, partition, callback, timestamp, header) in enumerate(rows):
+            if self._refused:
+                self._check(at, (topic, key, value, timestamp))
             while True:
                 try:
                     produce(topic, value, key, partition, callback, None, timestamp, header)
@@ -161,6 +174,11 @@ class RecordProducer(ABC):
                     where = topic if partition == _ANY_PARTITION else TopicPartition(topic, partition)
                     raise self.refused(problem, f"writing to {where}", (topic,)) from problem
         self._producer.poll(0)
+
+    def _check(self, at: int, content: _Content) -> None:
+        said = self._refused.get(content)
+        if said is not None:
+            raise RecordRefusedError(said, at=at)
 
     def _sendable(self, topic: str, headers: Sequence[Any] | None) -> Sequence[Any] | None:
         """As the client wants them. It ends the process on some others (``why_no_headers``), which must not reach it."""
@@ -223,10 +241,17 @@ class RecordProducer(ABC):
         partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
         if error is not None:
             first = self._delivery_error
-            if first is None or _is_consequence(first[0]):
+            if first is None or is_consequence(first[0]):
                 self._delivery_error = (error, partition)
         else:
             self._ends[partition] = max(self._ends.get(partition, 0), int(message.offset() or 0) + 1)
+
+    def _delivered_at(self, timestamp: int, error: KafkaError | None, message: Message) -> None:
+        """``delivered`` of a record that is to be found out if it is refused; its message tells no timestamp then."""
+        self.delivered(error, message)
+        if self._is_single and error is not None and (is_not_valid(error) or is_too_large(error)):
+            topic = str(message.topic())
+            self._refused[topic, message.key(), message.value(), timestamp] = str(meaning_of(error, f"writing to {topic}"))
 
     def make_room(self) -> None:
         """Waits until records have left the full buffer; BatchLostError, and the batch aborted, if none do in time."""
@@ -254,15 +279,14 @@ class RecordProducer(ABC):
             self.abort()
         if error.code() == KafkaError._STATE:  # the batch had failed before, of which nobody was told
             return self._earlier(error, doing)
-        return self._meaning(error, doing, topics, reader=reader)
+        return self._unless_left_out(error, self._meaning(error, doing, topics, reader=reader))
 
     def _earlier(self, error: KafkaError, doing: str) -> TidemillError:
         """What had failed before, where it is known; else the batch is lost, and the next one asks for reasons."""
         self._asks_for_reasons = True
         self._give_up()
         if self._delivery_error is not None:
-            first, topic = self._delivery_error
-            return self._meaning(first, f"writing to {topic}", (topic.topic,))
+            return self._delivery_problem(*self._delivery_error)
         return BatchLostError(f"{doing}: {error.str()} ({error.name()}): it had failed before; run the batch again.")
 
     def _meaning(
@@ -303,8 +327,10 @@ class RecordProducer(ABC):
         """The user's settings win over ``defaults``, ``fixed`` over the user's."""
         self._give_up()
         made = producer_of_zeros if self._keeps_zeros else Producer
+        self._is_single = self._writes_singly
+        singly = {"batch.num.messages": 1} if self._is_single else {}
         try:
-            return made({**_DEFAULTS, **defaults, **self._settings, **(fixed or {})})
+            return made({**_DEFAULTS, **defaults, **self._settings, **singly, **(fixed or {})})
         except (KafkaException, ValueError, TypeError) as problem:
             raise ConfigError(f"The producer can't be set up: {error_text(problem)}") from problem
 
@@ -316,22 +342,32 @@ class RecordProducer(ABC):
     def _reason(self, problem: KafkaException | None, doing: str) -> TidemillError:
         """The failed record's own error where it is known: the commit's says only that there is one."""
         if self._delivery_error is not None:
-            error, topic = self._delivery_error
-            return self._meaning(error, f"writing to {topic}", (topic.topic,))
+            return self._delivery_problem(*self._delivery_error)
         self._asks_for_reasons = True
         if problem is None:
             return BatchLostError(f"{doing}: not all records were acknowledged within {self._timeout_s:.0f} s")
-        return self._meaning(problem.args[0], doing)
+        return self._unless_left_out(problem.args[0], self._meaning(problem.args[0], doing))
+
+    def _delivery_problem(self, error: KafkaError, partition: TopicPartition) -> TidemillError:
+        """What the first record that was not written means for the batch."""
+        return self._unless_left_out(error, self._meaning(error, f"writing to {partition}", (partition.topic,)))
+
+    def _unless_left_out(self, error: KafkaError, problem: TidemillError) -> TidemillError:
+        """The problem, or that the batch is lost: what has failed is still to be found out, and may be left out."""
+        is_refused = is_not_valid(error) or is_too_large(error)
+        if is_consequence(error) or (self._leaves_out and is_refused):
+            self._asks_for_reasons = True
+            self._writes_singly = self._writes_singly or is_refused
+            self._give_up()  # its partition's sequence counts on behind what was refused
+            return BatchLostError(f"{problem} The batch is run again to find the record.")
+        return problem
 
     def _succeeded(self) -> CommitOutcome:
-        self._asks_for_reasons = False
-        self._is_open = False
+        self._asks_for_reasons = self._writes_singly = self._is_open = False
+        self._refused.clear()
+        if self._is_single:
+            self._give_up()
         return CommitOutcome.COMMITTED
-
-
-def _is_consequence(error: KafkaError) -> bool:
-    """Records that were dropped because others had failed."""
-    return error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 def error_text(problem: Exception) -> str:

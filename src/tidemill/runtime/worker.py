@@ -25,6 +25,7 @@ from tidemill.errors import BatchLostError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.reader import ThreadReader
+from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.runtime.executor_state import ExecutorDisk, ExecutorState
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
 from tidemill.spark.alignment import AlignedReader
@@ -158,9 +159,10 @@ class Worker:
 
 
 def _output(spec: WorkerSpec) -> AtLeastOnceOutput | ExactlyOnceOutput:
+    leaves_out = spec.unreadable.handlers.production is not ExceptionResponse.FAIL
     if spec.transactional_id is None:
-        return AtLeastOnceOutput(spec.producer)
-    return ExactlyOnceOutput(spec.producer, spec.group_id, spec.transactional_id)
+        return AtLeastOnceOutput(spec.producer, leaves_out=leaves_out)
+    return ExactlyOnceOutput(spec.producer, spec.group_id, spec.transactional_id, leaves_out=leaves_out)
 
 
 _workers: dict[str, Worker] = {}

@@ -168,7 +168,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     passed_over = batch.state.passed_over
     wrote = batch.outputs or passed_over.letters.parts or any(w.rows or w.log for w in batch.state.written.values())
     if wrote or offsets:
-        _commit_writes(batch, offsets)
+        _commit_writes(batch, offsets or _any_position(request))
     context.continuity.update(marker.ends)
     for tp in context.continuity.keys() - marker.ends.keys():
         del context.continuity[tp]
@@ -226,6 +226,12 @@ def _commit_writes(batch: _Batch, offsets: Positions) -> None:
     batch.reached(CommitStep.COMMIT)
     _apply(batch, writes, logged, offsets)
     batch.reached(CommitStep.APPLY)
+
+
+def _any_position(request: BatchRequest) -> Positions:
+    """Of one input, as it is: what punctuators alone have made is committed in the member's name as well, since the group refuses
+    only offsets to a member that it has lost."""
+    return {tp: request.inputs[tp] for tp in sorted(request.inputs)[:1]}
 
 
 def _check_continuity(context: StepContext, request: BatchRequest) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tidemill.errors import RecordTooLargeError
+from tidemill.errors import RecordRefusedError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record
@@ -70,14 +70,14 @@ def _routed(output: Output, spec: StepSpec, outputs: Outputs, state: StepState) 
 
 
 def _send(output: Output, topic: str, records: Records, sources: str, state: StepState | None) -> int:
-    """How many it has sent: all, unless ``state``'s handler goes on without those that are too large."""
+    """How many it has sent: all, unless ``state``'s handler goes on without those that client or broker refuse."""
     begin, left_out = 0, 0
     while begin < len(records):
         rest = records if begin == 0 else records.since(begin)
         try:
             output.produce(topic, rest.keys, rest.values, rest.timestamps, rest.partitions, rest.headers)
             break
-        except RecordTooLargeError as problem:
+        except RecordRefusedError as problem:
             at = begin + problem.at
             if state is None or not _is_passed_over(topic, records, at, sources, problem, state):
                 raise
@@ -86,7 +86,7 @@ def _send(output: Output, topic: str, records: Records, sources: str, state: Ste
 
 
 def _is_passed_over(
-    topic: str, records: Records, at: int, sources: str, problem: RecordTooLargeError, state: StepState
+    topic: str, records: Records, at: int, sources: str, problem: RecordRefusedError, state: StepState
 ) -> bool:
     """A letter of it has its key, but not the value, which would be too large for that topic as well."""
     key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
