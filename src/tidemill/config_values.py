@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from tidemill.config_secrets import HIDDEN, is_reference, shown
@@ -81,6 +82,7 @@ class OffsetResetByDuration:
         return f"by_duration:PT{self.duration_ms / 1000:.15g}S"
 
 
+_LONGEST_MS = 1 << 63
 _BY_DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
@@ -92,7 +94,10 @@ def offset_reset(value: object) -> OffsetReset | OffsetResetByDuration:
     found = _BY_DURATION.fullmatch(text)
     if found is not None and any(found.groups()):
         days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-        return OffsetResetByDuration(round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
+        duration_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        if duration_s * 1000 >= _LONGEST_MS:
+            raise ValueError("a duration of at most 64 bits in milliseconds")
+        return OffsetResetByDuration(round(duration_s * 1000))
     try:
         return OffsetReset(text)
     except ValueError:
@@ -273,10 +278,29 @@ def rewrites(value: object) -> tuple[str, ...]:
     return tuple(name for name in REWRITES if name in asked)
 
 
+_HOST = r"(?!-)[\w-]{1,63}(?:\.[\w-]{1,63})*\.?"
+_SERVER = re.compile(rf"(?:\w+://)?(?:(?P<host>{_HOST})|\[(?P<ip>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]):(?P<port>\d{{1,5}})", re.ASCII)
+
+
+def _is_server(text: str) -> bool:
+    found = _SERVER.fullmatch(text)
+    if found is None or int(found["port"]) > 65_535 or len(found["host"] or "") > 253:
+        return False
+    return found["ip"] is None or _is_ip(found["ip"])
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def servers(value: object) -> str:
     """Brokers as host:port, with commas between them."""
     found = names(value)
-    if not found or not all(re.fullmatch(r"(?:\w+://)?\[?[\w.:%-]+\]?:\d{1,5}", server) for server in found):
+    if not found or not all(map(_is_server, found)):
         raise ValueError("host:port, or several with commas between them")
     return ",".join(found)
 

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from tidemill.printable import printable_lines
+
 _PLAIN = re.compile(r"[^\s'\"=\[\]{},]+\Z")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OWN = ("time", "level", "logger", "thread_name", "message", "exception")
 
 
@@ -41,7 +42,7 @@ class TextLines(logging.Formatter):
     """Lines of text in which a library's line or a sentence holds no control character but the line feeds between its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
-        return _CONTROL.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
+        return printable_lines(super().formatMessage(record))
 
 
 class JsonLines(logging.Formatter):

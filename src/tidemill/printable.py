@@ -6,8 +6,11 @@ and that a name which is longer than any sensible one is cut: so no name forges 
 
 from __future__ import annotations
 
+import re
+
 LONGEST = 250
 """Characters of a name before it is cut: more than a member id has, which is a client id and a UUID."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(name: object, *, longest: int = LONGEST) -> str:
@@ -18,3 +21,8 @@ def printable(name: object, *, longest: int = LONGEST) -> str:
     cut = text[:longest]
     shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in cut)
     return shown if len(text) <= longest else f"{shown}... ({len(text)} characters)"
+
+
+def printable_lines(text: str) -> str:
+    """A text of several lines, with what would act on a terminal written as an escape; line feeds and tabs stay."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)

@@ -43,6 +43,10 @@ def test_columns_stand_under_each_other() -> None:
     assert aligned([("A", "B"), ("long", "x"), ("y", "zz")]) == ["A    B", "long x", "y    zz"]
 
 
+def test_a_name_that_a_member_chose_does_nothing_to_the_terminal() -> None:
+    assert aligned([("A", "B"), ("a\x1b[2J", "b\nc")]) == ["A        B", "a\\x1b[2J b\\nc"]
+
+
 def _describe(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("tidemill")), "group", "describe", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

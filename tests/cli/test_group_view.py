@@ -130,6 +130,13 @@ def test_what_other_instances_tell_reaches_the_terminal_without_escape_sequences
     assert found["instances"][1] == group()["instances"][1]
 
 
+def test_brackets_in_a_name_are_shown_and_are_no_style(capsys: pytest.CaptureFixture[str]) -> None:
+    told = group()
+    told["instances"][0]["host"] = "[/]x"
+    top._print(told)
+    assert "[/]x" in capsys.readouterr().out
+
+
 def test_an_address_that_is_none_is_said_so() -> None:
     with pytest.raises(ConfigError, match="expected host:port"):
         top._hosts("localhost", None, None, {})

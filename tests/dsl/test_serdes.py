@@ -82,6 +82,40 @@ def test_malformed_text_is_read_with_replacement_characters_as_in_java() -> None
     assert Serdes.string().serialize("\ud800") == b"?"
 
 
+@pytest.mark.parametrize(("data", "text"), [
+    (b"\xed\xa0\x80x", "\ufffdx"), (b"\xed\xbf\xbf\xed\xa0\x80", "\ufffd\ufffd"), (b"\xed\xa0", "\ufffd"),
+    (b"\xed\xbf\xff", "\ufffd\ufffd"),
+    (b"\xed", "\ufffd"), (b"\xed\x80", "\ufffd"), (b"\xe0\x80\x80", "\ufffd\ufffd\ufffd"), (b"\xf0\x9f\x98", "\ufffd"),
+    (b"\xc0\xaf", "\ufffd\ufffd"),
+    (b"\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd"), (b"\xe2(\xa1", "\ufffd(\ufffd"), (b"a\xe1\x80", "a\ufffd"),
+    (b"\xee\x90\xed\xbf\xe1", "\ufffd\ufffd\ufffd"),
+])  # fmt: skip
+def test_each_malformed_sequence_is_one_replacement_character_where_it_is_in_java(data: bytes, text: str) -> None:
+    assert Serdes.string().deserialize(data) == text
+
+
+def test_two_halves_of_a_surrogate_pair_are_written_as_the_character_that_they_are() -> None:
+    assert Serdes.string().serialize("a\ud83d\ude00b\ud83d") == "a\U0001f600b?".encode()
+
+
+@pytest.mark.parametrize(("text", "number"), [
+    ("123E4567-E89B-12D3-A456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
+    ("1-2-3-4-5", "00000001-0002-0003-0004-000000000005"),
+    ("fffffffff-1-1-1-1", "ffffffff-0001-0001-0001-000000000001"),
+])  # fmt: skip
+def test_uuids_are_read_as_java_reads_them(text: str, number: str) -> None:
+    assert Serdes.uuid().deserialize(text.encode()) == uuid.UUID(number)
+
+
+@pytest.mark.parametrize("text", [
+    "123e4567e89b12d3a456426614174000", "{123e4567-e89b-12d3-a456-426614174000}", "urn:uuid:123e4567-e89b-12d3-a456-426614174000",
+    "123e4567-e89b-12d3-a456-426614174000 ", "1-2-3-4", "1-2-3-4-5-6", "1--3-4-5", "1-2-3-4-0x5", "8000000000000000-1-1-1-1", "",
+])  # fmt: skip
+def test_text_that_java_refuses_is_no_uuid(text: str) -> None:
+    with pytest.raises(SerdeError, match="is not the text of a UUID"):
+        Serdes.uuid().deserialize(text.encode())
+
+
 @pytest.mark.parametrize(("serde", "expected"), [(Serdes.long(), 8), (Serdes.integer(), 4), (Serdes.double(), 8)])
 def test_a_wrong_length_is_refused_with_both_lengths(serde: Serde, expected: int) -> None:
     with pytest.raises(SerdeError, match=rf"{serde.name}: found 3 bytes, expected {expected}"):

@@ -104,6 +104,17 @@ def test_a_member_whose_bytes_are_none_of_a_subscription_does_not_end_the_leader
     assert decode_assignment(answers["y"]).partitions == ()
 
 
+def test_a_claim_from_a_generation_that_is_yet_to_come_does_not_count() -> None:
+    boasts = MemberSubscription(
+        member_id="", topics=("source",), owned_partitions=(TopicPartition("source", 0),), generation=2**31 - 1
+    )
+    joined = _joined("x", "y")
+    leader = GroupLeader(Cluster(source=2), Watchful(), group_id="g", eager=False)
+    answers = leader.assign(replace(joined, members=(joined.members[0], ("y", None, encode_subscription(boasts)))))
+    assert len(decode_assignment(answers["x"]).partitions) == 2
+    assert decode_assignment(answers["y"]).partitions == ()
+
+
 def test_an_answer_that_leaves_a_member_out_is_not_sent() -> None:
     leader = GroupLeader(Cluster(source=1), Forgetful(), group_id="g", eager=False)
     with pytest.raises(StopError, match=r"for the members \['x'\]; expected \['x', 'y'\]"):

@@ -112,3 +112,24 @@ def test_nothing_at_or_behind_the_limit_is_taken_until_the_limit_moves(
             followed += [message.offset() for message in found]
             at = reader.ends()[1][log]
         assert (at, followed) == (limit, list(range(limit)))
+
+
+def test_a_batch_ends_when_it_has_as_many_bytes_as_it_may(
+    reader: ThreadReader, bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    name, size, count = unique_name("large"), 900_000, 60
+    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for _ in range(count):
+        producer.produce(name, b"v" * size)
+    assert producer.flush(60) == 0
+    at, most = TopicPartition(name, 0), 0
+    deadline = time.monotonic() + 60
+    position = 0
+    while position < count:
+        assert time.monotonic() < deadline, position
+        _, found = batch(reader, BatchRequest(batch_id=1, inputs={at: position}, max_bytes=2_000_000))
+        most = max(most, len(found))
+        assert reader.is_full or len(found) < 3
+        position = reader.ends()[0][at]
+    assert 3 <= most < count, "what is fetched already is the most that is taken beyond it"

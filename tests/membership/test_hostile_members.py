@@ -11,11 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tidemill.assignment.choice import NAMES, PUBLIC_STICKY, choose_assignor
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.invariants import violations
 from tidemill.assignment.model import LONG_MAX, AssignmentConfig
 from tidemill.endpoint import HostInfo, host_of, listed_host
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.kafka.group_protocol import MemberAssignment as GivenPartitions
+from tidemill.kafka.group_protocol import MemberSubscription, handed_over_too_early
 from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
@@ -70,9 +73,11 @@ def said(process: ProcessId, *, owned: tuple[TopicPartition, ...] = (), generati
     return Subscription(user_data=data, owned_partitions=owned, generation=generation)
 
 
-def led(members: Mapping[str, Subscription]) -> GroupAssignment:
-    prepared = prepare(members, ClusterMetadata(partition_counts={"in": 3}), FACTS, CONFIG)
-    return complete(prepared, OFFSETS, NOW) if isinstance(prepared, PreparedRebalance) else prepared
+def led(
+    members: Mapping[str, Subscription], config: LeaderConfig = CONFIG, offsets: FetchedOffsets | None = OFFSETS
+) -> GroupAssignment:
+    prepared = prepare(members, ClusterMetadata(partition_counts={"in": 3}), FACTS, config)
+    return complete(prepared, offsets, NOW) if isinstance(prepared, PreparedRebalance) else prepared
 
 
 def good_ones() -> dict[str, Subscription]:
@@ -257,20 +262,37 @@ def assert_served(answer: GroupAssignment, members: Mapping[str, Subscription]) 
         check_fits(told, FACTS.by_number)
         assert told.info.error_code == (AssignorError.ASSIGNMENT_ERROR if name in answer.left_out else AssignorError.NONE)
         given_out += told.active
+    counting = {
+        name: MemberSubscription(member_id=name, topics=(), owned_partitions=subscription.owned_partitions)
+        for name, subscription in members.items()
+        if name not in answer.left_out
+    }
+    given = {name: GivenPartitions(partitions=member.partitions) for name, member in answer.members.items()}
+    assert handed_over_too_early(counting, given) == ()
     asked_again = any(member.info.next_rebalance_ms == 0 for member in answer.members.values())
     assert len(given_out) == len(set(given_out))
     assert set(given_out) == TASKS or asked_again
     for line in answer.log:
+        assert "The answer of" not in line.text  # no assignor fails by it
         assert all(part.isprintable() for part in line.text.split("\n" if "to clients as: \n" in line.text else "\0"))
 
 
-@given(strange=strange_subscriptions(), name=st.sampled_from(["a-bad", "z-bad", "bad\n\x1b[2J"]))
-@example(strange=said(BAD, user_endpoint="a" * 65_536 + ":80"), name="bad")
-@example(strange=said(BAD, version=2), name="bad")
-def test_whatever_one_member_says_all_others_are_served(strange: Subscription, name: str) -> None:
+@given(
+    strange=strange_subscriptions(),
+    name=st.sampled_from(["a-bad", "z-bad", "bad\n\x1b[2J"]),
+    assignor=st.sampled_from([*NAMES, PUBLIC_STICKY]),
+    offsets=st.sampled_from([OFFSETS, OFFSETS, None]),
+)
+@example(strange=said(BAD, user_endpoint="a" * 65_536 + ":80"), name="bad", assignor=NAMES[0], offsets=OFFSETS)
+@example(strange=said(BAD, version=2), name="bad", assignor=NAMES[0], offsets=OFFSETS)
+def test_whatever_one_member_says_all_others_are_served(
+    strange: Subscription, name: str, assignor: str, offsets: FetchedOffsets | None
+) -> None:
     """Twice, the second time with what the good ones got in the first."""
+    chosen = choose_assignor(assignor)
+    config = replace(CONFIG, assignor=chosen.assignor, assignor_needs_lags=chosen.needs_lags)
     members = {**good_ones(), name: strange}
-    answer = led(members)
+    answer = led(members, config, offsets)
     if answer.refusal is not None:
         assert answer.refusal.code is AssignorError.SHUTDOWN_REQUESTED  # anyone may ask for that
         return
@@ -281,7 +303,7 @@ def test_whatever_one_member_says_all_others_are_served(strange: Subscription, n
         members[good] = said(
             process, owned=answer.members[good].partitions, generation=6, task_offset_sums=sums, user_endpoint=f"{good}:1"
         )
-    assert_served(led(members), members)
+    assert_served(led(members, config, offsets), members)
 
 
 # --- a leader that sends nonsense

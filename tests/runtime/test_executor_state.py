@@ -12,6 +12,7 @@ from tidemill.ids import TaskId
 from tidemill.runtime import executor_state
 from tidemill.runtime.executor_reads import FarState
 from tidemill.runtime.executor_state import ExecutorDisk, ExecutorState
+from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.store import Positions
@@ -83,6 +84,15 @@ def test_a_driver_reads_what_a_worker_has(tmp_path: Path) -> None:
     assert far.positions().changelog == {"counts": 7}
     assert far.entries("counts") == 30
     state.close(clean=True)
+
+
+def test_another_tasks_state_on_the_executor_is_not_read(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    its_own = StateIdentity(application_id="app", task=TaskId(9, 9))
+    TaskState.open(disk.directory.task_path(TASK), ["counts"], whose=its_own).close(clean=True)
+    far = FarState(tmp_path / "nowhere" / "1_0", lambda question: disk.answer({**question, "task": "1_0", "folder": ""}))
+    with pytest.raises(StateError, match="holds the state of task 9_9 of application app, expected that of task 1_0 of"):
+        far.entries("counts")
 
 
 def test_what_does_not_lie_on_the_executor_is_said_and_files_of_it_are_nobody_elses(tmp_path: Path) -> None:

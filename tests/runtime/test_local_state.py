@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from tidemill.config import StreamsConfig
+from tidemill.errors import ForeignStateError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import AssignTasks
 from tidemill.runtime.held_tasks import HeldTasks
 from tidemill.runtime.local_state import LocalState, kept_offset_sum
 from tidemill.runtime.offsets import TaskFacts
+from tidemill.runtime.queries import InstanceReads
 from tidemill.state.directory import StateDirectory
 from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
@@ -95,6 +98,17 @@ def test_another_tasks_state_counts_for_nothing(directory: StateDirectory, local
     TaskState.open(path, ["counts"], whose=its_own, changelogs={"counts": TopicPartition("log", 1)}).close(clean=True)
     assert local.joins("thread-1", {}) == {}
     assert local.positions("thread-1", ONE) is None, "its worker opens it, and sees"
+
+
+def test_queries_do_not_read_another_tasks_state(directory: StateDirectory) -> None:
+    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1"})
+    reads = InstanceReads(config, directory, lambda: None)
+    for task in (ONE, TWO):
+        whose = StateIdentity(application_id="app", task=ONE)
+        TaskState.open(directory.task_path(task), ["counts"], whose=whose).close(clean=True)
+    reads._open_state(directory.task_path(ONE)).close(clean=False)
+    with pytest.raises(ForeignStateError, match="expected that of task 1_1"):
+        reads._open_state(directory.task_path(TWO))
 
 
 def test_only_old_directories_that_nobody_has_are_removed(directory: StateDirectory, local: LocalState) -> None:

@@ -2,88 +2,16 @@
 
 from __future__ import annotations
 
-import queue
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from thread_alone import GIVEN, KEPT, Engine, running, thread_with
 
-from tidemill.config import StreamsConfig
-from tidemill.errors import BatchLostError
-from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka.group_metadata import Membership
-from tidemill.membership.member_state import AssignTasks, CloseStandbys, MemberConfig, RevokeTasks
-from tidemill.runtime.global_topics import GlobalTopics
-from tidemill.runtime.local_state import LocalState
-from tidemill.runtime.offsets import TaskFacts
-from tidemill.runtime.restore_listeners import RestoreListeners
-from tidemill.runtime.stream_thread import StreamThread
-from tidemill.runtime.uncaught import StreamThreadExceptionResponse
-from tidemill.state.directory import StateDirectory
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, request_from_json, request_to_json
-from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.ids import TaskId
+from tidemill.membership.member_state import CloseStandbys, RevokeTasks
+from tidemill.task.batch import Outcome, request_from_json, request_to_json
 from tidemill.task.standby import StandbyTask
-
-KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
-NONE: frozenset[Any] = frozenset()
-FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
-
-
-class Engine:
-    """Its batches end as told; ``asked`` is what they were."""
-
-    def __init__(self, outcome: Outcome | None) -> None:
-        self._outcome = outcome
-        self.worker_pids = {"step-1": 1}
-        self.was_killed = False
-        self.asked: list[BatchRequest] = []
-        self.thread: StreamThread | None = None
-
-    def run(self, patience: int = 1) -> BatchReport:
-        assert self.thread is not None
-        self.asked.append(self.thread.desk.current_request())
-        if self._outcome is None:
-            raise BatchLostError("the Spark task failed")
-        return BatchReport(batch_id=1, outcome=self._outcome)
-
-    def kill_workers(self) -> None:
-        self.was_killed = True
-
-
-def running(task: TaskId) -> ActiveTask:
-    inputs = (TopicPartition("in", task.partition),)
-    return ActiveTask(task=task, directory="d", epoch="e", inputs=inputs, changelogs={}, phase=Phase.RUNNING)
-
-
-def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
-    member: Any = SimpleNamespace(membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None)
-    unused: Any = None
-    thread = StreamThread(
-        name="thread",
-        number=1,
-        config=StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(tmp_path)}),
-        facts=FACTS,
-        admin=unused,
-        leader=unused,
-        identity=MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001")),
-        local=LocalState(StateDirectory(tmp_path, "app"), unused, logged=(), reporter="thread"),
-        make_member=lambda protocol: member,
-        make_engine=unused,
-        fence=lambda: None,
-        first_join=unused,
-        on_change=lambda: None,
-        on_failure=lambda error: StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
-        is_paused=lambda: False,
-        listeners=RestoreListeners(),
-        global_topics=GlobalTopics((), unused),
-    )
-    engine.thread = thread
-    thread._batches.engine = engine  # type: ignore[assignment]
-    thread._held.take_up(AssignTasks(active=dict.fromkeys((KEPT, GIVEN), ())))
-    thread._held.active = {task: running(task) for task in (KEPT, GIVEN)}
-    return thread
 
 
 def test_a_batch_without_the_tasks_that_reads_nothing_is_the_acknowledgement(tmp_path: Path) -> None:

@@ -225,6 +225,15 @@ def test_a_store_that_gets_another_changelog_is_emptied_and_its_neighbours_stay(
     assert "was made from app-counts-changelog-0, not from rows-0: emptied" in stores.at.note
 
 
+def test_stores_that_are_not_part_of_their_changelogs_are_emptied_and_those_without_one_stay(folder: str) -> None:
+    left(folder, specs=unlogged())
+    stores = owned(folder, specs=unlogged())
+    stores.expect(replace(stores.run, wipe=True))
+    assert (stores.get_many("counts", [b"k"]), stores.get_many("seen", [b"k"])) == ([None], [b"of 1_0"])
+    assert "counts" not in stores.at.changelog
+    assert "not part of their changelogs" in stores.at.note
+
+
 def following(folder: str, topic_id: str, position: int | None = None) -> OwnedStores:
     run = TaskRun(
         task=TASK, directory=folder, epoch="owner", topic_ids={"counts": topic_id},

@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema
 
 from tidemill.errors import ConfigError, RetriableError, SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry
@@ -72,6 +73,54 @@ def test_bytes_of_something_else_are_a_serde_error(data: bytes) -> None:
     serde.serialize(VALUE)
     with pytest.raises(SerdeError, match="avro"):
         serde.deserialize(data)
+
+
+def written(schema: Any, payload: bytes, name: str) -> bytes:
+    """A value whose writer has registered ``schema``."""
+    client = SchemaRegistry(f"mock://{name}").client()
+    return b"\0" + client.register_schema(name, Schema(json.dumps(schema), "AVRO")).to_bytes(4, "big") + payload
+
+
+def long(number: int) -> bytes:
+    """As Avro writes it."""
+    rest, found = number << 1, b""
+    while rest > 127:
+        found, rest = found + bytes([rest & 127 | 128]), rest >> 7
+    return found + bytes([rest])
+
+
+EMPTY = {"type": "record", "name": "E", "fields": [
+    {"name": "n", "type": "null"}, {"name": "x", "type": {"type": "fixed", "name": "F", "size": 0}},
+]}  # fmt: skip
+
+
+@pytest.mark.parametrize("items", ["null", EMPTY, {"type": "record", "name": "O", "fields": [{"name": "e", "type": EMPTY}]}])
+def test_an_array_whose_items_take_no_bytes_is_not_read_however_many_it_says_it_has(items: Any) -> None:
+    writers = {"type": "record", "name": "User", "fields": [
+        {"name": "id", "type": "int"}, {"name": "more", "type": {"type": "array", "items": items}},
+    ]}  # fmt: skip
+    data = written(writers, b"\2" + long(10**9) + b"\0", "endless")
+    with pytest.raises(SerdeError, match="nothing bounds how many there are"):
+        avro({"type": "record", "name": "User", "fields": [{"name": "id", "type": "int"}]}, "endless").deserialize(data)
+
+
+@pytest.mark.parametrize("items", ["int", ["null", "int"], {"type": "array", "items": "int"}, {"type": "map", "values": "null"}])
+def test_a_count_of_items_that_are_not_there_is_refused_at_the_end_of_the_bytes(items: Any) -> None:
+    readers = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "int"}]}
+    fields = [*readers["fields"], {"name": "more", "type": {"type": "array", "items": items}}]
+    data = written({**readers, "fields": fields}, b"\2" + long(10**9), "counted")
+    with pytest.raises(SerdeError, match="can't read a value"):
+        avro(readers, "counted").deserialize(data)
+
+
+def test_a_schema_that_contains_itself_is_read_as_far_as_the_stack_goes_and_no_deeper() -> None:
+    fields = [{"name": "id", "type": "int"}]
+    readers = {"type": "record", "name": "User", "namespace": "shop", "fields": fields}
+    data = written({**readers, "fields": [*fields, {"name": "boss", "type": ["null", "User"]}]}, b"", "nested")
+    serde = avro(readers, "nested")
+    assert serde.deserialize(data + b"\2\2" * 1_000 + b"\2\0") == {"id": 1}
+    with pytest.raises(SerdeError, match="contains itself, of which at most 4000 bytes are read, found 2000007"):
+        serde.deserialize(data + b"\2\2" * 1_000_000 + b"\2\0")
 
 
 def test_a_value_that_does_not_fit_the_schema_is_refused_with_the_field() -> None:

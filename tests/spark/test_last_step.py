@@ -11,6 +11,7 @@ from step_fixtures import COUNT_TAG, INPUT, LOST, SINK_TAG, TASK, Context, Crash
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import CommitRefusedError, FencedError
+from tidemill.ids import TopicPartition
 from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, UNREADABLE
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
 from tidemill.task.batch import Arrived, BatchRequest, Outcome, TaskRun
@@ -49,6 +50,26 @@ def test_the_partitions_that_one_sink_chooses_are_not_those_of_another_below_the
     context.run(WORDS, spec=replace(spec, nodes={COUNT_TAG: node}, sinks={SINK_TAG: chooses, 11: other}))
     assert outputs(context, "other") == outputs(context) == {"a": 2, "b": 1}
     assert {tp.topic for tp in context.output.logged} == {"out", "app-counts-changelog"}
+
+
+def test_a_store_is_in_its_source_topic_where_the_group_has_committed_not_where_reading_begins() -> None:
+    rows = TopicPartition("rows", 0)
+    spec = count_spec()
+    table = replace(spec.stores["counts"], name="rows", tag=CHANGELOG - 1, changelog=None, source_topic="rows", logged=False)
+    spec = replace(spec, stores={**spec.stores, "rows": table})
+    context = Context()
+
+    def run(start: int, read_to: int) -> dict[str, int]:
+        inputs = {INPUT: start, rows: 90}
+        context.now = BatchRequest(batch_id=1, inputs=inputs, tasks=(TaskRun(task=TASK, directory="d", epoch="e"),))
+        ends = {INPUT: start + 1, rows: read_to}
+        report = context.take(batch([word("a", start)], start, starts=inputs, ends=ends), spec)
+        assert report.outcome is Outcome.COMMITTED, report.message
+        return context.stores.positions
+
+    assert run(0, 90) == {"counts": 1}, "nothing of it is committed: a restore would find nothing to restore"
+    assert run(1, 95) == {"counts": 2, "rows": 95}
+    assert context.output.offsets[rows] == 95
 
 
 def test_offsets_are_committed_with_how_far_their_partitions_times_have_come() -> None:

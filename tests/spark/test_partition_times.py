@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemill import Serdes
 from tidemill.ids import TopicPartition
+from tidemill.spark.intake import Intake
 from tidemill.spark.source_step import source_rows
 from tidemill.spark.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, marker_from_json, times_after
@@ -30,7 +31,7 @@ class Sources:
     def batch(self, values: list[str], times: Times) -> Times:
         """The times after a batch."""
         source = SourceTopic(
-            tag=0, node="source", index=0, key_type="string", value_type="string",
+            tag=0, node="source", index=0, key=Intake(Serdes.string()), value=Intake(Serdes.string()),
             extractor=self.extract, key_serde=TEXT, value_serde=TEXT,
         )  # fmt: skip
         reader = GivenReader([RawRecord("in", None, value.encode(), 9_000) for value in values])

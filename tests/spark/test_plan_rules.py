@@ -11,7 +11,7 @@ from plan_harness import Program, Record
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import BatchLostError, ConfigError, StopError, TopologyError
 from tidemill.runtime import worker
 from tidemill.spark.plan_check import check_expressions, check_physical
@@ -93,6 +93,16 @@ def test_current_timestamp_is_the_batchs_wall_clock_and_another_one_in_the_next_
         program.pipe([("in", Record(b"k", b"v")), ("in", Record(b"k", b"w"))])
     seen = [int.from_bytes(record.value or b"", "big") for record in program.outputs["out"]]
     assert seen == [1000, 1000, 2000, 2000, 3000, 3000]
+
+
+def test_current_timestamp_behind_a_python_step_is_the_batchs_wall_clock_too(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    in_python = builder.stream("in", key=STRING, value=STRING).map_values(per_record(lambda v: v, serde=STRING))
+    in_python.map_values(lambda v: F.unix_millis(F.current_timestamp())).to("out", value=Serdes.long())
+    program = Program(spark, builder.build(), tmp_path)
+    for _ in range(2):
+        program.pipe([("in", Record(b"k", b"v"))])
+    assert [int.from_bytes(record.value or b"", "big") for record in program.outputs["out"]] == [1000, 2000]
 
 
 # --- rules 4 and 21 ----------------------------------------------------------------------------------------------------

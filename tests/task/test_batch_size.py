@@ -117,9 +117,11 @@ def test_a_commit_that_takes_too_long_says_nothing_about_the_record() -> None:
 
 def test_what_is_restored_is_halved_too_and_only_restoring_brings_it_back() -> None:
     size = failed(failed(BatchSize(), SLOW, taken(0, restored=200_000)), DEAD, taken(0, restored=100_000))
-    assert (size.share, size.most, size.patience) == (4, None, 1)
-    assert after(size, 0).share == 4
+    assert (size.restored, size.most, size.patience) == (50_000, None, 1)
+    assert after(size, 0).restored == 50_000
+    assert after(size, 0, restored=50_000).restored == 100_000
     assert after(after(size, 0, restored=50_000), 0, restored=100_000).is_usual
+    assert failed(BatchSize(), SLOW, taken(0, restored=1)).patience == 2
 
 
 def test_a_record_that_ends_its_worker_each_time_ends_the_thread_with_its_place() -> None:

@@ -15,12 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tidemill.cli.files import read_text
 from tidemill.config_secrets import has_credentials, is_secret, without_credentials
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.topology.nodes import Topology
 
 MODULE_NAME = "tidemill_application"
+_MOST_BYTES = 16 << 20
 OPTIMIZATION_SETTING = "topology.optimization"
 
 
@@ -52,10 +54,11 @@ def load_application(path: str | Path, overrides: Mapping[str, str]) -> tuple[To
 def _run(file: Path) -> dict[str, Any]:
     """What the file defines. Its folder comes first on the import path, as for a script."""
     try:
-        source = file.read_text(encoding="utf-8")
+        file.stat()
+        source = read_text(file, expected="an application file in Python", most_bytes=_MOST_BYTES)
     except FileNotFoundError:
         raise ConfigError(f"there is no application file {file} (looked in {Path.cwd()}); check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigError(f"can't read the application file {file}: {error}") from None
     module = ModuleType(MODULE_NAME)
     module.__file__ = str(file)
@@ -67,6 +70,8 @@ def _run(file: Path) -> dict[str, Any]:
         exec(compile(source, str(file), "exec"), module.__dict__)
     except SyntaxError as error:
         raise ConfigError(f"{error.filename or file}, line {error.lineno}: {error.msg}") from error
+    except (RecursionError, MemoryError) as error:  # of the compiler
+        raise ConfigError(f"{file}: nested too deeply to be run ({type(error).__name__})") from error
     except (Exception, SystemExit) as error:
         raise _failed(file, error) from error
     finally:
@@ -81,7 +86,11 @@ def _failed(file: Path, error: BaseException) -> Exception:
     line = lines[-1] if lines else None
     if isinstance(error, (ConfigError, TopologyError)):
         return type(error)(f"{file}, line {line}: {error}")
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    try:
+        said = str(error)
+    except Exception:  # a sentence of the program's own that can't be made
+        said = ""
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     text = linecache.getline(str(file), line or 0).strip()
     is_shown = text and not is_secret(text) and not has_credentials(text)
     return ConfigError(f"{file}, line {line}: {without_credentials(what)}" + (f" (in: {text})" if is_shown else ""))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tidemill.cli.assign_replay import Record, read_records
+from tidemill.cli.assign_replay import UNUSABLE, Record, read_records
 from tidemill.cli.assign_scenario import read_scenario, run_scenario
 from tidemill.cli.run import outside_settings
 from tidemill.errors import ConfigError
@@ -150,9 +150,9 @@ def _of_record(wanted: _Wanted) -> _Explained:
 
     record = _record(wanted)
     name = str(record.get("id", "the first record"))
-    compatibility = _compatibility(wanted, record)
-    assignor = wanted.assignor or _assignor_of(record)
     try:
+        compatibility = _compatibility(wanted, record)
+        assignor = wanted.assignor or _assignor_of(record)
         rounds = record.get("rounds")
         at = 1 if wanted.round_number is None else wanted.round_number
         if rounds is not None and not 1 <= at <= len(rounds):
@@ -160,12 +160,12 @@ def _of_record(wanted: _Wanted) -> _Explained:
         if rounds is None and at != 1:
             raise ConfigError(f"{wanted.file}, {name}: --round {at}; this record has one round")
         state = application_state(record, None if rounds is None else rounds[at - 1])
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        assignment = choose_assignor(assignor, compatibility).assignor.assign(state)
+    except UNUSABLE as error:
         raise ConfigError(
             f"{wanted.file}, {name}: not an assignment that can be explained: {type(error).__name__} {error}; expected the "
             "inputs of an assignor (configs, tasks, clients)"
         ) from error
-    assignment = choose_assignor(assignor, compatibility).assignor.assign(state)
     interval_ms = state.config.probing_rebalance_interval_ms
     return _Explained(
         title=f"{name}{'' if rounds is None else f', round {at}'} (Kafka {compatibility.value}, {assignor})",

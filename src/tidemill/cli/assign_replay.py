@@ -6,9 +6,7 @@ a record needs, and what is printed. Which assignor answers, and how, is decided
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import Any
 
 import typer
 
+from tidemill.cli.files import read_text
 from tidemill.errors import ConfigError
 
 ALIASES = {
@@ -33,6 +32,8 @@ ALIASES = {
     "seed_experiment": "experiment",
     "e2e_assignor": "e2e",
 }
+UNUSABLE = (KeyError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, AssertionError)
+"""How a record without the fields of its kind, or with others in them, shows."""
 SHOWN_DIFFERENCES = 5
 SHOWN_CHARACTERS = 600
 
@@ -132,7 +133,7 @@ class _Replay:
                 found = kind_of(joined, otherwise)
                 result = self._result(joined, found, compatibility)
                 answer = recorded_answer(joined, found, sorted_containers=self.sorted_containers)
-            except (KeyError, ValueError, TypeError, AttributeError) as error:
+            except UNUSABLE as error:
                 raise ConfigError(
                     f"{self.file}, line {line_number} ({name}): not a usable record: {type(error).__name__} {error}; "
                     "expected the fields that recorded answers of its kind have"
@@ -201,13 +202,13 @@ def read_records(file: Path) -> Iterator[tuple[int, Record]]:
     """(line number, record); a document of several lines is the WordCount experiment."""
     from tidemill.assignment.record_kinds import experiment_records
 
-    lines = _text(file).splitlines()
+    lines = read_text(file, expected="a file of recorded answers, JSON Lines").splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             record = _document(lines) if number == 1 else None
             if record is None:
                 raise ConfigError(f"{file}, line {number}: not JSON ({error}); expected one JSON object a line") from None
@@ -222,24 +223,8 @@ def read_records(file: Path) -> Iterator[tuple[int, Record]]:
 def _document(lines: list[str]) -> Any:
     try:
         return json.loads("\n".join(lines))
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
-
-
-def _text(file: Path) -> str:
-    try:
-        content = file.read_bytes()
-        if content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
-        return content.decode("utf-8")
-    except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise ConfigError(f"{file}: damaged gzip file ({error}); copy it again") from None
-        raise ConfigError(f"{file}: can't be read ({error.strerror}); expected a file of recorded answers") from None
-    except (EOFError, zlib.error) as error:
-        raise ConfigError(f"{file}: damaged gzip file ({error}); copy it again") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start}); expected JSON Lines") from None
 
 
 def _one_of(choices: Any, text: str, option: str) -> Any:

@@ -5,20 +5,18 @@ Decides how a file is read and what seeds a run; what a scenario means is decide
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.cli.files import read_text
+from tidemill.config_texts import parse_toml
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidemill.sim.history import Run
     from tidemill.sim.scenario import Scenario
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+_MOST_BYTES = 4 << 20
 
 
 def read_scenario(file: Path) -> Scenario:
@@ -26,11 +24,9 @@ def read_scenario(file: Path) -> Scenario:
     from tidemill.sim.scenario_file import scenario_of
 
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{file}: can't be read ({error.strerror}); expected a scenario in TOML") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: not TOML ({error})") from None
+        table = parse_toml(read_text(file, expected="a scenario in TOML", most_bytes=_MOST_BYTES))
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(error).startswith(str(file)) else f"{file}: {error}") from None
     return scenario_of(table, file.stem)
 
 

@@ -7,6 +7,7 @@ functions that a running instance uses.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ from tidemill.errors import ConfigError
 if TYPE_CHECKING:
     from tidemill.sim.history import Run
     from tidemill.sim.scenario import Scenario
+
+
+MOST_COMPARED = 1_000
 
 
 def simulate(
@@ -57,7 +61,11 @@ def _variants(base: Scenario, compare: list[str], *, own: bool) -> list[tuple[st
     if own and not chosen:
         raise ConfigError(f"scenario {base.name!r} has no [[variants]]; name values with --compare instead")
     if compare:
-        chosen += combinations([parse_axis(text) for text in compare])
+        axes = [parse_axis(text) for text in compare]
+        count = math.prod(len(values) for _, values in axes)
+        if count > MOST_COMPARED:
+            raise ConfigError(f"--compare asks for {count:,} runs; expected at most {MOST_COMPARED:,}: compare less at once")
+        chosen += combinations(axes)
     if not chosen:
         return [(base.name, base)]
     return [(variant.name, with_values(base, variant.values)) for variant in chosen]

@@ -17,6 +17,7 @@ from tidemill.cli.run import outside_settings
 from tidemill.config_values import servers
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.ids import TopicPartition
+from tidemill.printable import printable
 
 if TYPE_CHECKING:
     from tidemill.kafka.admin import GroupMemberState, GroupState
@@ -123,7 +124,8 @@ def group_rows(
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows as lines whose columns stand under each other."""
+    """The rows as lines whose columns stand under each other; names that members chose are in printable characters."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

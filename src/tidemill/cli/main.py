@@ -8,6 +8,7 @@ Exit codes: 0; 1 a run that went wrong; 2 wrong usage, settings or surroundings;
 
 from __future__ import annotations
 
+import io
 import platform
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from typing import Annotated
 import typer
 
 from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
+from tidemill.printable import printable
 
 # Command -> the module that has it and its name there: a typer.Typer for a group, a function for a single command.
 COMMANDS = {
@@ -34,14 +36,19 @@ COMMANDS = {
     "top": ("tidemill.cli.top", "top"),
 }
 
+_MOST_SHOWN = 4_000
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point; ends the process with the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that is no text can be shown all the same
     try:
         _app(given)(args=given, prog_name="tidemill")
     except TidemillError as error:
-        sys.stderr.write(f"tidemill: {error}\n")
+        sys.stderr.write(f"tidemill: {printable(error, longest=_MOST_SHOWN)}\n")
         sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem)) else 1)
     except KeyboardInterrupt:
         sys.exit(130)

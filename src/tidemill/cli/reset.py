@@ -21,6 +21,7 @@ from tidemill.errors import ConfigError
 if TYPE_CHECKING:
     from tidemill.runtime.reset import ResetPlan
 
+_LARGEST = (1 << 63) - 1
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
@@ -56,6 +57,10 @@ def reset(
     given = [name for name, value in chosen.items() if value is not None]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} contradict each other: give one of them")
+    for name, number in (("--to-offset", to_offset), ("--shift-by", shift_by)):
+        if number is not None and abs(number) > _LARGEST:
+            raise ConfigError(f"{name} is {number}, expected a number of at most 64 bits, as offsets are")
+    to_timestamp_ms = _timestamp_ms(to_datetime, by_duration)
     from tidemill.cli.application_file import load_application
     from tidemill.config import StreamsConfig
     from tidemill.kafka.admin import Admin
@@ -68,7 +73,7 @@ def reset(
     target = Target(
         to_latest=to_latest,
         to_offset=to_offset,
-        to_timestamp_ms=_timestamp_ms(to_datetime, by_duration),
+        to_timestamp_ms=to_timestamp_ms,
         shift_by=shift_by,
     )
     inputs = [name.strip() for name in (input_topics or "").split(",") if name.strip()]
@@ -104,16 +109,24 @@ def told(plan: ResetPlan) -> list[str]:
 def _timestamp_ms(to_datetime: str | None, by_duration: str | None) -> int | None:
     if to_datetime is not None:
         return datetime_ms(to_datetime)
-    return None if by_duration is None else int(time.time() * 1000) - duration_ms(by_duration)
+    if by_duration is None:
+        return None
+    at_ms = int(time.time() * 1000) - duration_ms(by_duration)
+    if at_ms < 0:
+        raise ConfigError(f"--by-duration is {by_duration!r}, which begins before 1970: give --to-earliest for all there is")
+    return at_ms
 
 
 def datetime_ms(text: str) -> int:
-    """ConfigError unless it is ISO 8601; UTC if no offset is given."""
+    """ConfigError unless it is ISO 8601, from 1970 on; UTC if no offset is given."""
     try:
         found = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+        at_ms = int((found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise ConfigError(f"--to-datetime is {text!r}, expected such as 2024-05-31T14:00:00 (+02:00)") from None
-    return int((found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp() * 1000)
+    if at_ms < 0:
+        raise ConfigError(f"--to-datetime is {text!r}, which is before 1970: give --to-earliest for all there is")
+    return at_ms
 
 
 def duration_ms(text: str) -> int:
@@ -122,4 +135,6 @@ def duration_ms(text: str) -> int:
     if found is None or not any(found.groups()) or text.endswith("T"):
         raise ConfigError(f"--by-duration is {text!r}, expected such as PT30M, PT1H or P7D")
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    if max(days, hours, minutes, seconds) > _LARGEST // 1000:
+        raise ConfigError(f"--by-duration is {text!r}, which is longer than any topic has been there")
     return int(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.application_file import load_application
+from tidemill.cli.files import read_text
 from tidemill.cli.instance_view import to_line, to_text, view_of
 from tidemill.cli.live_text import LiveText, live_text
 from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tidemill.runtime.application import KafkaStreams, State
 
 _LEVELS = ("debug", "info", "warning", "error")
+_MOST_CONFIG_BYTES = 4 << 20
 _TICK_S = 0.1
 _LINE_INTERVAL_S = 1.0
 _CLOSE_LIMIT_S = 60.0
@@ -83,10 +85,7 @@ def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[st
     """The settings that win over the application file's: those of the TOML file, then those of ``--set``."""
     settings: dict[str, Any] = {}
     if config is not None:
-        try:
-            text = config.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"can't read the settings in {config}: {error}; --config takes a TOML file") from None
+        text = read_text(config, expected="settings in TOML (--config)", most_bytes=_MOST_CONFIG_BYTES)
         try:
             settings.update(load_toml(text))
         except ConfigError as error:

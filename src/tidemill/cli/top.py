@@ -151,9 +151,9 @@ def _hosts_of_members(bootstrap_server: str, group: str, settings: Mapping[str, 
 def _print(document: Document) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=160)
+        console = Console(highlight=False, markup=False, width=160)
     console.print(group_screen(document, most_copies=None))
 
 
@@ -164,7 +164,7 @@ def _follow(asked: GroupQuestion, interval_s: float) -> None:
 
     document = asked.ask()
     answered_at = time.monotonic()
-    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+    with Live(console=Console(highlight=False, markup=False), screen=True, auto_refresh=False) as live:
         problem = ""
         while True:
             began = time.monotonic()

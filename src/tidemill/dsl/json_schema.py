@@ -1,18 +1,14 @@
-"""The schema of a JSON serde: Spark DDL text, read without Spark, and the JSON that belongs to it.
+"""The schema of a JSON serde: Spark DDL text, read without Spark.
 
-Decides which types a schema may have and how values of them stand in JSON (as Spark's ``to_json`` and ``from_json``:
-no spaces, null fields left out, binary as base64). Stricter than Spark in one thing: a field of another type than the
-schema's is an error, not a null.
+Decides which types a schema may have. Which JSON text values of them are read from is ``json_reading``'s, what they are written
+as ``json_writing``'s; both say with ``Misfit`` that a value is not of its type.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.errors import SerdeError, TopologyError
@@ -56,12 +52,37 @@ class StructType:
 
 JsonType = ScalarType | ArrayType | MapType | StructType
 
+
+@dataclass(slots=True)
+class Misfit(Exception):  # noqa: N818  # between readers, writers and their caller only
+    """A value is not of its type. ``problem`` goes on after the place, which grows on the way out."""
+
+    problem: str
+    places: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of_type(value: Any, kind: JsonType) -> Misfit:
+        return Misfit(f"is of type {type(value).__name__}, expected {kind.ddl} as in the schema")
+
+    @staticmethod
+    def of_size(value: float, kind: JsonType) -> Misfit:
+        """Of a number."""
+        if isinstance(value, int) and kind.ddl not in ("float", "double") and abs(value) < 10**25:
+            return Misfit(f"is {value}, which does not fit in its type {kind.ddl}")
+        return Misfit(f"is too large for its type {kind.ddl}")
+
+    def inside(self, place: str) -> Misfit:
+        self.places.append(place)
+        return self
+
+    def error(self, root: str) -> SerdeError:
+        return SerdeError(f"json: {root}{''.join(reversed(self.places))} {self.problem}")
+
 _SYNONYMS = {
     "string": "string", "boolean": "boolean", "byte": "tinyint", "tinyint": "tinyint", "short": "smallint",
     "smallint": "smallint", "int": "int", "integer": "int", "long": "bigint", "bigint": "bigint", "float": "float",
     "real": "float", "double": "double", "binary": "binary",
 }
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z0-9_]+)|([<>:,]))")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -162,104 +183,3 @@ def _type(tokens: _Tokens) -> JsonType:
 
 def _quoted(name: str) -> str:
     return name if _PLAIN_NAME.match(name) else "`" + name.replace("`", "``") + "`"
-
-
-# --- values ----------------------------------------------------------------------------------------------------------
-
-
-def write_json(value: Any, kind: StructType) -> bytes:
-    """The JSON text of a dict, in the order of the schema's fields."""
-    written = _to_json(value, kind, "value")
-    try:
-        text = json.dumps(written, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        raise SerdeError("json: NaN and infinite numbers have no form in JSON; write null or text for them") from None
-    return text.encode("utf-8", "replace")
-
-
-def read_json(data: bytes, kind: StructType) -> dict[str, Any]:
-    """The dict that JSON text holds; every field of the schema is a key of it."""
-    try:
-        parsed = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # not UTF-8, no JSON, a number of too many digits, nested too deep
-        raise SerdeError(f"json: {len(data)} bytes are not JSON text in UTF-8 ({error})") from None
-    if parsed is None:
-        raise SerdeError("json: found the text null, expected an object")
-    read: dict[str, Any] = _from_json(parsed, kind, "value")
-    return read
-
-
-def _to_json(value: Any, kind: JsonType, path: str) -> Any:
-    if value is None:
-        return None
-    match kind:
-        case StructType(fields):
-            given = value.asDict() if hasattr(value, "asDict") else value  # a pyspark Row
-            if not isinstance(given, dict):
-                raise _mismatch(path, value, kind)
-            unknown = set(given) - {name for name, _ in fields}
-            if unknown:
-                field = min(map(str, unknown))
-                raise SerdeError(f"json: {path} has the field {field!r}, which its schema {kind.ddl} lacks")
-            written = ((name, _to_json(given.get(name), inner, f"{path}.{name}")) for name, inner in fields)
-            return {name: inner for name, inner in written if inner is not None}
-        case ArrayType(element):
-            if not isinstance(value, (list, tuple)):
-                raise _mismatch(path, value, kind)
-            return [_to_json(item, element, f"{path}[{n}]") for n, item in enumerate(value)]
-        case MapType(inner):
-            if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-                raise _mismatch(path, value, kind)
-            return {name: _to_json(item, inner, f"{path}[{name!r}]") for name, item in value.items()}
-        case ScalarType("binary"):
-            if not isinstance(value, (bytes, bytearray)):
-                raise _mismatch(path, value, kind)
-            return base64.b64encode(value).decode("ascii")
-        case ScalarType(ddl):
-            return _scalar(value, ddl, path)
-
-
-def _from_json(value: Any, kind: JsonType, path: str) -> Any:
-    if value is None:
-        return None
-    match kind:
-        case StructType(fields):
-            if not isinstance(value, dict):
-                raise _mismatch(path, value, kind)
-            return {name: _from_json(value.get(name), inner, f"{path}.{name}") for name, inner in fields}
-        case ArrayType(element):
-            if not isinstance(value, list):
-                raise _mismatch(path, value, kind)
-            return [_from_json(item, element, f"{path}[{n}]") for n, item in enumerate(value)]
-        case MapType(inner):
-            if not isinstance(value, dict):
-                raise _mismatch(path, value, kind)
-            return {name: _from_json(item, inner, f"{path}[{name!r}]") for name, item in value.items()}
-        case ScalarType("binary"):
-            try:
-                return base64.b64decode(value, validate=True)
-            except (TypeError, ValueError, binascii.Error):
-                raise SerdeError(f"json: {path} is not base64 text, as its type binary needs") from None
-        case ScalarType(ddl):
-            return _scalar(value, ddl, path)
-
-
-def _scalar(value: Any, ddl: str, path: str) -> Any:
-    if ddl in _BITS:
-        if isinstance(value, int) and not isinstance(value, bool):
-            if not -(1 << _BITS[ddl] - 1) <= value < 1 << _BITS[ddl] - 1:
-                raise SerdeError(f"json: {path} is {value}, which does not fit in its type {ddl}")
-            return value
-    elif ddl in ("float", "double"):
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            try:
-                return float(value)
-            except OverflowError:
-                raise SerdeError(f"json: {path} is too large for its type {ddl}") from None
-    elif isinstance(value, {"string": str, "boolean": bool}[ddl]):
-        return value
-    raise _mismatch(path, value, ScalarType(ddl))
-
-
-def _mismatch(path: str, value: Any, kind: JsonType) -> SerdeError:
-    return SerdeError(f"json: {path} is of type {type(value).__name__}, expected {kind.ddl} as in the schema")

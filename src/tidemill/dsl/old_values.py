@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tidemill.dsl.recorder import Recorder
 from tidemill.topology import operations as op
+from tidemill.topology.java_order import sized_set
 from tidemill.topology.logical import Effect, KTableJoin, KTableSource, Process
 
 _AGGREGATES = (
@@ -36,8 +37,8 @@ def looked_up(recorder: Recorder, table: int) -> tuple[str, ...]:
             _change(recorder, table, replace(effect, materialized=True))
             return (store.name,)
         case KTableJoin(store=None):
-            stores = (*effect.this_uses, *effect.other_uses)
-            return tuple(dict.fromkeys(stores))
+            this, other = effect.other_uses, effect.this_uses  # each side uses the stores of the other one
+            return sized_set((*sized_set((*this, *other)), *sized_set((*other, *this))))
         case KTableJoin(store=store):
             assert store is not None
             return (store.name,)

@@ -6,15 +6,39 @@ that can't be read to the runtime. The Catalyst expressions of ``tidemill.spark`
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import re
 import struct
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tidemill.dsl.json_schema import JsonType, StructType, parse_schema, read_json, write_json
-from tidemill.errors import ConfigError, SerdeError
+from tidemill.dsl.json_reading import MAX_BYTES, Reader, read_json, reader_of
+from tidemill.dsl.json_schema import JsonType, StructType, parse_schema
+from tidemill.dsl.json_writing import Writer, utf8, write_json, writer_of
+from tidemill.errors import ConfigError, SerdeError, TopologyError
 from tidemill.topology.nodes import Serde
+
+
+def java_text(data: bytes) -> str:
+    """Text as Java's ``new String(data, UTF_8)`` reads it."""
+    return data.decode("utf-8", _JAVA_REPLACES)
+
+
+def _replaced_by_java(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for each malformed sequence. They are those of the Unicode standard, as Python has them, but that Java takes an
+    encoded half of a surrogate pair (ED A0..BF), whole or cut short, for one sequence."""
+    assert isinstance(error, UnicodeDecodeError)
+    data, at = error.object, error.start
+    if data[at] == 0xED and 0xA0 <= data[at + 1 : at + 2].ljust(1, b"\0")[0] <= 0xBF:
+        is_whole = 0x80 <= data[at + 2 : at + 3].ljust(1, b"\0")[0] <= 0xBF
+        return "\ufffd", at + (3 if is_whole else 2)
+    return "\ufffd", error.end
+
+
+_JAVA_REPLACES = "tidemill.java"
+codecs.register_error(_JAVA_REPLACES, _replaced_by_java)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +53,10 @@ class StringSerde:
             return None
         if not isinstance(value, str):
             raise _wrong_type(self.name, value, "str")
-        return value.encode("utf-8", "replace")
+        return utf8(value)
 
     def deserialize(self, data: bytes | None) -> str | None:
-        return None if data is None else bytes(data).decode("utf-8", "replace")
+        return None if data is None else java_text(bytes(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,29 +196,49 @@ class UUIDSerde:
         return str(_uuid(value)).encode()
 
     def deserialize(self, data: bytes | None) -> uuid.UUID | None:
-        return None if data is None else _uuid(bytes(data).decode("utf-8", "replace"))
+        return None if data is None else _uuid(java_text(bytes(data)))
 
 
 def _uuid(value: str | uuid.UUID) -> uuid.UUID:
-    try:
-        return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
-    except ValueError:
-        raise SerdeError(f"uuid: {str(value)[:48]!r} is not the text of a UUID") from None
+    """As Java's ``UUID.fromString``: five numbers in hexadecimal digits, of which each keeps as many as it has room for."""
+    if isinstance(value, uuid.UUID):
+        return value
+    parts = value.split("-") if len(value) <= 36 else []
+    if len(parts) != 5 or not all(_HEXADECIMAL.fullmatch(part) for part in parts):
+        raise SerdeError(f"uuid: {value[:48]!r} is not the text of a UUID")
+    numbers = [int(part, 16) & (16**digits - 1) for part, digits in zip(parts, _UUID_DIGITS, strict=True)]
+    return uuid.UUID(hex="".join(f"{number:0{digits}x}" for number, digits in zip(numbers, _UUID_DIGITS, strict=True)))
+
+
+_HEXADECIMAL = re.compile("0*[0-9a-fA-F]{1,15}|0*[1-7][0-9a-fA-F]{15}", re.ASCII)
+_UUID_DIGITS = (8, 4, 4, 4, 12)
 
 
 @dataclass(frozen=True, slots=True)
 class JsonSerde:
     """UTF-8 JSON text of one object, with the fields of a schema; values are dicts.
 
-    Missing fields are read as None and None is not written; fields outside the schema are ignored when read.
+    Missing fields are read as None and None is not written; members outside the schema are ignored when read. All else that is
+    not as the schema says is refused (``json_reading``). ``max_bytes``: of one text.
     """
 
     schema: str
+    max_bytes: int = MAX_BYTES
     name: ClassVar[str] = "json"
     _type: StructType = field(init=False, repr=False, compare=False)
+    _reader: Reader = field(init=False, repr=False, compare=False)
+    _writer: Writer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_type", parse_schema(self.schema))
+        if not isinstance(self.max_bytes, int) or isinstance(self.max_bytes, bool) or self.max_bytes < 2:
+            raise TopologyError(f"json: max_bytes is {self.max_bytes!r}, expected a number of bytes of at least 2")
+        parsed = parse_schema(self.schema)
+        object.__setattr__(self, "_type", parsed)
+        object.__setattr__(self, "_reader", reader_of(parsed))
+        object.__setattr__(self, "_writer", writer_of(parsed))
+
+    def __reduce__(self) -> tuple[type[JsonSerde], tuple[str, int]]:
+        return JsonSerde, (self.schema, self.max_bytes)  # readers and writers are made where it arrives
 
     @property
     def sql_type(self) -> str:
@@ -206,10 +250,10 @@ class JsonSerde:
         return self._type
 
     def serialize(self, value: Any) -> bytes | None:
-        return None if value is None else write_json(value, self._type)
+        return None if value is None else write_json(value, self._writer)
 
     def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
-        return None if data is None else read_json(bytes(data), self._type)
+        return None if data is None else read_json(bytes(data), self._reader, self.max_bytes)
 
 
 _CANONICAL_NAN = bytes.fromhex("7ff8000000000000")
@@ -276,16 +320,17 @@ class Serdes:
         return _UUID
 
     @staticmethod
-    def json(schema_ddl: str) -> JsonSerde:
+    def json(schema_ddl: str, *, max_bytes: int = MAX_BYTES) -> JsonSerde:
         """JSON objects with these fields, given as Spark DDL: ``"user string, amount double, tags array<string>"``.
 
-        Spark type: a struct of them; a dict in Python functions. Fields that are missing are null, others are ignored, null
-        fields are not written.
+        Spark type: a struct of them; a dict in Python functions. Fields that are missing are null, members that the schema lacks
+        are ignored, null fields are not written. A field of another type, and text that is no JSON, can't be read (docs/serdes.md
+        has the rules). ``max_bytes``: larger texts can't be read.
 
         Raises:
             TopologyError: text that is no such DDL, or has a type that JSON can't carry (docs/dsl.md has the list).
         """
-        return JsonSerde(schema_ddl)
+        return JsonSerde(schema_ddl, max_bytes)
 
 
 _BY_NAME: dict[str, Serde] = {

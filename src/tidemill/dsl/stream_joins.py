@@ -19,7 +19,7 @@ from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.durations import milliseconds
-from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoin, is_versioned
+from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoin, answers_as_of
 from tidemill.topology.nodes import Serde, Store, StoreKind
 from tidemill.topology.windows import JoinWindows
 
@@ -242,7 +242,7 @@ def join_table(stream: KStream, table: KTable, joiner: op.JoinFunction, joined: 
 def _check_history(table: KTable, grace_ms: int, stores: tuple[str, ...], kind: JoinKind) -> None:
     """A join with grace looks into the past: its table must be a versioned one that remembers long enough."""
     kept = {store.name: store for store in table.recorder.stores()}
-    versioned = is_versioned(table.recorder.graph, table.node)
+    versioned = answers_as_of(table.recorder.graph, table.node)
     for store in (kept[name] for name in stores):
         if not versioned or store.kind is not StoreKind.VERSIONED or store.retention_ms is None:
             raise TopologyError(

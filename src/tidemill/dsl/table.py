@@ -99,7 +99,7 @@ class KTable:
         asked = materialized(store, "map_values", value=serde_or_none(value, "map_values: value"))
         serde = value_serde_of(function)
         made, kept = self._named("KTABLE-MAPVALUES-", asked, name, value=serde)
-        operation = op.TableMapValues(function, with_key, None if kept is None else kept.name)
+        operation = op.TableMapValues(function, with_key, _name_of(kept), _keeps_nothing(asked, kept))
         return self._derived(made, operation, kept, asked, value=serde)
 
     def transform_values(
@@ -122,7 +122,7 @@ class KTable:
         if asked is not None and asked.name is not None:
             kept = store_of(self.recorder, asked, "KTABLE-TRANSFORMVALUES-", key=self.key_serde)
         made = self.recorder.node_name("KTABLE-TRANSFORMVALUES-", name)
-        operation = op.TableTransformValues(supplier, None if kept is None else kept.name, stores)
+        operation = op.TableTransformValues(supplier, _name_of(kept), stores, _keeps_nothing(asked, kept))
         return self._derived(made, operation, kept, asked, value=None, uses=stores)
 
     def suppress(self, suppressed: Suppressed) -> KTable:
@@ -261,7 +261,7 @@ class KTable:
         self, predicate: UserFunction, negate: bool, asked: Materialized | None, name: str | None
     ) -> KTable:
         made, kept = self._named("KTABLE-FILTER-", asked, name, value=self.value_serde)
-        operation = op.TableFilter(predicate, negate, None if kept is None else kept.name)
+        operation = op.TableFilter(predicate, negate, _name_of(kept), _keeps_nothing(asked, kept))
         sends_old = send_old_values_if_kept(self.recorder, self.node)  # so that needless tombstones are not sent
         return self._derived(made, operation, kept, asked, value=self.value_serde, sends_old=sends_old)
 
@@ -283,3 +283,12 @@ class KTable:
         )
         node = self.recorder.add(LogicalNode(name=made, effect=effect), self.node)
         return self._at(node, made, key, value, None if kept is None else kept.name)
+
+
+def _name_of(kept: Store | None) -> str | None:
+    return None if kept is None else kept.name
+
+
+def _keeps_nothing(asked: Materialized | None, kept: Store | None) -> bool:
+    """Whether the program has given a ``Materialized``, but no name for a store."""
+    return asked is not None and kept is None

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.log_format import LogEvent
+
 log = logging.getLogger("tidemill.client")
 
 _NOTED_LEVEL = 6
@@ -38,7 +40,7 @@ class ConnectionNotes:
         if not self.lost and tells_of_a_lost_request(line):
             self.lost = line
         if _SYSLOG_LEVELS.get(level, _NOTED_LEVEL) <= self._shown_level:
-            log.log(level, "event=client line=%r", line)
+            log.log(level, LogEvent("client", line=line))
 
 
 def tells_of_a_lost_request(line: str) -> bool:

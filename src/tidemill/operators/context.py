@@ -29,8 +29,17 @@ AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
 """Looks a versioned table's row up by key and timestamp."""
 
 
-Subscriber = Callable[[Any, "tuple[Any, int]", Headers], bool]
-"""Subscribes (key, row, headers) of a left table to its foreign key; False: it has none."""
+class Subscriber(Protocol):
+    """What subscribes the left rows of a foreign-key join, for the node that gets the answers."""
+
+    def ask_again(self, key: Any, row: tuple[Any, int], headers: Headers) -> bool:
+        """Subscribes a row once more, to be answered in any case; False: it has no foreign key."""
+
+    def awaits_answer(self, key: Any) -> bool:
+        """Whether an answer to the left row as it is now is sure to come."""
+
+    def has_answer(self, key: Any, asked: bytes | None) -> None:
+        """An answer to the row of this hash has come."""
 
 
 class Context(Protocol):
@@ -98,7 +107,7 @@ class Context(Protocol):
         """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
 
     def subscriber(self, node: str) -> Subscriber:
-        """Asks once more about a row of the left table of a foreign-key join; ``node`` is the one that subscribes."""
+        """What subscribes the left rows of a foreign-key join: the operator of ``node``."""
 
     def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
         """Calls ``call(time)`` by stream time or wall clock (``punctuation``); the result of this call ends that."""

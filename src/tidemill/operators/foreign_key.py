@@ -11,7 +11,8 @@ subscriptions and answers to their serdes.
 An inner join gets no answer where an earlier answer must have taken the last result back already, by Kafka Streams' rules. They
 take for granted that this answer came before the left row changed again. Where it comes later, it is dropped, and the last result
 would remain for good: so Resolve asks once more about a left row for which an answer without a right row comes too late, and
-sends a tombstone at once where that row is gone or has no foreign key. Nothing more is sent where each answer comes in time.
+sends a tombstone at once where that row is gone or has no foreign key. It does not where an answer to that row is sure to come,
+which is remembered in memory only: a new worker asks once too often.
 
 A result's timestamp is the later one of left change and right row; after a change of the right table it is that change's.
 """
@@ -64,7 +65,10 @@ class ForeignKeySubscribe:
         foreign = _serde(operation.foreign_key_serde, context.default_key_serde, "right table's keys", context)
         value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context)
         self._write_foreign, self._write_value = foreign.serialize, value.serialize
+        self._left = operation.left
         self._instructions = self._of_left_join if operation.left else self._of_inner_join
+        self._awaited: dict[str, bytes | None] = {}
+        """The hash of the left row's last change, by key, where that is answered in any case and the answer is still to come."""
 
     def process(self, record: Record) -> None:
         key, change, timestamp, headers = record
@@ -75,6 +79,10 @@ class ForeignKeySubscribe:
         if not instructions:
             return
         asked = hash_of(self._write_value(change.new))
+        if instructions[-1][1] is Instruction.PROPAGATE_ONLY_IF_MATCH:
+            self._awaited.pop(repr(key), None)
+        elif not self._left:
+            self._awaited[repr(key)] = asked
         for foreign_key, instruction in instructions:
             self._forward(Record(foreign_key, Subscription(asked, instruction, key, self._partition), timestamp, headers))
 
@@ -85,9 +93,19 @@ class ForeignKeySubscribe:
         if foreign_key is None:
             return False
         asked = hash_of(self._write_value(value))
+        self._awaited[repr(key)] = asked
         subscription = Subscription(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
         self._forward(Record(foreign_key, subscription, timestamp, headers))
         return True
+
+    def awaits_answer(self, key: Any) -> bool:
+        """Whether an answer to the left row as it is now is sure to come, as far as this worker knows."""
+        return repr(key) in self._awaited
+
+    def has_answer(self, key: Any, asked: bytes | None) -> None:
+        """An answer has come."""
+        if self._awaited.get(repr(key), b"") == asked:
+            del self._awaited[repr(key)]
 
     def _foreign_keys(self, key: Any, change: Change) -> tuple[Any, Any]:
         new, old = change.new, change.old
@@ -188,7 +206,7 @@ class ForeignKeyResolve:
         self._context, self._forward = context, context.forward
         self._left = operation.left
         self._look_up = context.table(operation.table)
-        self._ask_again = context.subscriber(operation.subscribe)
+        self._subscriber = context.subscriber(operation.subscribe)
         self._write_value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context).serialize
         self._join = with_key(operation.joiner, operation.takes_key)
 
@@ -197,6 +215,8 @@ class ForeignKeyResolve:
         right = answer.value
         found = self._look_up(key)
         left = None if found is None else found[0]
+        if not self._left:
+            self._subscriber.has_answer(key, answer.hash)
         if hash_of(self._write_value(left)) != answer.hash:
             self._context.drop()
             if right is None and not self._left:
@@ -208,10 +228,11 @@ class ForeignKeyResolve:
     def _take_back(self, record: Record, row: tuple[Any, int] | None) -> None:
         """An answer without a right row was for a left row that has changed since: the last result may have to go."""
         key, _answer, timestamp, headers = record
+        if self._subscriber.awaits_answer(key):
+            return
         if row is not None:
-            value = row[0]
-            if self._write_value(value) != self._write_value(value):
+            if self._write_value(row[0]) != self._write_value(row[0]):
                 return  # no answer could ever fit: asking would never end
-            if self._ask_again(key, row, headers):
+            if self._subscriber.ask_again(key, row, headers):
                 return
         self._forward(Record(key, None, timestamp, headers))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
@@ -231,9 +231,8 @@ class TaskGraph:
         return getter
 
     def subscriber(self, node: str) -> Subscriber:
-        """Asks once more, as ``node``, about a row of the left table of a foreign-key join."""
-        ask: Subscriber = self.operator(node).ask_again  # type: ignore[attr-defined]  # only ForeignKeySubscribe is asked
-        return ask
+        """What subscribes the left rows of a foreign-key join: the operator of ``node``."""
+        return cast("Subscriber", self.operator(node))
 
     def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
         """Passes over what ``node`` has failed on (None: a punctuation), if the exception handlers say so; else raises."""

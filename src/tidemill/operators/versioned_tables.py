@@ -1,4 +1,6 @@
-"""Which tables are versioned: what comes from a versioned store with only filters and mappings in between.
+"""Which tables are versioned: those of a versioned store, and what filters and mappings without a store make of them.
+
+A filter or mapping with a ``Materialized`` that keeps nothing ends it: what goes on is taken for a table without versions.
 
 Kafka Streams decides it while a topology is built (``enableVersionedSemantics``); here it is read off the finished topology.
 """
@@ -20,4 +22,6 @@ def is_versioned_table(topology: Topology, name: str) -> bool:
     operation = node.operation if isinstance(node, ProcessorNode) else None
     if isinstance(operation, (*_DERIVED, *_KEPT)) and operation.store is not None:
         return topology.stores[operation.store].kind is StoreKind.VERSIONED
-    return isinstance(operation, _DERIVED) and is_versioned_table(topology, topology.parents[name][0])
+    if not isinstance(operation, _DERIVED) or operation.forgets_versions:
+        return False
+    return is_versioned_table(topology, topology.parents[name][0])

@@ -83,6 +83,8 @@ class KafkaStreams:
         self._handler: UncaughtExceptionHandler | None = None
         self._paused = threading.Event()
         self._error: TidemillError | None = None
+        self._failing: threading.Thread | None = None
+        """Ends what is left after a stream thread has failed."""
         self._parts = OpenParts()
         self._started: Started | None = None
 
@@ -274,6 +276,8 @@ class KafkaStreams:
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
         ended = self._set.end(timeout, leave_group)
         self._parts.close()
+        if failed and self._failing is not None and self._failing is not threading.current_thread():
+            self._failing.join(timeout)  # it may be closing the same parts
         if not failed:
             self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
         return ended
@@ -357,7 +361,8 @@ class KafkaStreams:
                 return
             self._error = error
             self._state.move(State.PENDING_ERROR, f"a stream thread has ended: {error}")
-        threading.Thread(target=self._fail, name="tidemill-error", daemon=True).start()
+        self._failing = threading.Thread(target=self._fail, name="tidemill-error", daemon=True)
+        self._failing.start()
 
     def _fail(self) -> None:
         self._set.end(60.0)

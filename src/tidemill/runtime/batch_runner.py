@@ -99,8 +99,9 @@ class BatchRunner:
             self._forget(report)
             self._member.request_rejoin("a commit was refused")
             return
+        is_misfit = report.is_misfit
         if report.out_of_range:
-            self._offsets.reset(self._globals.without(report.out_of_range))
+            is_misfit &= self._offsets.reset(self._globals.without(report.out_of_range))
         has_changed = self._held.reported(report)
         if report.outcome is Outcome.COMMITTED:
             self._batches.failures = 0
@@ -113,7 +114,7 @@ class BatchRunner:
             self._count(report.message, is_misfit=False)
         if report.outcome is Outcome.LOST:
             log.warning(LogEvent("batch-lost", thread=self._thread, reason=report.message))
-            self._count(report.message, is_misfit=report.is_misfit)
+            self._count(report.message, is_misfit=is_misfit)
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
         elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
@@ -150,7 +151,7 @@ class BatchRunner:
                     thread=self._thread,
                     count=row.count,
                     reason=reason,
-                    do="look at the brokers, the group, and this instance's memory and disks; no record is lost, but none goes on",
+                    do="look at the brokers, the group, this instance's memory and disks; no record is lost, none goes on",
                 )
             )
 

@@ -39,13 +39,20 @@ def unreadable_of(config: StreamsConfig, compiled: CompiledTopology) -> Unreadab
         topic=config.dead_letter_topic,
         expected=expected_bytes(compiled),
         handlers=exception_handlers_of(config),
+        serdes=_source_serdes(compiled),
     )
 
 
 def expected_bytes(compiled: CompiledTopology) -> dict[int, str]:
     """What the serdes of each source node expect, for messages about what they can't read."""
     return {
-        compiled.compiler.tags.index(name): f"a key of {edge.key.name} and a value of {edge.value.name}"
+        source: f"a key of {key.name} and a value of {value.name}" for source, (key, value) in _source_serdes(compiled).items()
+    }
+
+
+def _source_serdes(compiled: CompiledTopology) -> dict[int, tuple[Any, Any]]:
+    return {
+        compiled.compiler.tags.index(name): (edge.key, edge.value)
         for name, edge in compiled.compiler.edges.items()
         if isinstance(compiled.topology.nodes.get(name), SourceNode)
     }

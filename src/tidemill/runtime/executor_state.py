@@ -24,6 +24,7 @@ from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.local_state import written_s
 from tidemill.state.directory import StateDirectory
+from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.task.batch import TaskRun
@@ -50,6 +51,7 @@ class ExecutorState:
 
     def __init__(self, disk: ExecutorDisk) -> None:
         self.directory = StateDirectory(Path(disk.state_dir).absolute() / disk.application_id, disk.process_id)
+        self._application_id = disk.application_id
         self._delay_s = disk.cleanup_delay_ms / 1e3
         self._locks: dict[TaskId, StateDirectoryLock] = {}
         self._clean_next_s = time.monotonic() + _CLEAN_INTERVAL_S
@@ -104,7 +106,8 @@ class ExecutorState:
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """What a store of a task has. Bytes travel as base64."""
         task = TaskId.parse(question["task"])
-        state = TaskState.open_to_read(self.directory.task_path(task) / question["folder"])
+        whose = StateIdentity(application_id=self._application_id, task=task)
+        state = TaskState.open_to_read(self.directory.task_path(task) / question["folder"], whose=whose)
         try:
             return _ANSWERS[question["op"]](state, question)
         finally:

@@ -16,6 +16,7 @@ from tidemill.config import StreamsConfig
 from tidemill.config_values import ProcessingGuarantee
 from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
 from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
 from tidemill.runtime.global_topics import GlobalTopics
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.held_tasks import HeldTasks
@@ -117,8 +118,8 @@ class MicroBatches:
         return replace(
             request,
             max_records=most,
-            max_restore_records=max(1, request.max_restore_records // size.share),
-            max_standby_records=max(1, request.max_standby_records // size.share),
+            max_restore_records=min(request.max_restore_records, size.restored or request.max_restore_records),
+            max_standby_records=min(request.max_standby_records, size.restored or request.max_standby_records),
             max_inputs=size.most,
             until=size.until,
             refused=size.refused,
@@ -233,11 +234,17 @@ class MicroBatches:
         limit_s = self._config.batch_timeout_ms / 1e3
         log.log(
             logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,
-            "event=batch-resized thread=%s cause=%s records=%d restored=%d first=%s next_records=%s next_limit_s=%g",
-            self._thread, failure.cause.value, taken.records, taken.restored,
-            "-" if taken.first is None else f"{taken.first[0]}@{taken.first[1]}",
-            "-" if after.most is None else after.most, limit_s * after.patience,
-        )  # fmt: skip
+            LogEvent(
+                "batch-resized",
+                thread=self._thread,
+                cause=failure.cause.value,
+                records=taken.records,
+                restored=taken.restored,
+                first="-" if taken.first is None else f"{taken.first[0]}@{taken.first[1]}",
+                next_records="-" if after.most is None else after.most,
+                next_limit_s=limit_s * after.patience,
+            ),
+        )
 
     def adapt(self, report: BatchReport) -> None:
         """The next batch's size and time, by what the report says of this one's."""

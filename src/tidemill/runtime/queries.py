@@ -37,6 +37,7 @@ from tidemill.runtime.stream_thread import StreamThread
 from tidemill.runtime.task_store import VOLATILE_FOLDER
 from tidemill.spark.plan import CompiledTopology
 from tidemill.state.directory import StateDirectory
+from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.topology.graph import Subtopology, subtopologies
@@ -103,7 +104,7 @@ class InstanceReads:
     ) -> None:
         self._config, self._directory, self._require_started = config, directory, require_started
         far = ExecutorReads(directory, lambda: list(self._threads))
-        self._open_state: OpenState = far.open if on_executors else TaskState.open_to_read
+        self._open_state: OpenState = far.open if on_executors else self._open_here
         self._access = http_access(config)
         self._listening = listen(config.http_listen) if config.http_listen else None
         own = address_of(self._listening) if self._listening else ""
@@ -173,6 +174,11 @@ class InstanceReads:
             self._listening.close()
         if self.queries is not None:
             self.queries.copies.close()
+
+    def _open_here(self, folder: Path) -> TaskState:
+        """Before its worker opens a directory, another task's state may lie in it."""
+        task = TaskId.parse(folder.relative_to(self._directory.path).parts[0])
+        return TaskState.open_to_read(folder, whose=StateIdentity(application_id=self._config.application_id, task=task))
 
     def _held(self, wanted: Wanted) -> Sequence[LocalCopy]:
         """The copies of this moment."""

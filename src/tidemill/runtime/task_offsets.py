@@ -58,12 +58,15 @@ class TaskOffsets:
             self._standbys_not_before = time.monotonic() + _STANDBY_PAUSE_S
             log.warning(LogEvent("standby-offsets-not-fetched", thread=self._thread, problem=problem))
 
-    def reset(self, partitions: Iterable[TopicPartition]) -> None:
-        """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched anew by themselves."""
+    def reset(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched anew by themselves. False
+        if the brokers could not be asked: the next batch finds the same, and comes here again."""
         inputs = {tp for task in self._held.active.values() for tp in task.inputs}.intersection(partitions)
         if not inputs:
-            return
+            return True
         try:
             self._start_offsets.reset(sorted(inputs))
-        except (RetriableError, BatchLostError) as problem:  # the next batch finds the same and comes here again
+        except (RetriableError, BatchLostError) as problem:
             log.warning(LogEvent("offsets-not-reset", thread=self._thread, problem=problem))
+            return False
+        return True

@@ -54,6 +54,7 @@ class OwnedStores:
         mine = [spec for spec in specs.values() if spec.subtopology == run.task.subtopology]
         self._persistent = [spec for spec in mine if spec.persistent]
         self._volatile = [spec for spec in mine if not spec.persistent]
+        self._logged = frozenset(spec.name for spec in mine if spec.changelog or spec.source_topic)
         self._states: list[TaskState] = []
         self._checked: tuple[object, list[CheckedWrites]] | None = None
         self._state_of: dict[str, TaskState] = {}
@@ -126,7 +127,8 @@ class OwnedStores:
             )
             with self._sound():
                 for state in self._states:
-                    state.wipe()
+                    for store in self._logged.intersection(state.stores):  # others could not be restored, and fit no changelog
+                        state.wipe(store)
                 self._positions = [state.positions() for state in self._states]
         self._follow_topics(run)
         if self._is_elsewhere(run):  # not where this worker has left them: what counts is what is in the files

@@ -141,7 +141,7 @@ class Worker:
             raise StopError(failed)
 
     def reached(self, step: CommitStep, batch_id: int) -> None:
-        if step is CommitStep.RUN and self._is_watched:
+        if step is CommitStep.HAND_OVER and self._is_watched:
             self.control.has_run(batch_id)
         self.strike(step.value)
 

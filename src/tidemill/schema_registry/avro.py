@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tidemill.errors import SerdeError, TopologyError
+from tidemill.schema_registry.avro_bounds import Bounds, bounds_of
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
 
 _SCALARS = {
@@ -50,8 +51,20 @@ class AvroSerde:
         if len(data) < _HEADER.size or data[0] != 0:
             raise SerdeError(f"avro: {len(data)} bytes do not begin with a schema's id; the topic holds other data")
         _, read = self._codec()
+        self._check_bounds(data)
         value = self.registry.call("avro", "read a value", lambda: read(bytes(data), any_topic()))
         return _plain(value, json.loads(self.schema), {})
+
+    def _check_bounds(self, data: bytes) -> None:
+        """SerdeError if what the bytes could make a reader do has no bound (``avro_bounds``)."""
+        number = _HEADER.unpack_from(data)[1]
+        bounds = _bounds.get((self.registry.url, number))
+        if bounds is None:
+            bounds = self.registry.call("avro", "read the writer's schema", lambda: _bounds_of(self.registry.client(), number))
+            _bounds[self.registry.url, number] = bounds
+        why_not = bounds.why_not(len(data))
+        if why_not:
+            raise SerdeError(f"avro: {why_not}; the writer has to use another schema")
 
     def _codec(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The serializer and the deserializer of this process."""
@@ -68,6 +81,24 @@ class AvroSerde:
 
     def __hash__(self) -> int:  # the registry's settings are a mapping
         return hash((self.schema, self.registry.url))
+
+
+_bounds: dict[tuple[str, int], Bounds] = {}
+"""By registry and number of the writer's schema."""
+
+
+def _bounds_of(client: Any, number: int) -> Bounds:
+    schema = client.get_schema(number)
+    return bounds_of(schema.schema_str, _referenced(client, schema))
+
+
+def _referenced(client: Any, schema: Any) -> list[str]:
+    """The texts of the schemas that one refers to, those that they refer to first."""
+    found: list[str] = []
+    for reference in schema.references or ():
+        other = client.get_version(reference.subject, reference.version).schema
+        found += [*_referenced(client, other), other.schema_str]
+    return found
 
 
 _codecs: dict[AvroSerde, tuple[Callable[..., Any], Callable[..., Any]]] = {}

@@ -168,6 +168,12 @@ class Scenario:
         }
 
 
+MOST_PARTITIONS = 100_000
+MOST_THREADS = 1_000
+LATEST_MS = 1 << 53
+"""Of times and lengths: far beyond what a run can last."""
+
+
 def checked(scenario: Scenario) -> Scenario:
     """The scenario itself; ConfigError with what is wrong with it."""
     names = [client.name for client in scenario.clients]
@@ -176,12 +182,17 @@ def checked(scenario: Scenario) -> Scenario:
         problems.append("there is no sub-topology; expected at least one [[subtopologies]]")
     if not scenario.clients:
         problems.append("there is no client; expected at least one [[clients]]")
+    partitions = sum(part.partitions for part in scenario.subtopologies)
+    if partitions > MOST_PARTITIONS:
+        raise ConfigError(f"scenario {scenario.name!r}: {partitions:,} tasks; expected at most {MOST_PARTITIONS:,}")
     tasks = scenario.tasks
     for client in scenario.clients:
-        if client.threads < 1:
-            problems.append(f"client {client.name} has {client.threads} threads; expected at least 1")
+        if not 1 <= client.threads <= MOST_THREADS:
+            problems.append(f"client {client.name} has {client.threads} threads; expected 1 to {MOST_THREADS:,}")
         problems += [f"client {client.name} has state of {task}, which is no task" for task in client.state if task not in tasks]
     for part in scenario.subtopologies:
+        if not 0 <= part.number <= MOST_PARTITIONS:
+            problems.append(f"sub-topology {part.number}: expected a number from 0 to {MOST_PARTITIONS:,}")
         if part.partitions < 1:
             problems.append(f"sub-topology {part.number} has {part.partitions} partitions; expected at least 1")
     for event in scenario.events:

@@ -19,6 +19,7 @@ from tidemill.config_values import RebalanceProtocol
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
 from tidemill.sim.scenario import (
+    LATEST_MS,
     ClientSpec,
     Disk,
     Event,
@@ -117,7 +118,7 @@ class _Reader:
             return read(value)
         except ConfigError:
             raise
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise ConfigError(f"{self._where}: {name} = {value!r} can't be read ({error})") from error
 
     def needs(self, name: str, read: Callable[[Any], Value]) -> Value:
@@ -143,7 +144,7 @@ def _subtopology(table: Table) -> Subtopology:
         is_stateful=reader.take("stateful", bool, False),
         records=reader.take("records", _counts, ()),
         processed=reader.take("processed", _counts, ()),
-        records_per_s=reader.take("records_per_s", float, 0.0),
+        records_per_s=reader.take("records_per_s", _rate, 0.0),
         bytes_per_record=reader.take("bytes_per_record", int, 100),
         is_source_changelog=reader.take("source_is_changelog", bool, False),
     )
@@ -177,7 +178,7 @@ def _event(table: Table) -> Event:
         for_ms=reader.take("for_s", _seconds, None) if "for_s" in table else None,
         disk=reader.take("disk", lambda value: _one_of(Disk, value, "disk"), Disk.KEPT),
         records=reader.take("records", _by_task, {}),
-        records_per_s=reader.take("records_per_s", float, 0.0),
+        records_per_s=reader.take("records_per_s", _rate, 0.0),
     )
     reader.refuse_the_rest()
     return event
@@ -196,6 +197,13 @@ def _tables(value: Any) -> Any:
     return value
 
 
+def _rate(value: Any) -> float:
+    number = float(value)
+    if not 0 <= number < float("inf"):
+        raise ValueError("expected a number, 0 or more")
+    return number
+
+
 def _counts(value: Any) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(map(int, value))
 
@@ -211,27 +219,27 @@ def _instant(value: Any) -> datetime | None:
 
 
 def _seconds(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise ValueError("expected a number of seconds, 0 or more")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value * 1000 <= LATEST_MS:
+        raise ValueError(f"expected a number of seconds, from 0 to {LATEST_MS // 1000}")
     return round(value * 1000)
 
 
 def _whole(value: Any, name: str) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1
-    if number < 0 or isinstance(value, (bool, float)):
-        raise ConfigError(f"{name} = {value!r}: expected a whole number, 0 or more")
+    if not 0 <= number < 1 << 63 or isinstance(value, (bool, float)):
+        raise ConfigError(f"{name} = {value!r}: expected a whole number, 0 or more, of at most 64 bits")
     return number
 
 
 def _positive(value: Any, name: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1.0
-    if number <= 0:
+    if not 0 < number < float("inf"):
         raise ConfigError(f"{name} = {value!r}: expected a number greater than 0")
     return number
 

@@ -15,6 +15,7 @@ from tidemill.errors import ConfigError
 from tidemill.sim.scenario import Scenario, Variant, checked
 from tidemill.sim.scenario_file import SETTINGS, SURROUNDINGS, setting_value, surroundings_value
 
+MOST_VALUES = 1_000_000
 PLAIN = ("assignor", "compatibility", "seed", "threads")
 
 
@@ -83,6 +84,8 @@ def _expanded(part: str) -> list[str]:
         raise ConfigError(f"{part!r}: expected whole numbers FIRST..LAST or FIRST..LAST..STEP") from None
     if step < 1 or last < first:
         raise ConfigError(f"{part!r}: expected FIRST at most LAST, and a STEP of at least 1")
+    if (last - first) // step >= MOST_VALUES:
+        raise ConfigError(f"{part!r}: {(last - first) // step + 1:,} values, expected at most {MOST_VALUES:,}")
     return [str(number) for number in range(first, last + 1, step)]
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.dsl.serdes import StringSerde
-from tidemill.errors import SerdeError
+from tidemill.dsl.serdes import StringSerde, java_text
 from tidemill.operators.record import Headers
 from tidemill.spark.headers import unpacked
+from tidemill.spark.intake import read_each
 from tidemill.spark.records import side_bytes
 from tidemill.spark.step_spec import GraphEntry
 
@@ -45,7 +45,9 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[Arrived, pa.Table 
             sides.append(_texts(column))
         else:
             data = side_bytes(table, side, serde) if column is None else column.to_pylist()
-            sides.append(_decoded(data, serde, unreadable))
+            values, misread = read_each(serde.deserialize, data)
+            sides.append(values)
+            unreadable.update(misread)
     if unreadable:
         good = pa.array([at for at in range(table.num_rows) if at not in unreadable], pa.int64())
         bad = table.take(pa.array(sorted(unreadable), pa.int64()))
@@ -88,19 +90,4 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
     try:
         return column.cast(pa.string()).to_pylist()
     except pa.ArrowInvalid:  # bytes that are no UTF-8
-        return [None if data is None else data.decode("utf-8", "replace") for data in column.to_pylist()]
-
-
-def _decoded(data: Sequence[bytes | None], serde: Any, unreadable: set[int]) -> list[Any]:
-    read = serde.deserialize
-    try:
-        return [read(one) for one in data]
-    except SerdeError:
-        found: list[Any] = []
-        for at, one in enumerate(data):
-            try:
-                found.append(read(one))
-            except SerdeError:
-                unreadable.add(at)
-                found.append(None)
-        return found
+        return [None if data is None else java_text(data) for data in column.to_pylist()]

@@ -128,6 +128,7 @@ def first_line(text: str) -> str:
 
 _told_here: set[str] = set()
 """Threads that tell themselves what Spark raises in them."""
+_QUERY_LOGS = tuple(PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"))
 
 
 def _is_not_told(record: logging.LogRecord) -> bool:
@@ -137,5 +138,5 @@ def _is_not_told(record: logging.LogRecord) -> bool:
 def told_by(thread: str) -> None:
     """PySpark writes each exception of an expression to standard error, with its whole stack: not where ``thread`` meets it."""
     _told_here.add(thread)
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).addFilter(_is_not_told)
+    for query_log in _QUERY_LOGS:
+        query_log.addFilter(_is_not_told)

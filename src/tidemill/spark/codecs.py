@@ -2,8 +2,8 @@
 
 Decides which physical column carries a serde's values between a Python step and the JVM: integral serdes travel as bigint
 and floating ones as double (Catalyst has no function between such a number and its bytes), all others as their bytes.
-Python steps turn numbers into bytes and back (``physical`` tells them how). Leaves validity of the bytes to the source step
-(lengths) and to ``readable`` (JSON).
+Python steps turn numbers into bytes and back (``physical`` tells them how). Leaves validity of the bytes to who wrote them: a
+serde, or the source step, whose ``intake`` lets nothing pass that the serde would refuse. ``json_columns`` has structs as JSON.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from tidemill.dsl.serdes import Serdes
+from tidemill.dsl.serdes import JsonSerde, Serdes
 from tidemill.errors import TopologyError
 from tidemill.spark.codecs_wire import LENGTH_SIZE, PairSerde, Physical, in_transit, physical
+from tidemill.spark.json_columns import json_type, read_column, written_column
 
 
 def is_json(serde: Any) -> bool:
@@ -42,7 +43,7 @@ def _read(serde: Any, column: Column) -> Column:
     if serde.sql_type == "binary":
         return column
     text = column.cast("string")
-    return F.from_json(text, serde.sql_type, {"mode": "PERMISSIVE"}) if is_json(serde) else text
+    return read_column(text, serde.type, serde.max_bytes) if is_json(serde) else text
 
 
 def _opened(pair: PairSerde, column: Column) -> Column:
@@ -60,15 +61,6 @@ def _side(serde: Any, column: Column) -> Column:
     serde = in_transit(serde)
     is_number = physical(serde.sql_type) is not Physical.BYTES
     return column.cast("string").try_cast(serde.sql_type) if is_number else _read(serde, column)
-
-
-def readable(serde: Any, side: str) -> Column | None:
-    """A condition that the bytes are what the serde expects; None where every bytes are (or the source step checks)."""
-    if not is_json(serde):  # a serde in transit was read by the source step
-        return None
-    raw = F.col(side).cast("string")
-    # from_json gives a struct of nulls for text that is no JSON at all, so ask the text itself.
-    return raw.isNull() | F.try_parse_json(raw).isNotNull()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +84,8 @@ def encoded(serde: Any, column: Column, data_type: DataType, where: str) -> Enco
     if is_json(serde):
         if not isinstance(data_type, StructType):
             raise TopologyError(f"{where}: the json serde writes a struct, but the column has type {found}: use F.struct")
-        return Encoded(kind=Physical.BYTES, column=F.to_json(column).cast("binary"))
+        text = written_column(column, data_type, serde.type, where, refuse_non_finite=isinstance(serde, JsonSerde))
+        return Encoded(kind=Physical.BYTES, column=text.cast("binary"))
     if found != wanted and (found, wanted) not in (("int", "bigint"), ("float", "double"), ("smallint", "int")):
         raise TopologyError(
             f"{where}: the column has type {found}, but the serde {serde.name} writes {wanted}: "
@@ -123,5 +116,5 @@ def serde_for_type(data_type: DataType, where: str) -> Any:
     if found in by_type:
         return by_type[found]()
     if isinstance(data_type, StructType):
-        return Serdes.json(", ".join(f"{f.name} {f.dataType.simpleString()}" for f in data_type.fields))
+        return Serdes.json(json_type(data_type, where).ddl)
     raise TopologyError(f"{where}: no serde for a column of type {found}: give one (key=, value=)")

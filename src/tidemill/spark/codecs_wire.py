@@ -7,13 +7,17 @@ The pair that a join hands on is one value of bytes (``PairSerde``).
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
+from tidemill.dsl.json_reading import Reader, read_json, reader_of
+from tidemill.dsl.json_schema import StructType, parse_schema
+from tidemill.dsl.json_writing import Writer, write_json, writer_of
 from tidemill.dsl.serdes import (
     BooleanSerde,
     BytesSerde,
@@ -45,23 +49,21 @@ class FixedWidth:
     code: str
 
     def encode(self, value: Any) -> bytes:
+        if value != value:  # NaN, of which Java writes one kind only
+            value = math.nan
         return struct.pack(self.code, value)
 
     def decode(self, data: bytes) -> Any:
         return struct.unpack(self.code, data)[0]
-
-    def can_read(self, data: bytes) -> bool:
-        return len(data) == self.width and (self.code != _BOOLEAN or data in (b"\0", b"\1"))
 
     @property
     def kind(self) -> Physical:
         return Physical.DOUBLE if self.code in (">d", ">f") else Physical.NUMBER
 
 
-_BOOLEAN = ">b"
 _FIXED = {
     "bigint": FixedWidth(8, ">q"), "int": FixedWidth(4, ">i"), "smallint": FixedWidth(2, ">h"), "double": FixedWidth(8, ">d"),
-    "float": FixedWidth(4, ">f"), "boolean": FixedWidth(1, _BOOLEAN),
+    "float": FixedWidth(4, ">f"), "boolean": FixedWidth(1, ">b"),
 }  # fmt: skip
 
 
@@ -72,6 +74,37 @@ def fixed_width(sql_type: str) -> FixedWidth | None:
 def physical(sql_type: str) -> Physical:
     fixed = fixed_width(sql_type)
     return Physical.BYTES if fixed is None else fixed.kind
+
+
+@dataclass(frozen=True, slots=True)
+class TransitJson:
+    """A struct on its way between Python and the JVM, as JSON. Unlike a JSON serde's text it is no topic's: it has no limits, and
+    NaN and infinite numbers are the texts that Spark writes for them."""
+
+    type: StructType
+    name: ClassVar[str] = "json"
+    max_bytes: ClassVar[int] = 2**31 - 1
+    _reader: Reader = field(init=False, repr=False, compare=False)
+    _writer: Writer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_reader", reader_of(self.type, non_finite=True))
+        object.__setattr__(self, "_writer", writer_of(self.type, non_finite=True))
+
+    @property
+    def sql_type(self) -> str:
+        return self.type.ddl
+
+    def serialize(self, value: Any) -> bytes | None:
+        return None if value is None else write_json(value, self._writer)
+
+    def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
+        return None if data is None else read_json(data, self._reader, None)
+
+
+@cache
+def _transit_json(sql_type: str) -> TransitJson:
+    return TransitJson(parse_schema(sql_type))
 
 
 _NATIVE = (StringSerde, BytesSerde, WholeNumberSerde, DoubleSerde, FloatSerde, BooleanSerde, JsonSerde)
@@ -92,7 +125,7 @@ def transit_of(serde: Any) -> Any | None:
     if serde.sql_type in _BY_TYPE:
         return _BY_TYPE[serde.sql_type]()
     if serde.sql_type.startswith("struct<"):
-        return Serdes.json(serde.sql_type)
+        return _transit_json(serde.sql_type)
     raise TopologyError(
         f"the serde {serde.name} has the Spark type {serde.sql_type}; expected a struct or one of {', '.join(_BY_TYPE)}"
     )

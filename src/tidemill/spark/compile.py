@@ -20,14 +20,14 @@ from tidemill.errors import TopologyError
 from tidemill.spark import rows
 from tidemill.spark.changes import Changes, Pair, Wave, by_tag, numbered, type_of
 from tidemill.spark.clock import wall_clock_functions
-from tidemill.spark.codecs import Encoded, decoded, readable
+from tidemill.spark.codecs import Encoded, decoded
 from tidemill.spark.column_nodes import applied, branch, exploded, joined, table_value
 from tidemill.spark.column_reduce import Merging, merged
 from tidemill.spark.edges import Edge
 from tidemill.spark.graph_plan import left_to_columns
 from tidemill.spark.lookups import Lookups
 from tidemill.spark.presum import can_be_grouped_by, presummed
-from tidemill.spark.rows import DROPPED, DROPPED_COUNT, UNREADABLE, Tags
+from tidemill.spark.rows import DROPPED, DROPPED_COUNT, Tags
 from tidemill.spark.settled_edges import SettledEdges
 from tidemill.spark.stages import Stages, outer_targets, runs_as_columns
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
@@ -128,7 +128,6 @@ class Compiler:
     def _layer(self, frame: DataFrame, entries: list[str], number: int) -> DataFrame:
         if number == 1:
             self._shift = 0
-            frame = self._set_aside_unreadable(frame, entries)
         combinable: list[str] = []
         left = [Wave(self.tags.leaving(name), name, self._entry(frame, name)) for name in entries]
         out_of_parts = [
@@ -169,21 +168,6 @@ class Compiler:
     def _entry(self, frame: DataFrame, name: str) -> Pair:
         edge = self.edges[name]
         return Pair.typed(frame, decoded(edge.key, "key"), decoded(edge.value, "value"))
-
-    def _set_aside_unreadable(self, frame: DataFrame, entries: list[str]) -> DataFrame:
-        node, which = F.col("node"), F.col("n")
-        found = False
-        for name in entries:
-            edge = self.edges[name]
-            checks = [c for c in (readable(edge.key, "key"), readable(edge.value, "value")) if c is not None]
-            if not checks:
-                continue
-            found = True
-            condition = checks[0] if len(checks) == 1 else checks[0] & checks[1]
-            bad = (F.col("node") == self.tags.leaving(name)) & ~condition
-            node = F.when(bad, F.lit(UNREADABLE)).otherwise(node)
-            which = F.when(bad, F.lit(self.tags.index(name)).cast("bigint")).otherwise(which)
-        return frame.withColumns({"node": node, "n": which}) if found else frame
 
     def _children(self, name: str) -> tuple[str, ...]:
         if runs_as_columns(self.topology, self.stages, name):

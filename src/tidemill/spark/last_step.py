@@ -25,7 +25,7 @@ from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records, from_rows, in_order, to_rows
 from tidemill.spark.refused_records import pass_over_refused
 from tidemill.spark.restored import apply_restored
-from tidemill.spark.rows import MARKER, REFUSED, UNREADABLE, first_child, in_sequence
+from tidemill.spark.rows import MARKER, REFUSED, SCHEMA, UNREADABLE, first_child, in_sequence
 from tidemill.spark.state_step import StepState, Written
 from tidemill.spark.step_context import StepContext, TaskStore
 from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
@@ -168,7 +168,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     passed_over = batch.state.passed_over
     wrote = batch.outputs or passed_over.letters.parts or any(w.rows or w.log for w in batch.state.written.values())
     if wrote or offsets:
-        _commit_writes(batch, offsets, marker)
+        _commit_writes(batch, offsets)
     context.continuity.update(marker.ends)
     for tp in context.continuity.keys() - marker.ends.keys():
         del context.continuity[tp]
@@ -204,7 +204,7 @@ def _hand_over(batch: _Batch, marker: Marker) -> None:
             batch.out += rows.num_rows
 
 
-def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
+def _commit_writes(batch: _Batch, offsets: Positions) -> None:
     context = batch.context
     context.output.begin()
     batch.out += produce_batch(context.output, batch.spec, batch.outputs, batch.state, batch.request)
@@ -224,7 +224,7 @@ def _commit_writes(batch: _Batch, offsets: Positions, marker: Marker) -> None:
     batch.reached(CommitStep.MEMBERSHIP)
     logged = context.output.commit(offsets, batch.times, membership)
     batch.reached(CommitStep.COMMIT)
-    _apply(batch, writes, logged, marker.ends)
+    _apply(batch, writes, logged, offsets)
     batch.reached(CommitStep.APPLY)
 
 
@@ -349,9 +349,10 @@ def _apply(
     batch: _Batch,
     writes: Mapping[TaskId, Mapping[str, Mapping[bytes, bytes | None]]],
     logged: Mapping[TopicPartition, int],
-    ends: Positions,
+    offsets: Positions,
 ) -> None:
-    """The batch counts already: a store that refuses it now is behind and catches up from its changelog (rule 15)."""
+    """The batch counts already: a store that refuses it now is behind and catches up from its changelog (rule 15). Of a source
+    topic that serves as changelog a store is where the group has committed, never where reading only begins."""
     for task, store in batch.stores.items():
         positions: dict[str, int] = {}
         for spec in batch.spec.stores.values():
@@ -360,7 +361,7 @@ def _apply(
             topic = spec.changelog or spec.source_topic
             if topic is None:
                 continue
-            where = logged if spec.changelog else ends
+            where = logged if spec.changelog else offsets
             end = where.get(TopicPartition(topic, task.partition))
             if end is not None:
                 positions[spec.name] = end
@@ -409,12 +410,18 @@ def _onward(batch: _Batch) -> Iterator[pa.RecordBatch]:
     for node in batch.spec.nodes.values():
         for records in batch.outputs.take(ToNode(node.name)):
             assert node.tag is not None
-            yield to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number)
+            yield _with_clock(to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number), batch.request.now_ms)
             number += len(records)
     for to, records in batch.onward:
-        yield to_rows(records, to.tag, to.key_serde, to.value_serde, number)
+        yield _with_clock(to_rows(records, to.tag, to.key_serde, to.value_serde, number), batch.request.now_ms)
         number += len(records)
     for rows in batch.unreadable:
         yield from as_unreadable(rows).to_batches()
     yield from outputs_as_rows(batch.outputs, batch.spec.number)
     yield from writes_as_rows(batch.state, batch.spec.stores, batch.spec.number)
+
+
+def _with_clock(rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """Rows for functions of Columns, in which ``current_timestamp()`` is the batch's wall clock (``clock``)."""
+    at = SCHEMA.get_field_index("wall")
+    return rows.set_column(at, SCHEMA.field(at), pa.repeat(pa.scalar(now_ms, SCHEMA.field(at).type), rows.num_rows))

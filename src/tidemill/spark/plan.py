@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
 from tidemill.spark.batch_sinks import BatchFunction, batch_functions, is_batch_sink
-from tidemill.spark.codecs_wire import transit_of
 from tidemill.spark.column_reduce import merge_functions
 from tidemill.spark.compile import ArrowStep, Compiler
 from tidemill.spark.edges import Edge
 from tidemill.spark.graph_parts import global_stores, stores_of
 from tidemill.spark.graph_plan import graph_spec, sides_of_part
+from tidemill.spark.intake import intake_of
 from tidemill.spark.lookups import Lookups, dataframe_joins
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.planned import planned
@@ -136,10 +136,8 @@ def _source_spec(
                 tag=tags.arrived(name) if in_part else tags.leaving(name),
                 node=name,
                 index=index,
-                key_type="binary" if in_part else edge.key.sql_type,
-                value_type="binary" if in_part else edge.value.sql_type,
-                key_foreign=edge.key if not in_part and transit_of(edge.key) else None,
-                value_foreign=edge.value if not in_part and transit_of(edge.value) else None,
+                key=None if in_part else intake_of(edge.key),
+                value=None if in_part else intake_of(edge.value),
                 summable=topic in summable,
                 extractor=node.timestamp_extractor,
                 key_serde=None if node.timestamp_extractor is None else edge.key,

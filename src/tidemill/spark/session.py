@@ -99,6 +99,7 @@ class SparkHandle:
             return
         with contextlib.suppress(Exception):
             self.session.stop()
+        _forget(self.session)
         with contextlib.suppress(Exception):
             if SparkContext._gateway is not None:
                 SparkContext._gateway.shutdown()
@@ -107,6 +108,14 @@ class SparkHandle:
         _end_jvm(self.jvm, timeout_s)
         if self.scratch:
             shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _forget(session: SparkSession) -> None:
+    """PySpark's own stop gives up in the middle where the JVM has died, and would let no other session begin in this process."""
+    with contextlib.suppress(Exception):
+        session.sparkContext.stop()  # what asks the JVM was tried before: this does the rest
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 @dataclass(slots=True)

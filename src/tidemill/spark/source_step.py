@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tidemill.errors import RecordError, SerdeError
+from tidemill.errors import RecordError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.operators.record import Record, extracted_time, invalid_timestamp
 from tidemill.spark.arrivals import add_arrivals
-from tidemill.spark.codecs_wire import FixedWidth, fixed_width, for_the_jvm
+from tidemill.spark.codecs_wire import Physical
 from tidemill.spark.headers import packed
 from tidemill.spark.rows import (
     CHUNK,
@@ -213,7 +213,9 @@ def _extract(
             continue
         try:
             key, value = source.key_serde.deserialize(message.key()), source.value_serde.deserialize(message.value())
-        except SerdeError:
+        except RetriableError:
+            raise
+        except Exception:  # a deserializer's, as in Kafka Streams whatever it raises
             continue  # the step that reads it finds it unreadable
         partition = TopicPartition(message.topic(), message.partition())
         before = times.get(partition, UNKNOWN_TIME)
@@ -311,47 +313,35 @@ def _convert(
     topic: str,
     source: SourceTopic,
 ) -> None:
-    """Keys and values as the JVM takes them: numbers, or what stands for a serde that it does not know.
+    """Keys and values as the JVM takes them.
 
-    A record whose bytes the serde can't read is set aside, bytes untouched.
+    A record whose bytes a serde can't read is set aside, bytes untouched.
     """
+    places = [at for at, found in enumerate(topics) if found == topic and node[at] not in (UNREADABLE, REFUSED)]
     sides = [
-        ("key", keys, fixed_width(source.key_type), source.key_foreign),
-        ("value", values, fixed_width(source.value_type), source.value_foreign),
+        (side, raw, intake.kind, intake.take([raw[at] for at in places]))
+        for side, raw, intake in (("key", keys, source.key), ("value", values, source.value))
+        if intake is not None
     ]
-    wanted = [side for side in sides if side[2] is not None or side[3] is not None]
-    if not wanted:
-        return
-    for at, found in enumerate(topics):
-        if found != topic or node[at] in (UNREADABLE, REFUSED):
-            continue
-        try:
-            native = [_native(raw[at], fixed, foreign) for _, raw, fixed, foreign in wanted]
-        except SerdeError:
-            _set_aside(columns, node, at, source)
-            continue
-        for (side, raw, fixed, _), value in zip(wanted, native, strict=True):
-            raw[at] = value if fixed is None else None
-            if fixed is not None and value is not None:
-                name = side + fixed.kind.value
-                column = columns[name]
-                if column is None:
-                    column = columns[name] = [None] * len(topics)
-                column[at] = value
+    unreadable = {places[at] for *_, (_, found) in sides for at in found}
+    for at in unreadable:
+        _set_aside(columns, node, at, source)
+    for side, raw, kind, (taken, _) in sides:
+        to = raw if kind is Physical.BYTES else _column(columns, side + kind.value, len(topics))
+        for at, native in zip(places, taken, strict=True):
+            if at not in unreadable:
+                raw[at] = None
+                to[at] = native
+
+
+def _column(columns: dict[str, list[Any] | None], name: str, size: int) -> list[Any]:
+    found = columns[name]
+    if found is None:
+        found = columns[name] = [None] * size
+    return found
 
 
 def _set_aside(columns: dict[str, list[Any] | None], node: list[int], at: int, source: SourceTopic) -> None:
     """Tags a record as one that can't be read."""
     node[at] = UNREADABLE
     _which(columns, len(node))[at] = source.tag // 2
-
-
-def _native(data: bytes | None, fixed: FixedWidth | None, foreign: Any) -> Any:
-    """The number, or the bytes in transit."""
-    if data is not None and foreign is not None:
-        data = for_the_jvm(foreign, data)
-    if data is None or fixed is None:
-        return data
-    if not fixed.can_read(data):
-        raise SerdeError(f"{len(data)} bytes, expected {fixed.width}")
-    return fixed.decode(data)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidemill.spark.intake import Intake
 from tidemill.topology.nodes import Store, Topology
 from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
@@ -19,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
-    """A topic that the source step reads: the tag its records get and the serdes of fixed width to check and convert."""
+    """A topic that the source step reads: the tag its records get, and how keys and values are read before the JVM gets them.
+
+    ``key``, ``value``: None where their bytes pass as they are, for the step that reads them.
+    """
 
     tag: int
     node: str
     index: int
     """Which of its source node's topics it is."""
-    key_type: str
-    value_type: str
-    key_foreign: Any = None
-    """The key's serde, where the JVM sees another one in its place (``codecs_wire.transit_of``)."""
-    value_foreign: Any = None
+    key: Intake | None = None
+    value: Intake | None = None
     summable: bool = False
     """May hold pre-summed records."""
     extractor: Any = None

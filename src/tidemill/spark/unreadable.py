@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.errors import RecordError
+from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers
 from tidemill.spark.dead_letters import error_headers
@@ -34,13 +34,14 @@ class OnUnreadable(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """What to do; ``expected`` says per source node what its serdes expect; ``topic`` is the dead-letter topic. ``handlers``: of
-    records that can be read, but not processed or written."""
+    """What to do; ``expected`` says per source node what its serdes expect, ``serdes`` are these, of key and value; ``topic`` is
+    the dead-letter topic. ``handlers``: of records that can be read, but not processed or written."""
 
     handler: OnUnreadable
     topic: str | None
     expected: Mapping[int, str]
     handlers: ExceptionHandlers = field(default_factory=ExceptionHandlers)
+    serdes: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
 def unreadable_records(
@@ -104,7 +105,21 @@ def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:
     found, expected = f"found a key of {_bytes(key)} and a value of {_bytes(value)}", policy.expected[row["n"]]
     if any(name == SUMMED_HEADER for name, _ in unpacked(row["headers"]) or ()):
         return f"{found} with the header {SUMMED_HEADER}, expected {expected}, or with that header 8 bytes, a positive number"
-    return f"{found}, expected {expected}"
+    return f"{found}, expected {expected}{_refusal(row, policy)}"
+
+
+def _refusal(row: Mapping[str, Any], policy: Unreadable) -> str:
+    """What the serde says against the record, found by having it read once more."""
+    for side, serde in zip(("key", "value"), policy.serdes.get(row["n"], ()), strict=False):
+        try:
+            serde.deserialize(row[side])
+        except RetriableError:
+            raise
+        except SerdeError as refused:
+            return f"; the {side} can't be read: {refused}"
+        except Exception as problem:
+            return f"; the {side} can't be read: {type(problem).__name__}: {problem}"
+    return ""
 
 
 def _bytes(length: int | None) -> str:

@@ -69,14 +69,20 @@ class StateDirectory:
         return self.path / str(task)
 
     def tasks(self) -> list[TaskId]:
-        """The tasks that have a directory here, sorted."""
+        """The tasks that have a directory here, sorted. EnvironmentProblem if it can't be looked into."""
+        try:
+            entries = [entry for entry in self.path.iterdir() if entry.is_dir()] if self.path.is_dir() else []
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"can't look into {self.path}: {error.strerror}. Give a folder that may be read as state.dir"
+            ) from error
         found = []
-        for entry in self.path.iterdir() if self.path.is_dir() else ():
+        for entry in entries:
             try:
                 task = TaskId.parse(entry.name)
             except ValueError:
                 continue
-            if entry.is_dir() and str(task) == entry.name:
+            if str(task) == entry.name:
                 found.append(task)
         return sorted(found)
 

@@ -109,7 +109,7 @@ class Taken:
     """Behind the last record of each input."""
     restored: int = 0
     has_run: bool = False
-    """The batch's functions are done with it; told of batches of one record only."""
+    """The functions are done with it, those of ``foreach_batch`` too; told of batches of one record only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,6 @@ MOST_DEATHS = 5
 """So often in a row one and the same record may end its worker, or a batch that has read nothing fail in a function."""
 MOST_PATIENCE = 64
 """Times the usual limit."""
-MOST_SHARE = 1024
 RELAX_AFTER = 20
 _ROOM = 3
 """A batch may be twice as large as the last one if that took less than this part of its time."""
@@ -61,8 +60,8 @@ class BatchSize:
     until: Positions = field(default_factory=dict)
     below: int | None = None
     """A batch of so many records has died or taken too long."""
-    share: int = 1
-    """Restored records of a batch: one in so many of what settings allow."""
+    restored: int | None = None
+    """``most`` for what tasks restore, and standbys follow."""
     patience: int = 1
     """By how much a batch may take longer than the setting says."""
     refused: tuple[RefusedRecord, ...] = ()
@@ -75,7 +74,7 @@ class BatchSize:
 
     @property
     def is_usual(self) -> bool:
-        return self.most is None and self.share == 1 and self.patience == 1
+        return self.most is None and self.restored is None and self.patience == 1
 
     def refuses(self, record: tuple[TopicPartition, int]) -> bool:
         return any((found.at, found.offset) == record for found in self.refused)
@@ -91,11 +90,11 @@ def failed(size: BatchSize, failure: Failure, taken: Taken) -> BatchSize:
     if failure.cause is Cause.FUNCTION:
         return _function_raised(size, failure, taken)
     if taken.restored:
-        size = replace(size, share=min(MOST_SHARE, size.share * 2))
+        size = replace(size, restored=max(1, taken.restored // 2))
     if taken.records > 1:
         return replace(size, most=taken.records // 2, suspects=0, until={}, below=taken.records)
     if failure.cause is Cause.TIME:
-        stuck = not taken.has_run and (taken.records or size.share == MOST_SHARE)
+        stuck = not taken.has_run and (taken.records or taken.restored == 1)
         patience = min(MOST_PATIENCE, size.patience * 2) if stuck else size.patience
         return replace(size, most=1 if taken.records else size.most, patience=patience, last=taken.first)
     return _one_has_ended_its_worker(size, failure, taken)
@@ -140,7 +139,7 @@ def succeeded(
     since = size.since + 1
     size = replace(
         size,
-        share=max(1, size.share // 2) if is_quick and restored else size.share,
+        restored=_grown(size.restored, usual) if is_quick and restored else size.restored,
         patience=max(1, size.patience // 2) if is_quick and records else size.patience,
         since=since,
         below=None if since >= RELAX_AFTER else size.below,
@@ -154,6 +153,10 @@ def succeeded(
     if size.below is not None:
         most = max(1, min(most, size.below // 2))
     return replace(size, most=None if most >= usual else most, suspects=0, until={})
+
+
+def _grown(most: int | None, usual: int) -> int | None:
+    return None if most is None or most * 2 >= usual else most * 2
 
 
 def next_size(size: BatchSize, inputs: Positions, held: Collection[TopicPartition]) -> BatchSize:

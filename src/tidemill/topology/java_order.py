@@ -39,6 +39,20 @@ def copied_capacity(size: int) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
+def sized_set(names: Iterable[str]) -> tuple[str, ...]:
+    """Names in the order of a hash set that was made for just as many as are given, and filled with them."""
+    given = tuple(names)
+    least = 1 << max(0, len(given) - 1).bit_length()
+
+    def capacity(size: int) -> int:
+        buckets = least
+        while size > buckets * 3 // 4:
+            buckets *= 2
+        return buckets
+
+    return hash_order(given, capacity)
+
+
 def hash_order(names: Iterable[str], capacity: Callable[[int], int] = grown_capacity) -> tuple[str, ...]:
     """Different names in the order of a hash map that they were put into in this order."""
     given = tuple(dict.fromkeys(names))

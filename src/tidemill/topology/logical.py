@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 
 from tidemill.errors import TopologyError
 from tidemill.topology.nodes import Serde, Store, StoreKind
-from tidemill.topology.operations import Operation, StreamSelfJoin, TableTableJoin, UserFunction
+from tidemill.topology.operations import (
+    Operation,
+    StreamSelfJoin,
+    TableFilter,
+    TableMapValues,
+    TableTableJoin,
+    TableTransformValues,
+    UserFunction,
+)
 from tidemill.topology.operations import StreamStreamJoin as StreamSideJoin
 from tidemill.topology.partitioning import Partitioning
 
@@ -255,10 +263,25 @@ def _window_close(graph: LogicalGraph, node: int) -> int | None:
     return max(known) if known and len(known) == len(above) else None
 
 
+_Question = Callable[["LogicalGraph", int], bool]
+
+
 def is_versioned(graph: LogicalGraph, node: int) -> bool:
     """Whether a table's changes come from versioned stores only: its own, or, where it has none, those of all above it."""
-    effect = graph.nodes[node].effect
-    match effect:
+    match graph.nodes[node].effect:
+        case Process(store=None, operation=TableFilter() | TableMapValues() | TableTransformValues() as derived):
+            return not derived.forgets_versions and _all_above(is_versioned, graph, node)
+        case _:
+            return _kept_versions(graph, node, is_versioned)
+
+
+def answers_as_of(graph: LogicalGraph, node: int) -> bool:
+    """Whether a table's rows can be looked up as of a time: as ``is_versioned``, but no table without a store forgets."""
+    return _kept_versions(graph, node, answers_as_of)
+
+
+def _kept_versions(graph: LogicalGraph, node: int, of_others: _Question) -> bool:
+    match graph.nodes[node].effect:
         case KTableSource(store=store):
             return store.kind is StoreKind.VERSIONED
         case KTableJoin(store=store) | Process(store=Store() as store):
@@ -266,5 +289,9 @@ def is_versioned(graph: LogicalGraph, node: int) -> bool:
         case Process(spare_store=Store() as store):
             return store.kind is StoreKind.VERSIONED
         case _:
-            parents = graph.parents[node]
-            return bool(parents) and all(is_versioned(graph, parent) for parent in parents)
+            return _all_above(of_others, graph, node)
+
+
+def _all_above(asked: _Question, graph: LogicalGraph, node: int) -> bool:
+    parents = graph.parents[node]
+    return bool(parents) and all(asked(graph, parent) for parent in parents)

@@ -171,21 +171,27 @@ class TableSource:
 class TableFilter:
     """KTABLE-FILTER: what ``predicate(key, value)`` refuses goes on as a tombstone; null values stay null.
 
-    ``negate`` as in Filter. ``store`` None = not materialized.
+    ``negate`` as in Filter. ``store`` None = not materialized. ``forgets_versions``: the program has given a ``Materialized``
+    that keeps nothing; Kafka Streams then takes the changes that go on for those of a table without versions.
     """
 
     predicate: UserFunction
     negate: bool = False
     store: str | None = None
+    forgets_versions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TableMapValues:
-    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. ``store`` None = not materialized."""
+    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. ``store`` None = not materialized.
+
+    ``forgets_versions`` as in TableFilter.
+    """
 
     function: UserFunction
     takes_key: bool = False
     store: str | None = None
+    forgets_versions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,11 +444,15 @@ class TableReduce:
 
 @dataclass(frozen=True, slots=True)
 class TableTransformValues:
-    """KTABLE-TRANSFORMVALUES: ``supplier()`` makes an object with ``transform(key, value)``, ``init(context)`` if it likes."""
+    """KTABLE-TRANSFORMVALUES: ``supplier()`` makes an object with ``transform(key, value)``, ``init(context)`` if it likes.
+
+    ``forgets_versions`` as in TableFilter.
+    """
 
     supplier: UserFunction
     store: str | None = None
     stores: tuple[str, ...] = ()
+    forgets_versions: bool = False
 
 
 # --- the Processor API --------------------------------------------------------------------------------------------

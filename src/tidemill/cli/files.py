@@ -1,0 +1,47 @@
+"""Files that a user names: read whole, with a limit, or refused in one sentence.
+
+Decides what counts as a file that can't be used (missing, a folder, not readable, without end such as a device, not UTF-8). What
+is in it is the caller's matter.
+"""
+
+from __future__ import annotations
+
+import gzip
+import stat
+import zlib
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tidemill.errors import ConfigError
+
+MOST_BYTES = 256 << 20
+_GZIP = b"\x1f\x8b"
+
+
+def read_text(file: Path, *, expected: str, most_bytes: int = MOST_BYTES) -> str:
+    """The file's text, of a gzipped one what is in it. ConfigError, with what was ``expected`` there, if it can't be had."""
+    try:
+        if stat.S_ISCHR(file.stat().st_mode):
+            raise ConfigError(f"{file}: a device; expected {expected}")
+        with open(file, "rb") as opened:
+            begin = opened.read(len(_GZIP))
+            rest = _unzipped(file, most_bytes) if begin == _GZIP else opened.read(most_bytes + 1)
+    except gzip.BadGzipFile as error:
+        raise ConfigError(f"{file}: damaged gzip file ({error}); copy it again") from None
+    except (EOFError, zlib.error) as error:
+        raise ConfigError(f"{file}: damaged gzip file ({error}); copy it again") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{file}: can't be read ({why}); expected {expected}") from None
+    content = rest if begin == _GZIP else begin + rest
+    if len(content) > most_bytes:
+        raise ConfigError(f"{file}: more than {most_bytes >> 20} MiB; expected {expected}")
+    try:
+        return content.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start}); expected {expected}") from None
+
+
+def _unzipped(file: Path, most_bytes: int) -> bytes:
+    with gzip.open(file) as opened:
+        return cast(BinaryIO, opened).read(most_bytes + 1)

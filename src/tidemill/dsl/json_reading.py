@@ -1,0 +1,278 @@
+"""JSON text as values of a schema: which text is read, and what is refused.
+
+Decides what a JSON serde refuses: all that is no single JSON object in UTF-8 (RFC 8259), an object that names a member twice, a
+member that is not of its field's type, and what is larger than the limits. Nothing is read as null, or left out, for not fitting.
+Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so the plan needs no check of its own.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import math
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from tidemill.dsl.json_schema import ArrayType, JsonType, MapType, Misfit, ScalarType, StructType
+from tidemill.errors import SerdeError
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Of one JSON text, unless the serde says otherwise."""
+MAX_DEPTH = 100
+"""Of objects and arrays in one another, those of ignored members included."""
+MAX_NUMBER = 1_000
+"""Characters of a number: the JVM's reader takes no more."""
+MAX_NAME = 50_000
+"""Bytes of a member's name: the JVM's reader takes no more."""
+
+Reader = Callable[[Any], Any]
+
+BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Spark's text for numbers that JSON has no form for."""
+_FLOAT = struct.Struct(">f")
+_WHITESPACE = " \t\n\r"
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_ALIKE = bytes.maketrans(b"[]", b"{}")
+_NUMBER_BYTES = bytes(ord("0") if chr(byte) in "+-.0123456789eE" else ord(" ") for byte in range(256))
+_TOO_LONG = b"0" * (MAX_NUMBER + 1)
+
+
+def read_json(data: bytes, reader: Reader, max_bytes: int | None) -> dict[str, Any]:
+    """The dict that JSON text holds; every field of the schema is a key of it. ``reader``: that of the schema.
+
+    Raises:
+        SerdeError: the text is refused, with the place and what was expected there.
+    """
+    parsed = _parsed(data, max_bytes)
+    try:
+        read: dict[str, Any] = reader(parsed)
+    except Misfit as misfit:
+        raise misfit.error("value") from None
+    return read
+
+
+def _parsed(data: bytes, max_bytes: int | None) -> Any:
+    size = len(data)
+    if max_bytes is not None:
+        _check_limits(data, size, max_bytes)
+    decoder = _DECODER if size <= MAX_NAME else _NAMES_DECODER
+    try:
+        text = data.decode("utf-8").strip(_WHITESPACE)
+        parsed, end = decoder.raw_decode(text)
+    except ValueError as error:  # not UTF-8, or no JSON
+        raise SerdeError(f"json: {size} bytes are not JSON text in UTF-8 ({error})") from None
+    if end != len(text):
+        raise SerdeError(f"json: {len(text) - end} characters follow the JSON text, expected one object and nothing else")
+    if b"\\u" in data and _SURROGATE.search(data) is not None and not _is_unicode(parsed):
+        raise SerdeError("json: an escape is half of a surrogate pair, which is no character")
+    if parsed is None:
+        raise SerdeError("json: found the text null, expected an object")
+    return parsed
+
+
+# What is checked before the text is parsed: nothing here takes longer than reading the bytes once or twice.
+
+
+def _check_limits(data: bytes, size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise SerdeError(f"json: found {size} bytes, expected at most {max_bytes}; raise the serde's max_bytes for more")
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _is_too_deep(data):
+        raise SerdeError(f"json: objects and arrays are nested more than {MAX_DEPTH} levels deep")
+    if size > MAX_NUMBER and _TOO_LONG in data.translate(_NUMBER_BYTES) and _has_long_number(data):
+        raise SerdeError(f"json: a number has more than {MAX_NUMBER} characters")
+
+
+def _is_too_deep(data: bytes) -> bool:
+    brackets = _outside_strings(data).translate(_ALIKE, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):  # each time the innermost ones go
+        brackets = brackets.replace(b"{}", b"")
+    return b"{}" in brackets or brackets.count(b"{") > MAX_DEPTH
+
+
+def _has_long_number(data: bytes) -> bool:
+    return _TOO_LONG in _outside_strings(data).translate(_NUMBER_BYTES)
+
+
+def _outside_strings(data: bytes) -> bytes:
+    """JSON text without its strings; of other text right up to where it ceases to be JSON."""
+    return b" ".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(members)
+    if len(made) != len(members):
+        seen: set[str] = set()
+        twice = next(name for name, _ in members if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise SerdeError(f"json: an object has the member {twice[:60]!r} more than once: which of its values counts is not known")
+    return made
+
+
+def _object_of_long_text(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if any(len(name) > MAX_NAME // 4 and len(name.encode("utf-8", "replace")) > MAX_NAME for name, _ in members):
+        raise SerdeError(f"json: the name of a member has more than {MAX_NAME} bytes")
+    return _object(members)
+
+
+def _no_number(token: str) -> Any:
+    raise SerdeError(f"json: {token} is not JSON; a number that is missing is written null")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number)
+_NAMES_DECODER = json.JSONDecoder(object_pairs_hook=_object_of_long_text, parse_constant=_no_number)
+
+
+def _is_unicode(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+        return True
+    if isinstance(value, dict):
+        return all(map(_is_unicode, value)) and all(map(_is_unicode, value.values()))
+    return all(map(_is_unicode, value)) if isinstance(value, list) else True
+
+
+# --- readers of types -------------------------------------------------------------------------------------------------
+
+
+def reader_of(kind: JsonType, *, non_finite: bool = False) -> Reader:
+    """A function that turns what ``json`` has parsed into a value of ``kind``; it raises Misfit.
+
+    ``non_finite``: a number may be one of the texts NON_FINITE.
+    """
+    match kind:
+        case StructType(fields):
+            return _struct(kind, tuple((name, reader_of(inner, non_finite=non_finite)) for name, inner in fields))
+        case ArrayType(element):
+            return _array(kind, reader_of(element, non_finite=non_finite))
+        case MapType(inner):
+            return _map(kind, reader_of(inner, non_finite=non_finite))
+        case ScalarType("string" | "boolean" as ddl):
+            return _exact(kind, str if ddl == "string" else bool)
+        case ScalarType("binary"):
+            return _binary
+        case ScalarType("float" | "double" as ddl):
+            finite = _float if ddl == "float" else _double
+            return _or_non_finite(finite) if non_finite else finite
+        case ScalarType(ddl):
+            return _whole(kind, BITS[ddl])
+
+
+def _struct(kind: StructType, fields: tuple[tuple[str, Reader], ...]) -> Reader:
+    def read(value: Any) -> dict[str, Any]:
+        if value.__class__ is not dict:
+            raise Misfit.of_type(value, kind)
+        get, made, name = value.get, {}, ""
+        try:
+            for name, inner in fields:
+                found = get(name)
+                made[name] = None if found is None else inner(found)
+        except Misfit as misfit:
+            raise misfit.inside(f".{name}") from None
+        return made
+
+    return read
+
+
+def _array(kind: ArrayType, element: Reader) -> Reader:
+    def read(value: Any) -> list[Any]:
+        if value.__class__ is not list:
+            raise Misfit.of_type(value, kind)
+        made: list[Any] = []
+        try:
+            for item in value:
+                made.append(None if item is None else element(item))  # the place of a misfit is wanted
+        except Misfit as misfit:
+            raise misfit.inside(f"[{len(made)}]") from None
+        return made
+
+    return read
+
+
+def _map(kind: MapType, inner: Reader) -> Reader:
+    def read(value: Any) -> dict[str, Any]:
+        if value.__class__ is not dict:
+            raise Misfit.of_type(value, kind)
+        made, name = {}, ""
+        try:
+            for name, item in value.items():
+                made[name] = None if item is None else inner(item)
+        except Misfit as misfit:
+            raise misfit.inside(f"[{name[:60]!r}]") from None
+        return made
+
+    return read
+
+
+def _exact(kind: ScalarType, python: type) -> Reader:
+    def read(value: Any) -> Any:
+        if value.__class__ is not python:
+            raise Misfit.of_type(value, kind)
+        return value
+
+    return read
+
+
+def _whole(kind: ScalarType, bits: int) -> Reader:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def read(value: Any) -> Any:
+        if value.__class__ is not int:
+            raise Misfit.of_type(value, kind)
+        if not low <= value <= high:
+            raise Misfit.of_size(value, kind)
+        return value
+
+    return read
+
+
+_DOUBLE, _SINGLE = ScalarType("double"), ScalarType("float")
+
+
+def _double(value: Any) -> float:
+    if value.__class__ is int:
+        try:
+            return float(value)
+        except OverflowError:
+            raise Misfit.of_size(value, _DOUBLE) from None
+    if value.__class__ is not float:
+        raise Misfit.of_type(value, _DOUBLE)
+    if math.isinf(value):  # as json reads 1e400
+        raise Misfit.of_size(value, _DOUBLE)
+    number: float = value
+    return number
+
+
+def _float(value: Any) -> float:
+    """The double that the text says, rounded to a float."""
+    if value.__class__ is not int and value.__class__ is not float:
+        raise Misfit.of_type(value, _SINGLE)
+    return rounded(_double(value))
+
+
+def rounded(value: float) -> float:
+    """The nearest float of 4 bytes; Misfit where there is none."""
+    try:
+        single: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
+    except OverflowError:
+        raise Misfit.of_size(value, _SINGLE) from None
+    return single
+
+
+def _or_non_finite(finite: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        return NON_FINITE[value] if value.__class__ is str and value in NON_FINITE else finite(value)
+
+    return read
+
+
+def _binary(value: Any) -> bytes:
+    if value.__class__ is not str or _BASE64.fullmatch(value) is None:
+        raise Misfit("is not base64 text, as its type binary needs")
+    return binascii.a2b_base64(value)

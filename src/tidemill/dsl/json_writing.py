@@ -1,0 +1,223 @@
+"""Values of a schema as JSON text: the one text that a value is written as.
+
+Decides the form: fields in the schema's order, null fields left out, no spaces, binary as base64, numbers and escapes as Java
+writes them. It is that of Spark's ``to_json``, since keys are compared by their bytes, whoever has written them. Numbers that
+JSON has no form for are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Callable
+from json.encoder import encode_basestring  # the quoting of json.dumps
+from typing import Any
+
+from tidemill.dsl.json_reading import BITS, rounded
+from tidemill.dsl.json_schema import ArrayType, JsonType, MapType, Misfit, ScalarType, StructType
+
+Writer = Callable[[Any], str]
+
+_ESCAPES = {chr(code): f"\\u{code:04X}" for code in range(32)} | {
+    '"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r",
+}  # fmt: skip
+_ESCAPED = re.compile(r'[\x00-\x1f"\\]')
+_PLAIN_FROM, _PLAIN_TO = -3, 7
+"""Java writes numbers whose first digit stands so far from the point with an exponent."""
+
+
+def write_json(value: Any, writer: Writer) -> bytes:
+    """The JSON text of a dict. ``writer``: that of the schema.
+
+    Raises:
+        SerdeError: the value is not of the schema's type, with the place and what was expected there.
+    """
+    try:
+        return utf8(writer(value))
+    except Misfit as misfit:
+        raise misfit.error("value") from None
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of text as Java writes them: two halves of a surrogate pair are one character, a single half is "?"."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass").encode("utf-8", "replace")
+
+
+def writer_of(kind: JsonType, *, non_finite: bool = False) -> Writer:
+    """A function that writes a value of ``kind`` which is not None; it raises Misfit.
+
+    ``non_finite``: NaN and infinite numbers are written as Spark's text for them.
+    """
+    match kind:
+        case StructType(fields):
+            return _struct(kind, tuple((name, writer_of(inner, non_finite=non_finite)) for name, inner in fields))
+        case ArrayType(element):
+            return _array(kind, writer_of(element, non_finite=non_finite))
+        case MapType(inner):
+            return _map(kind, writer_of(inner, non_finite=non_finite))
+        case ScalarType("string"):
+            return _text
+        case ScalarType("boolean"):
+            return _boolean
+        case ScalarType("binary"):
+            return _binary
+        case ScalarType("float" | "double"):
+            return _number(kind, non_finite=non_finite)
+        case ScalarType(ddl):
+            return _whole(kind, BITS[ddl])
+
+
+def _struct(kind: StructType, fields: tuple[tuple[str, Writer], ...]) -> Writer:
+    quoted = [(name, quoted_text(name) + ":", inner) for name, inner in fields]
+    known = {name for name, _ in fields}
+
+    def write(value: Any) -> str:
+        given = value.asDict() if hasattr(value, "asDict") else value  # a pyspark Row
+        if not isinstance(given, dict):
+            raise Misfit.of_type(value, kind)
+        if not given.keys() <= known:
+            field = min(map(str, given.keys() - known))
+            raise Misfit(f"has the field {field!r}, which its schema {kind.ddl} lacks")
+        written, name = [], ""
+        try:
+            for name, prefix, inner in quoted:
+                found = given.get(name)
+                if found is not None:
+                    written.append(prefix + inner(found))
+        except Misfit as misfit:
+            raise misfit.inside(f".{name}") from None
+        return "{" + ",".join(written) + "}"
+
+    return write
+
+
+def _array(kind: ArrayType, element: Writer) -> Writer:
+    def write(value: Any) -> str:
+        if not isinstance(value, (list, tuple)):
+            raise Misfit.of_type(value, kind)
+        written: list[str] = []
+        try:
+            for item in value:
+                written.append("null" if item is None else element(item))  # the place of a misfit is wanted
+        except Misfit as misfit:
+            raise misfit.inside(f"[{len(written)}]") from None
+        return "[" + ",".join(written) + "]"
+
+    return write
+
+
+def _map(kind: MapType, inner: Writer) -> Writer:
+    def write(value: Any) -> str:
+        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+            raise Misfit.of_type(value, kind)
+        written, name = [], ""
+        try:
+            for name, item in value.items():
+                written.append(quoted_text(name) + (":null" if item is None else ":" + inner(item)))
+        except Misfit as misfit:
+            raise misfit.inside(f"[{name[:60]!r}]") from None
+        return "{" + ",".join(written) + "}"
+
+    return write
+
+
+def quoted_text(text: str) -> str:
+    if text.isprintable():  # nothing but quotes and backslashes has to be escaped
+        quoted: str = encode_basestring(text)
+        return quoted
+    return '"' + _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) + '"'
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Misfit.of_type(value, ScalarType("string"))
+    return quoted_text(value)
+
+
+def _boolean(value: Any) -> str:
+    if not isinstance(value, bool):
+        raise Misfit.of_type(value, ScalarType("boolean"))
+    return "true" if value else "false"
+
+
+def _binary(value: Any) -> str:
+    if not isinstance(value, (bytes, bytearray)):
+        raise Misfit.of_type(value, ScalarType("binary"))
+    return f'"{base64.b64encode(value).decode("ascii")}"'
+
+
+def _whole(kind: ScalarType, bits: int) -> Writer:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def write(value: Any) -> str:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Misfit.of_type(value, kind)
+        if not low <= value <= high:
+            raise Misfit.of_size(value, kind)
+        return str(int(value))
+
+    return write
+
+
+def _number(kind: ScalarType, *, non_finite: bool) -> Writer:
+    is_single = kind.ddl == "float"
+
+    def write(value: Any) -> str:
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise Misfit.of_type(value, kind)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise Misfit.of_size(value, kind) from None
+        if not math.isfinite(number):
+            if non_finite:
+                return '"NaN"' if number != number else '"Infinity"' if number > 0 else '"-Infinity"'
+            raise Misfit("is not finite: NaN and infinite numbers have no form in JSON; write null or text for them")
+        return java_float(rounded(number)) if is_single else java_double(number)
+
+    return write
+
+
+def java_double(number: float) -> str:
+    """A finite number as Java's ``Double.toString`` writes it since version 19: the shortest digits that mean it."""
+    text = repr(number)
+    if len(text) < 8 and "e" not in text:  # alike in both, up to 0.001 and 10**7
+        return text if abs(number) >= 1e-3 or number == 0 else _in_java(text)
+    if text[1:].lstrip(".0123456789")[:1] == "e" and "." not in text:  # one digit: Java takes the best of two
+        of_two = f"{number:.1e}"
+        text = of_two if float(of_two) == number else text
+    return _in_java(text)
+
+
+def java_float(number: float) -> str:
+    """A float of 4 bytes as Java's ``Float.toString`` writes it since version 19."""
+    for digits in range(1, 9):
+        text = f"{number:.{digits}e}"
+        try:
+            if rounded(float(text)) == number:
+                return _in_java(text)
+        except Misfit:  # rounded up beyond the largest
+            continue
+    return _in_java(f"{number:.8e}")
+
+
+def _in_java(text: str) -> str:
+    """The number that ``text`` says in digits, with Java's place of the point and form of the exponent."""
+    sign = "-" if text.startswith("-") else ""
+    mantissa, _, exponent = text.removeprefix("-").partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if not digits:
+        return sign + "0.0"
+    if not _PLAIN_FROM < point <= _PLAIN_TO:
+        return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    digits = digits.ljust(point + 1, "0")
+    return f"{sign}{digits[:point]}.{digits[point:]}"

@@ -1,0 +1,113 @@
+"""Which Avro schemas of writers bound what a reader makes of some bytes.
+
+Decides that an array's items must take bytes, since a count alone would make as many items as it says, and that a record which
+contains itself is read from few bytes only, since each level takes stack. The reader's own schema is no bound: what it lacks is
+read past with the writer's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_NESTED_BYTES = 4_000
+"""Of a value whose schema contains itself: there are no more levels than bytes."""
+_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """``endless_array``: the items of an array that take no bytes, as JSON; empty if there are none."""
+
+    endless_array: str
+    contains_itself: bool
+
+    def why_not(self, size: int) -> str:
+        """Why ``size`` bytes are not read; empty if they are."""
+        if self.endless_array:
+            items = self.endless_array[:80]
+            return f"the writer's schema has an array of {items}, which takes no bytes: nothing bounds how many there are"
+        if self.contains_itself and size > MAX_NESTED_BYTES:
+            return f"the writer's schema contains itself, of which at most {MAX_NESTED_BYTES} bytes are read, found {size}"
+        return ""
+
+
+def bounds_of(schema: str, referenced: Iterable[str] = ()) -> Bounds:
+    """Of a writer's schema; ``referenced``: the schemas that it refers to by name, theirs first."""
+    named: dict[str, Any] = {}
+    parsed = json.loads(schema) if schema.lstrip()[:1] in ('"', "{", "[") else schema
+    for one in (*map(json.loads, referenced), parsed):
+        _name(one, "", named)
+    arrays: list[Any] = []
+    contains_itself = _walk(parsed, "", named, (), arrays)
+    endless = next((items for items, space in arrays if not _takes_bytes(items, space, named, ())), None)
+    return Bounds("" if endless is None else json.dumps(endless), contains_itself)
+
+
+def _full_name(schema: Mapping[str, Any], space: str) -> tuple[str, str]:
+    """The full name of a named type, and the namespace inside it."""
+    name = schema["name"]
+    space = name.rpartition(".")[0] if "." in name else schema.get("namespace", space)
+    short = name.rpartition(".")[2]
+    return (f"{space}.{short}" if space else short), space
+
+
+def _name(schema: Any, space: str, named: dict[str, Any]) -> None:
+    if isinstance(schema, list):
+        for branch in schema:
+            _name(branch, space, named)
+    elif isinstance(schema, dict):
+        inside = space
+        if "name" in schema:
+            full, inside = _full_name(schema, space)
+            named.setdefault(full, schema)
+        for inner in _parts(schema):
+            _name(inner, inside, named)
+
+
+def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
+    yield from (field["type"] for field in schema.get("fields", ()))
+    yield from (schema[part] for part in ("items", "values") if part in schema)
+    if isinstance(schema.get("type"), (dict, list)):
+        yield schema["type"]
+
+
+def _found(name: str, space: str, named: Mapping[str, Any]) -> Any:
+    return named.get(f"{space}.{name}" if space and "." not in name else name, named.get(name))
+
+
+def _walk(schema: Any, space: str, named: Mapping[str, Any], inside: tuple[str, ...], arrays: list[Any]) -> bool:
+    """Whether it contains itself; gathers the items of its arrays, each with the namespace around it."""
+    if isinstance(schema, list):
+        found = [_walk(branch, space, named, inside, arrays) for branch in schema]
+        return any(found)
+    if isinstance(schema, str):
+        known = None if schema in _PRIMITIVES else _found(schema, space, named)
+        return False if known is None else _walk(known, space, named, inside, arrays)
+    if "name" in schema:
+        full, space = _full_name(schema, space)
+        if full in inside:
+            return True
+        inside = (*inside, full)
+    if "items" in schema:
+        arrays.append((schema["items"], space))
+    found = [_walk(part, space, named, inside, arrays) for part in _parts(schema)]
+    return any(found)
+
+
+def _takes_bytes(schema: Any, space: str, named: Mapping[str, Any], inside: tuple[str, ...]) -> bool:
+    if isinstance(schema, list):
+        return True  # which branch it is
+    if isinstance(schema, str):
+        known = None if schema in _PRIMITIVES else _found(schema, space, named)
+        return schema != "null" if known is None else _takes_bytes(known, space, named, inside)
+    if "fields" in schema:
+        full, space = _full_name(schema, space)
+        if full in inside:
+            return True
+        return any(_takes_bytes(field["type"], space, named, (*inside, full)) for field in schema["fields"])
+    if schema["type"] == "fixed":
+        return bool(schema["size"])
+    return True if schema["type"] in ("array", "map", "enum") else _takes_bytes(schema["type"], space, named, inside)

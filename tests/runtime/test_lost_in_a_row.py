@@ -1,0 +1,118 @@
+"""What a stream thread does after batches that did not count: smaller ones, more time, a word in the log, or the end."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from thread_alone import Engine, thread_with
+
+from tidemill.errors import (
+    BatchLostError,
+    BatchTimeoutError,
+    FunctionFailedError,
+    MisfitError,
+    NoExecutorError,
+    StopError,
+    WorkerDiedError,
+)
+from tidemill.ids import TopicPartition
+from tidemill.runtime import batch_runner
+from tidemill.runtime.instance_state import State
+from tidemill.runtime.instance_status import InstanceStatus
+from tidemill.task.batch import BatchReport, Outcome, Taken
+from tidemill.task.lost_batches import MOST_MISFITS
+
+IN = TopicPartition("in", 0)
+NOTHING = Taken()
+COUNTS = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=1)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_runner, "_RETRY_PAUSE_S", 0.0)
+
+
+def taken(records: int) -> Taken:
+    return Taken(records=records, first=(IN, 0), ends={IN: records})
+
+
+def test_after_a_function_has_failed_the_next_batch_has_half_of_the_records_and_of_those_alone(tmp_path: Path) -> None:
+    engine = Engine(Outcome.COMMITTED, [(taken(8), FunctionFailedError("org.X", "by zero")), (taken(4), COUNTS)])
+    thread = thread_with(engine, tmp_path)
+    thread._runner.run()
+    thread._runner.run()
+    first, second = engine.asked
+    assert (first.max_inputs, first.until) == (None, {})
+    assert (second.max_inputs, second.until) == (4, {IN: 8})
+
+
+def test_the_record_that_is_to_blame_is_named_in_the_requests_that_follow(tmp_path: Path) -> None:
+    engine = Engine(Outcome.COMMITTED, [(taken(1), FunctionFailedError("org.X", "by zero"))])
+    thread = thread_with(engine, tmp_path)
+    thread._runner.run()
+    thread._runner.run()
+    [refused] = engine.asked[1].refused
+    assert (refused.at, refused.offset, refused.error, refused.message) == (IN, 0, "org.X", "by zero")
+
+
+def test_what_took_too_long_alone_gets_more_time_and_the_log_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine(Outcome.COMMITTED, [(taken(1), BatchTimeoutError("too long"))])
+    thread = thread_with(engine, tmp_path)
+    with caplog.at_level(logging.WARNING):
+        thread._runner.run()
+    thread._runner.run()
+    assert engine.patience == [1, 2]
+    [said] = [line for line in caplog.messages if "event=batch-resized" in line]
+    assert "first=in-0@0" in said
+    assert "next_limit_s=120" in said
+
+
+def test_a_worker_that_died_over_restored_records_gets_fewer_of_them(tmp_path: Path) -> None:
+    engine = Engine(Outcome.COMMITTED, [(Taken(restored=100), WorkerDiedError("killed"))])
+    thread = thread_with(engine, tmp_path)
+    thread._runner.run()
+    thread._runner.run()
+    assert (engine.asked[1].max_restore_records, engine.asked[1].max_standby_records) == (50, 50)
+    assert engine.asked[1].max_inputs is None
+
+
+def test_what_does_not_fit_together_ends_the_thread_after_so_many_batches_with_its_cause(tmp_path: Path) -> None:
+    misfit = BatchReport(batch_id=1, outcome=Outcome.LOST, message="in-0 was read from 5", is_misfit=True)
+    thread = thread_with(Engine(None, [(NOTHING, misfit), (NOTHING, MisfitError("no plan"))] * MOST_MISFITS), tmp_path)
+    for _ in range(MOST_MISFITS - 1):
+        thread._runner.run()
+    with pytest.raises(StopError, match=f"{MOST_MISFITS} batches in a row could not be used, the last because no plan"):
+        thread._runner.run()
+
+
+def test_what_brokers_and_clusters_cause_is_tried_on_said_now_and_then_and_makes_the_instance_not_ready(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    causes = [BatchLostError("no coordinator"), NoExecutorError("no executor has a slot"), BatchLostError("no coordinator")]
+    fenced = BatchReport(batch_id=1, outcome=Outcome.FENCED, message="the group has moved on")
+    script = [(NOTHING, end) for end in [*causes, fenced] * 10]
+    thread = thread_with(Engine(Outcome.COMMITTED, script), tmp_path)
+    status = _status(thread)
+    with caplog.at_level(logging.WARNING):
+        for number in range(40):
+            assert status.ready()[0] == (number < 5)
+            thread._runner.run()
+    assert "thread 1: the last 40 batches did not count: the group has moved on" in status.ready()[1][0]
+    said = [line for line in caplog.messages if "event=no-batch-counts" in line]
+    assert [int(line.split("count=")[1].split()[0]) for line in said] == [5, 10, 20, 40]
+    assert thread.metrics.lost == 30, "what did not begin is no lost batch"
+    thread._runner.run()
+    assert status.ready() == (True, ())
+
+
+def _status(thread: object) -> InstanceStatus:
+    """Of an instance that is RUNNING, with this thread."""
+    status: Any = object.__new__(InstanceStatus)
+    status._state, status._threads, status._error = SimpleNamespace(now=State.RUNNING), [thread], lambda: None
+    return status  # type: ignore[no-any-return]
