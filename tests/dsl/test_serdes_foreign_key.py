@@ -20,10 +20,11 @@ def test_a_subscription_is_read_as_it_was_written(instruction: Instruction, aske
     assert SUBSCRIPTIONS.deserialize(SUBSCRIPTIONS.serialize(subscription)) == subscription
 
 
-def test_a_subscription_of_version_0_says_no_partition() -> None:
-    assert SUBSCRIPTIONS.deserialize(b"\x00\x02" + HASH + b"o1") == Subscription(
-        HASH, Instruction.PROPAGATE_NULL_IF_NO_MATCH, "o1", None
-    )
+def test_a_subscription_of_version_0_says_no_partition_and_is_written_so_again() -> None:
+    data = b"\x00\x02" + HASH + b"o1"
+    subscription = Subscription(HASH, Instruction.PROPAGATE_NULL_IF_NO_MATCH, "o1", None)
+    assert SUBSCRIPTIONS.deserialize(data) == subscription
+    assert SUBSCRIPTIONS.serialize(subscription) == data
 
 
 @pytest.mark.parametrize("value", [5, None])
@@ -33,7 +34,10 @@ def test_an_answer_is_read_as_it_was_written_without_its_way_back(value: int | N
     assert RESPONSES.deserialize(RESPONSES.serialize(answer)) == SubscriptionResponse(asked, value, None)
 
 
-@pytest.mark.parametrize("data", [b"\x02\x00" + HASH + bytes(8), b"\x01\x00abc", b"\x81\x09k1" + bytes(4), b"\x81"])
+OTHER_DATA = [b"\x02\x00" + HASH + bytes(8), b"\x01\x00abc", b"\x81\x09k1" + bytes(4), b"\x81", b"\x81\x02k1" + b"\xff" * 4]
+
+
+@pytest.mark.parametrize("data", OTHER_DATA)
 def test_other_data_is_no_subscription(data: bytes) -> None:
     with pytest.raises(SerdeError, match="subscription"):
         SUBSCRIPTIONS.deserialize(data)

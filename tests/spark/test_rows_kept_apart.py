@@ -46,3 +46,21 @@ def test_the_changelog_of_an_earlier_step_keeps_its_order(spark: SparkSession, t
     program.pipe([("in", Record(b"k", value, number)) for number, value in enumerate(values)])
     logged = [record.value for record in program.outputs["app-texts-changelog"]]
     assert logged == [b"".join(values[: number + 1]) for number in range(len(values))]
+
+
+@pytest.mark.parametrize("first_step", [True, False], ids=["found by columns", "found by operators"])
+def test_a_record_that_can_not_be_read_is_named_by_its_topic_where_rows_multiply(
+    spark: SparkSession, tmp_path: Path, first_step: bool
+) -> None:
+    builder = StreamsBuilder()
+    numbers = builder.stream(["one", "two"], key=STRING, value=LONG)
+    if first_step:
+        numbers.filter(lambda key, value: value > 0).to("left", key=STRING, value=LONG)
+        numbers.filter(lambda key, value: value < 0).to("right", key=STRING, value=LONG)
+    else:
+        numbers.map_values(per_record(lambda value: value, LONG)).to("left", key=STRING, value=LONG)
+    texts = builder.stream("texts", key=STRING, value=STRING)
+    texts.flat_map_values(lambda value: F.split(value, " ")).group_by_key().count(store="counts")
+    program = Program(spark, builder.build(), tmp_path)
+    with pytest.raises(AssertionError, match="two-0 at offset 0: found a key of 1 bytes and a value of 3 bytes"):
+        program.pipe([("texts", Record(b"k", b"a b", 1)), ("two", Record(b"k", b"bad", 2))])

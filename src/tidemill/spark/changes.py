@@ -207,10 +207,13 @@ class _Join:
 
 
 def numbered(frame: DataFrame, array: Column, alias: str, bits: int) -> DataFrame:
-    """A row for each element of ``array``, as column ``alias``; ``seq`` goes on to say which, in ``bits`` more bits."""
+    """A row for each element of ``array``, as column ``alias``; ``seq`` goes on to say which, in ``bits`` more bits. That of rows
+    which go to no node stays: it tells their topic."""
     kept = [F.col(f"`{name}`") for name in frame.columns if name != alias]
     frame = frame.select(*kept, F.posexplode(array).alias("at:", alias))
-    return frame.withColumn("seq", F.shiftleft("seq", bits) + F.col("`at:`")).drop("at:")
+    is_aside = F.col("node").isin(rows.UNREADABLE, rows.REFUSED)
+    further = F.shiftleft("seq", bits) + F.col("`at:`")
+    return frame.withColumn("seq", F.when(is_aside, F.col("seq")).otherwise(further)).drop("at:")
 
 
 def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column:

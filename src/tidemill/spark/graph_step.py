@@ -30,6 +30,7 @@ from tidemill.spark.join_shape import WindowJoin
 from tidemill.spark.merged import Merged
 from tidemill.spark.outputs import Destination, ToSink, ToTopic
 from tidemill.spark.records import ANY_PARTITION, Records
+from tidemill.spark.rows import unshifted
 from tidemill.spark.state_step import StepState, StoreView, Written
 from tidemill.spark.step_spec import GraphExit, GraphSpec, StepSpec
 from tidemill.spark.task_rows import NO_STATE, TaskRows, opened
@@ -221,7 +222,7 @@ def run_graph(
             found, unreadable = decoded_rows(table, entry)
             arrived.append(found)
             if unreadable is not None:
-                output.unreadable.append(unreadable)
+                output.unreadable.append(unshifted(unreadable, spec.shift))
     if spec.window_join is not None and kept.handlers.are_failing:  # which can't leave a single record out
         _run_joins(spec, spec.window_join, arrived, state, kept, running, request.now_ms, output)
         return output

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemill.topology.nodes import Topology
 
@@ -116,6 +117,12 @@ def first_sequence(number: int, topic_index: int) -> int:
 
 def topic_index(sequence: int) -> int:
     return sequence & ((1 << TOPIC_BITS) - 1)
+
+
+def unshifted(table: pa.Table, shift: int) -> pa.Table:
+    """Rows with the ``seq`` that the source step gave them, which tells their topic; ``shift``: by how many bits it has grown."""
+    place = table.schema.get_field_index("seq")
+    return table.set_column(place, table.schema.field(place), pc.shift_right(table.column(place), shift))
 
 
 def first_child(step: int) -> int:
