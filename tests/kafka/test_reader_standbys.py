@@ -118,7 +118,8 @@ def test_a_batch_ends_when_it_has_as_many_bytes_as_it_may(
     reader: ThreadReader, bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:
     name, size, count = unique_name("large"), 900_000, 60
-    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for _ in range(count):
         producer.produce(name, b"v" * size)

@@ -111,6 +111,13 @@ def test_one_record_that_takes_too_long_gets_more_time_until_it_is_through() -> 
     assert size.patience == MOST_PATIENCE
 
 
+def test_workers_that_are_slow_to_start_get_more_time_too_but_not_much() -> None:
+    size = BatchSize()
+    for expected in (2, 4, 4):
+        size = failed(size, SLOW, taken(0))
+        assert (size.most, size.patience) == (None, expected)
+
+
 def test_a_commit_that_takes_too_long_says_nothing_about_the_record() -> None:
     assert failed(BatchSize(), SLOW, replace(taken(1), has_run=True)).patience == 1
 

@@ -172,7 +172,6 @@ def _thread(thread: StreamThread) -> dict[str, Any]:
         "dropped": metrics.dropped,
         "skipped": metrics.skipped,
         "lost_batches": metrics.lost,
-        "lost_in_a_row": metrics.lost_in_a_row.count,
         "assignments": int(metrics.sensors.at("rebalance").total),
         "last_assignment_s": since_s,
         "memberships_lost": metrics.memberships_lost,

@@ -182,13 +182,15 @@ class BatchEngine:
 
     @contextlib.contextmanager
     def _watched(self, limit_s: float) -> Iterator[threading.Event]:
-        """The event is set if what runs in it takes longer; its workers are dead soon after."""
-        hangs = threading.Event()
+        """The event is set if what runs in it takes longer; its workers are dead soon after, those too that begin only then."""
+        hangs, is_over = threading.Event(), threading.Event()
 
         def end_it() -> None:
             hangs.set()
             log.error(LogEvent("batch-hangs", thread=self._thread, limit_s=limit_s, workers=self.worker_pids))
             self.kill_workers()
+            while not is_over.wait(_DEATH_LIMIT_S):
+                self.kill_workers()
 
         timer = threading.Timer(limit_s, end_it)
         timer.daemon = True
@@ -196,6 +198,7 @@ class BatchEngine:
         try:
             yield hangs
         finally:
+            is_over.set()
             timer.cancel()
 
     def has_lost_its_place(self) -> bool:

@@ -26,6 +26,8 @@ MOST_DEATHS = 5
 """So often in a row one and the same record may end its worker, or a batch that has read nothing fail in a function."""
 MOST_PATIENCE = 64
 """Times the usual limit."""
+TO_START = 4
+"""``MOST_PATIENCE`` with a batch that has not begun to read: its workers may be slow to start, or brokers be away."""
 RELAX_AFTER = 20
 _ROOM = 3
 """A batch may be twice as large as the last one if that took less than this part of its time."""
@@ -94,8 +96,10 @@ def failed(size: BatchSize, failure: Failure, taken: Taken) -> BatchSize:
     if taken.records > 1:
         return replace(size, most=taken.records // 2, suspects=0, until={}, below=taken.records)
     if failure.cause is Cause.TIME:
-        stuck = not taken.has_run and (taken.records or taken.restored == 1)
-        patience = min(MOST_PATIENCE, size.patience * 2) if stuck else size.patience
+        is_empty = not taken.records and not taken.restored  # its workers may take so long to start
+        is_stuck = not taken.has_run and (is_empty or taken.records == 1 or taken.restored == 1)
+        most = max(size.patience, TO_START) if is_empty else MOST_PATIENCE
+        patience = min(most, size.patience * 2) if is_stuck else size.patience
         return replace(size, most=1 if taken.records else size.most, patience=patience, last=taken.first)
     return _one_has_ended_its_worker(size, failure, taken)
 
