@@ -80,7 +80,7 @@ class Brokers:
 def spec_of(topics: Sequence[str]) -> SourceSpec:
     return SourceSpec(
         topics={
-            name: SourceTopic(tag=2 * number, node=name, index=0, key_type="binary", value_type="binary")
+            name: SourceTopic(tag=2 * number, node=name, index=0)
             for number, name in enumerate(topics)
         },
         changelogs={},

@@ -13,6 +13,7 @@ from step_harness import PlacedOutput
 
 from tidemill import Serdes
 from tidemill.ids import TopicPartition
+from tidemill.spark.intake import Intake
 from tidemill.spark.outputs import Destination, Outputs, ToSink, ToTopic
 from tidemill.spark.produce import produce_batch
 from tidemill.spark.records import Records
@@ -42,7 +43,8 @@ def produced(records: Records, to: Destination, *, summed: bool = True) -> list[
 
 
 def read(records: list[RawRecord], *, summable: bool = True) -> list[dict[str, Any]]:
-    source = SourceTopic(tag=4, node="SOURCE", index=0, key_type="string", value_type="string", summable=summable)
+    text = Intake(Serdes.string())
+    source = SourceTopic(tag=4, node="SOURCE", index=0, key=text, value=text, summable=summable)
     reader = GivenReader(records)
     request = BatchRequest(batch_id=1, inputs={TopicPartition(TOPIC, 0): 0}, tasks=())
     chunks = list(source_rows(reader, request, SourceSpec(topics={TOPIC: source}, changelogs={})))
