@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidemill.cli.main import main, one_line
+from tidemill.cli.main import main
 from tidemill.config import StreamsConfig
 from tidemill.config_texts import load_toml
 from tidemill.errors import ConfigError, EnvironmentProblem
+from tidemill.printable import printable
 from tidemill.state.directory import StateDirectory
 
 SCENARIO = str(Path(__file__).parents[2] / "examples" / "scenarios" / "article.toml")
@@ -224,5 +225,5 @@ def test_settings_that_are_no_usable_toml_are_refused(content: str) -> None:
 
 
 def test_a_sentence_is_one_line_that_a_terminal_may_show() -> None:
-    assert one_line("a\x1b[31m\nb\udcffé") == r"a\x1b[31m\nb\udcffé"
-    assert one_line("x" * 10_000).endswith("(10000 characters)")
+    assert printable("a\x1b[31m\nb\udcffé") == r"a\x1b[31m\nb\udcffé"
+    assert printable("x" * 10_000).endswith("(10000 characters)")

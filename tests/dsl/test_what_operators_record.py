@@ -200,7 +200,7 @@ def test_a_table_operator_has_a_store_only_by_name() -> None:
     table.filter(record, store=Materialized(value=LONG), name="without")
     topology = builder.build()
     assert operation(topology, "with") == op.TableFilter(record, True, "kept")
-    assert operation(topology, "without") == op.TableFilter(record, False, None)
+    assert operation(topology, "without") == op.TableFilter(record, False, None, forgets_versions=True)
     assert list(topology.stores) == ["kept"]
 
 

@@ -97,11 +97,12 @@ class LimitedServer(uvicorn.Server):
                 await asyncio.sleep(_NO_DESCRIPTOR_PAUSE_S)
                 continue
             if not self.limits.make_room():
-                accepted.close()
+                _close(accepted)
                 continue
             opening = asyncio.create_task(self._open(accepted))
             self.limits.handshakes[opening] = None
             opening.add_done_callback(partial(self._opened, accepted))
+            await asyncio.sleep(0)  # accepting gives no way by itself while others wait to be accepted
 
     async def _open(self, accepted: socket.socket) -> None:
         tls = self.config.ssl
@@ -114,10 +115,17 @@ class LimitedServer(uvicorn.Server):
     def _opened(self, accepted: socket.socket, opening: asyncio.Task[None]) -> None:
         self.limits.handshakes.pop(opening, None)
         if opening.cancelled():
-            accepted.close()  # maybe before any transport had it
+            _close(accepted)  # maybe before any transport had it
 
     def _connection(self) -> LimitedConnection:
         return LimitedConnection(self.config, self.server_state, {}, limits=self.limits)
+
+
+def _close(accepted: socket.socket) -> None:
+    """Takes what has come first: closed with bytes unread, a connection is reset instead of ended."""
+    with contextlib.suppress(OSError):
+        accepted.recv(MOST_HEAD_BYTES)
+    accepted.close()
 
 
 class LimitedConnection(H11Protocol):
