@@ -1,24 +1,30 @@
-# What a developer or newcomer runs. Everything rests on `make install`: an environment in .venv with the locked
-# packages, this package in it and Spark's classes archived; a second run does nothing until requirements.lock or pyproject.toml changes.
+# What a developer or newcomer runs. Everything rests on `make install`: an environment in .venv with the locked packages that run, this
+# package in it, Spark's classes archived and the broker's jars fetched; `make install-dev` adds what tests and checks need. A second
+# run does nothing until a lock file or pyproject.toml changes.
 
 PYTHON ?= python3
 INSTANCES ?= 1
 BIN := .venv/bin
 STAMP := .venv/.installed
+DEV_STAMP := .venv/.dev-installed
 # Where Python is told to keep nothing that it has compiled, pytest compiles 300 modules again in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo demo-ha test check lint vectors vectors-pure vectors-spark clean
+.PHONY: install install-dev demo demo-ha test check lint vectors vectors-pure vectors-spark clean
 
 install: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml tools/install.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "Tidemill needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.lock
-	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
-	$(BIN)/tidemill prepare
+	$(PYTHON) tools/install.py requirements.lock --package
+	@touch $@
+
+# What tests and checks need besides.
+install-dev: $(DEV_STAMP)
+
+$(DEV_STAMP): requirements-dev.lock $(STAMP)
+	$(PYTHON) tools/install.py requirements-dev.lock
 	@touch $@
 
 demo: install
@@ -30,98 +36,98 @@ demo-ha: install
 
 # The instances' web page in a headless Chromium, screenshots in build/dashboard: needs chromium, chromedriver and selenium.
 .PHONY: dashboard-check
-dashboard-check: install
+dashboard-check: install-dev
 	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || (apt-get update -qq && apt-get install -y -qq chromium chromium-driver) >/dev/null
 	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q selenium==4.51.0
 	@PYTHONPATH=tests/query $(BIN)/python tests/dashboard/dashboard_check.py
 
 # Everything that has to hold before a change goes in: the pure tests, then the broker's and Spark's and the faults, which wait as
 # much as they work: two files at a time, each process with a broker and a Spark session of its own.
-test: install lint check
+test: install-dev lint check
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(broker or spark) and not (security or cluster)"
 
 # TLS, logins, ACLs and secrets on brokers of their own, and every kind of bad input; prints what it has verified.
-test-security: install
+test-security: install-dev
 	$(BIN)/pytest tests/security
 
 # The same application on executors, of local-cluster and of a standalone master, which are killed; prints what it has verified.
 .PHONY: test-cluster
-test-cluster: install
+test-cluster: install-dev
 	$(BIN)/pytest -v tests/cluster tests/deploy
 
 # Jars by checksum; packages by pip-audit, where a vulnerability service can be asked (exit code 3 where it can't).
 .PHONY: test-security audit
-audit: install
+audit: install-dev
 	@$(BIN)/python tools/audit.py
 
-lint: install
+lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 # The pure tests only, on two cores: meant to stay under a minute.
-check: install
+check: install-dev
 	$(BIN)/pytest -n 2 -m "not broker and not spark"
 
 # Every line of the vector files, and more drawn examples, instead of samples: the pure tests, with all programs in batches of one,
 # seven, all and random sizes through the steps that run in a worker; then all programs on their real Spark plans.
 vectors: vectors-pure vectors-spark
 
-vectors-pure: install
+vectors-pure: install-dev
 	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 -m "not broker and not spark"
 
-vectors-spark: install
+vectors-spark: install-dev
 	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 --dist worksteal tests/spark/test_operator_vectors.py tests/spark/test_program_vectors.py
 
 ifneq ($(wildcard benchmarks/wordcount.py),)
 .PHONY: bench
-bench: install
+bench: install-dev
 	$(BIN)/python benchmarks/wordcount.py --peers
 endif
 
 # Experiments on a real broker: each prints its tables, and fails where a count is not exact. docs/experiments has their output.
 .PHONY: experiment-scale-out experiment-rolling-bounce
-experiment-scale-out: install
+experiment-scale-out: install-dev
 	@$(BIN)/python experiments/scale_out.py
 
-experiment-rolling-bounce: install
+experiment-rolling-bounce: install-dev
 	@$(BIN)/python experiments/rolling_bounce.py
 
 .PHONY: experiment-java experiment-duplicates
-experiment-java: install
+experiment-java: install-dev
 	@$(BIN)/python experiments/java_member.py
 
-experiment-duplicates: install
+experiment-duplicates: install-dev
 	@$(BIN)/python experiments/duplicates.py
 
 .PHONY: experiment-failover soak
-experiment-failover: install
+experiment-failover: install-dev
 	@$(BIN)/python experiments/failover.py
 
 # Random faults for so long; SEED repeats a run.
 MINUTES ?= 10
-soak: install
+soak: install-dev
 	@$(BIN)/python experiments/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # The documentation as a site in build/site: pages, links, commands and programs in it are checked; warnings are errors.
 DOCS_STAMP := .venv/.docs-installed
 .PHONY: docs docs-tutorial wheel wheel-check
-$(DOCS_STAMP): requirements-docs.lock $(STAMP)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -c requirements.lock -r requirements-docs.lock
+$(DOCS_STAMP): requirements-docs.lock $(DEV_STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c requirements.lock -c requirements-dev.lock -r requirements-docs.lock
 	@touch $@
 
-docs: install $(DOCS_STAMP)
+docs: install-dev $(DOCS_STAMP)
 	@$(BIN)/python tools/docs_check.py
 
 # Runs every command of the tutorial, on a broker of its own.
-docs-tutorial: install
+docs-tutorial: install-dev
 	@$(BIN)/python tools/run_tutorial.py
 
 # A wheel in dist/; wheel-check installs one into a fresh environment outside the checkout and runs it there (CHECK_PYTHON=python3.13).
-wheel: install
+wheel: install-dev
 	@$(BIN)/python tools/wheel.py build
 
-wheel-check: install
+wheel-check: install-dev
 	@$(BIN)/python tools/wheel.py check $(if $(CHECK_PYTHON),--python $(CHECK_PYTHON))
 
 clean:
