@@ -115,8 +115,10 @@ def server_properties(plan: BrokerPlan) -> str:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
         "log.retention.hours": "-1",
         # Changelogs of windows have a retention of their own. Programs are tried out with event times of long ago, whose
-        # records a broker deletes at its first look: not before the program has been tried.
+        # records a broker deletes when it first looks at a topic (the cleaner, where it is compacted too): not before the
+        # program has been tried.
         "log.initial.task.delay.ms": "300000",
+        "log.cleaner.backoff.ms": "300000",
         "log.segment.delete.delay.ms": "1000",
     }
     if plan.security is not None:
