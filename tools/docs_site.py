@@ -39,7 +39,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "cluster.md", "deploy/kubernetes.md", "deploy/spark-on-kubernetes.md", "deploy/*", "broker.md", "simulate.md",
     ),
     "How it works": (
-        "words.md", "topology.md", "data-path.md", "exactly-once.md", "state.md", "high-availability.md", "spark.md", "adr/*",
+        "words.md", "topology.md", "data-path.md", "exactly-once.md", "correctness.md", "state.md", "high-availability.md",
+        "spark.md", "adr/*",
     ),
     "Reference": (
         "reference/index.md", "reference/builder.md", "reference/streams.md", "reference/tables.md", "reference/windows.md",

@@ -60,6 +60,24 @@ def check(brokers: Brokers, topology: Topology | None = None) -> None:
     require_fitting_topics(CONFIG, facts, require_topics(CONFIG, topology, admin), admin)
 
 
+def test_a_dead_letter_topic_that_the_program_reads_is_refused() -> None:
+    aside = {"errors.dead.letter.queue.topic.name": "in", "processing.exception.handler": "dead-letter"}
+    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1", **aside})
+    admin: Any = Brokers(**{"in": (3, "delete")})
+    with pytest.raises(ConfigError, match="which the program reads: a record that is put aside would come back"):
+        require_topics(config, counting(), admin)
+
+
+@pytest.mark.parametrize("topic", ["app-counts-repartition", "app-counts-changelog"])
+def test_a_source_topic_that_is_an_internal_one_of_the_program_is_refused(topic: str) -> None:
+    builder = StreamsBuilder()
+    builder.stream(topic, key=STRING, value=STRING).to("out")
+    builder.stream("in", key=STRING, value=STRING).group_by(lambda k, v: v).count(store="counts")
+    admin: Any = Brokers(**{"in": (3, "delete")})
+    with pytest.raises(ConfigError, match=f"reads {topic}, which is the name of an internal topic"):
+        require_topics(CONFIG, builder.build(), admin)
+
+
 def test_a_source_topic_that_is_missing_is_named() -> None:
     with pytest.raises(ConfigError, match=r"the topic in does not exist on nowhere:1: create it"):
         check(Brokers())

@@ -23,7 +23,8 @@ from tidemill.spark.step_spec import StoreSpec
 from tidemill.spark.store_forms import form_of, is_other_changelog
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
-from tidemill.topology.nodes import Topology
+from tidemill.topology.graph import internal_topics
+from tidemill.topology.nodes import SourceNode, Topology
 
 log = logging.getLogger("tidemill.application")
 
@@ -31,8 +32,10 @@ log = logging.getLogger("tidemill.application")
 def require_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> dict[str, int]:
     """How many partitions each source topic has.
 
-    Raises ConfigError for a topic of the operator's that isn't there, MissingRightError for rights that are missing.
+    Raises ConfigError for a topic of the operator's that isn't there or must not be read, MissingRightError for rights that are
+    missing.
     """
+    _require_separate_topics(config, topology)
     require_rights(admin, needed_operations(topology, config))
     known = task_facts(topology, config.application_id)
     aside = [config.dead_letter_topic] if config.dead_letter_topic else []
@@ -45,6 +48,28 @@ def require_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> d
             f"(source topics are the operator's: {', '.join(missing)})"
         )
     return {name: counts[name] or 0 for name in sources}
+
+
+def _require_separate_topics(config: StreamsConfig, topology: Topology) -> None:
+    """What the application writes for itself, or puts aside, would come back to it as input."""
+    read = {
+        topic
+        for node in topology.nodes.values()
+        if isinstance(node, SourceNode)
+        for topic in node.topics
+        if topic not in topology.repartition_topics
+    }
+    if config.dead_letter_topic in read:
+        raise ConfigError(
+            f"errors.dead.letter.queue.topic.name is {config.dead_letter_topic}, which the program reads: a record that is put "
+            "aside would come back without end; name another topic"
+        )
+    own = sorted(read & internal_topics(topology, config.application_id).keys())
+    if own:
+        raise ConfigError(
+            f"the program reads {own[0]}, which is the name of an internal topic of its own; read another topic, or change "
+            "application.id"
+        )
 
 
 def require_fitting_topics(config: StreamsConfig, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
