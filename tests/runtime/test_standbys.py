@@ -104,7 +104,7 @@ def test_a_killed_instances_standbys_take_over_with_what_they_have_and_counts_st
     for restored in (event for event in two.events("restored") if event["task"] in moving):
         assert int(restored["offsets"]) < int(restored["to"]) / 4, f"{restored}: {two.log_end()}"
     assert took_s < 60
-    assert until(lambda: all(repr(task) in two.events("rebalance-over")[-1]["paused_ms"] for task in moving)), two.log_end()
+    assert until(lambda: all(f"{task}: " in two.events("rebalance-over")[-1]["paused_ms"] for task in moving)), two.log_end()
     with_standbys.all_is_counted_exactly()
     demoted, closed = len(two.events("task-demoted")), len(two.events("standby-closed"))
     with_standbys.feed.start()
