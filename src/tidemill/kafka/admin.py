@@ -89,7 +89,7 @@ class Admin:
         return {topic: None if answers[topic] is None else _partition_states(answers[topic]) for topic in topics}
 
     def topic_ids(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, str]:
-        """The id of each topic in Kafka's own text: another one if the topic is deleted and made anew. Topics that aren't
+        """The id of each topic in Kafka's own text: another one if the topic is deleted and created again. Topics that aren't
         there, or whose brokers have no ids (before 2.8), are left out."""
 
         def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:

@@ -17,7 +17,7 @@ from tidemill.log_format import LogEvent
 log = logging.getLogger("tidemill.client")
 
 _NOTED_LEVEL = 6
-"""Syslog's "info": a closed connection is told with it, whatever was under way."""
+"""Syslog's "info": a closed connection is reported at this level, whatever was under way."""
 _DEBUG_LEVEL = 7
 _FAILED = re.compile(r"(FAIL|REQTMOUT)\b")
 _NEVER_MADE = re.compile(r"in state (?!UP|REAUTH)[A-Z_]+")
@@ -33,7 +33,7 @@ class ConnectionNotes:
         self.settings = {"logger": self, "log_level": _DEBUG_LEVEL if debugs else _NOTED_LEVEL}
         """The producer's, over those of the user."""
         self.lost = ""
-        """The first line that told of a lost connection, or nothing."""
+        """The first line that reports a lost connection, or nothing."""
 
     def log(self, level: int, text: str, *values: Any) -> None:
         line = text % values if values else text

@@ -194,4 +194,4 @@ def _place_of_the_timestamp(message: int) -> int:
 
 
 _ON_NEW_CALLED, _ON_SEND_CALLED = _ON_NEW(_on_new), _ON_SEND(_on_send)
-"""Held for ever: clients call them as long as they live."""
+"""Kept for the life of the process: clients call them as long as they exist."""
