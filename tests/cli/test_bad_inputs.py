@@ -145,8 +145,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+GARBAGE = st.binary(max_size=30).map(lambda drawn: b"\x00" + drawn)
+"""No text of Python, TOML or JSON holds a NUL; an empty file, or one with a comment, would be settings that are usable."""
+
+
 @quick
-@given(command=st.sampled_from(BY_FILE), content=st.sampled_from(sorted(CONTENTS)) | st.binary(max_size=30))
+@given(command=st.sampled_from(BY_FILE), content=st.sampled_from(sorted(CONTENTS)) | GARBAGE)
 def test_a_file_of_any_content_is_refused_in_one_sentence(
     folder: Path, capsys: Fixture, command: Callable[[str], list[str]], content: str | bytes
 ) -> None:
