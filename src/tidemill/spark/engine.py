@@ -32,10 +32,10 @@ from tidemill.spark.job_thread import JobThread
 from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
+from tidemill.spark.run import Asked, Command, Run
 from tidemill.spark.standing import task_settings
 from tidemill.spark.worker_process import WorkerProcess, end
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
-from tidemill.task.run import Asked, Command, Run
 
 log = logging.getLogger("tidemill.engine")
 
