@@ -25,12 +25,16 @@ class DriverDesk:
 
     def __init__(self) -> None:
         self._engine: BatchEngine | None = None
+        self._workers: dict[str, WorkerProcess] = {}
 
     def run(self, engine: BatchEngine, request: BatchRequest) -> BatchReport:
         """A batch of this engine, whose errors are raised."""
-        if self._engine is not engine and self._engine is not None:
-            self._engine.end_run()
-        self._engine = engine
+        if self._engine is not engine:
+            if self._engine is not None:
+                self._engine.end_run()
+            for step, worker in self._workers.items():
+                engine.worker_joined(step, worker)
+            self._engine = engine
         return engine.run(request)
 
     def close(self, engine: BatchEngine) -> None:
@@ -50,6 +54,7 @@ class DriverDesk:
             self._engine.wait_served(run, batch_id)
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
+        self._workers[step] = worker
         if self._engine is not None:
             self._engine.worker_joined(step, worker)
 

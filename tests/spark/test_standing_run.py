@@ -1,0 +1,236 @@
+"""A standing run on a real Spark: one job for many micro-batches, of plans with one Python step and more, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_harness import Program, Record
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import BatchLostError, FunctionFailedError, StopError
+from tidemill.spark import engine as engines
+from tidemill.spark.run import Asked
+from tidemill.spark.standing import ARROW_ROWS, WorkerOutput, task_settings
+from tidemill.task.batch import BatchRequest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+STRING, LONG = Serdes.string(), Serdes.long()
+
+
+def one_step(builder: StreamsBuilder) -> None:
+    words = builder.stream("in", key=STRING, value=STRING).flat_map_values(lambda line: F.split(line, " "))
+    words.group_by(lambda _, word: word).count().to_stream().to("out", key=STRING, value=LONG)
+
+
+def three_steps(builder: StreamsBuilder) -> None:
+    """Functions of Columns between three stores of one sub-topology: each store is a Python step of its own."""
+    lines = builder.stream("in", key=STRING, value=STRING)
+    first = lines.group_by_key().count().to_stream().map_values(lambda n: n * 10)
+    second = first.to_table(value=LONG).to_stream().map_values(lambda n: n + 1)
+    second.to_table(value=LONG).to_stream().map_values(lambda n: n * 2).to("out", key=STRING, value=LONG)
+
+
+def dividing(builder: StreamsBuilder) -> None:
+    numbers = builder.stream("in", key=STRING, value=LONG)
+    numbers.map_values(lambda n: F.lit(10) % n).map_values(lambda n: n.cast("bigint")).to("out", key=STRING, value=LONG)
+
+
+@pytest.fixture
+def made(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
+    programs: list[Program] = []
+
+    def make(define: Any) -> Program:
+        builder = StreamsBuilder()
+        define(builder)
+        programs.append(Program(spark, builder.build(), tmp_path))
+        return programs[-1]
+
+    yield make
+    for program in programs:
+        program.engine.close()
+
+
+def line(value: str, key: str | None = None) -> tuple[str, Record]:
+    return "in", Record(None if key is None else key.encode(), value.encode())
+
+
+def number(value: int) -> tuple[str, Record]:
+    return "in", Record(b"k", LONG.serialize(value))
+
+
+def last(program: Program) -> dict[str, int]:
+    found = {}
+    for record in program.outputs.get("out", ()):
+        assert record.key is not None
+        assert record.value is not None
+        found[record.key.decode()] = LONG.deserialize(record.value)
+    return found
+
+
+def until(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return is_so()
+
+
+def jobs(spark: SparkSession) -> int:
+    """The number of the last one."""
+    context = spark.sparkContext._jsc
+    assert context is not None
+    listed = context.sc().statusStore().jobsList(None)  # the last ones
+    return max((int(listed.apply(at).jobId()) for at in range(listed.size())), default=-1)
+
+
+def test_many_micro_batches_are_one_job(spark: SparkSession, made: Any) -> None:
+    program = made(one_step)
+    program.pipe([line("a b")])
+    before, workers = jobs(spark), program.engine.worker_pids
+    for _ in range(20):
+        program.pipe([line("a c a")])
+    assert jobs(spark) == before
+    assert program.engine.worker_pids == workers
+    assert last(program) == {"a": 41, "b": 1, "c": 20}
+
+
+@pytest.mark.parametrize("define", [one_step, three_steps])
+def test_micro_batches_of_any_size_come_through_whole(made: Any, define: Any) -> None:
+    program, sizes = made(define), random.Random(7)
+    edges = [0, 1, 2, ARROW_ROWS - 2, ARROW_ROWS - 1, ARROW_ROWS, ARROW_ROWS + 1, 2 * ARROW_ROWS, 3_000]
+    sent: dict[str, int] = {}
+    for size in [*edges, *(sizes.randrange(300) for _ in range(30))]:
+        words = [f"w{sizes.randrange(5)}" for _ in range(size)]
+        for word in words:
+            sent[word] = sent.get(word, 0) + 1
+        program.pipe([line(word, word) for word in words])
+    expected = sent if define is one_step else {word: 2 * (10 * n + 1) for word, n in sent.items()}
+    assert last(program) == expected
+
+
+def test_a_plan_with_three_python_steps_runs_its_batches_in_one_job(spark: SparkSession, made: Any) -> None:
+    program = made(three_steps)
+    assert len(program.compiled.steps) == 4, "the last one writes"
+    program.pipe([line("x", "k")])
+    before = jobs(spark)
+    for _ in range(10):
+        program.pipe([line("x", "k")])
+    assert jobs(spark) == before
+    assert last(program) == {"k": 2 * (11 * 10 + 1)}
+
+
+def test_a_batch_with_a_backlog_behind_it_is_a_job_of_its_own_on_the_same_workers(spark: SparkSession, made: Any) -> None:
+    program = made(one_step)
+    program.pipe([line("a b a")])
+    workers, standing = program.engine.worker_pids, jobs(spark)
+    run = program.engine.run
+
+    def behind(request: BatchRequest, patience: int = 1) -> Any:
+        return run(request, patience, has_backlog=True)
+
+    program.engine.run = behind
+    program.pipe([line("a b a")])
+    program.pipe([line("a")])
+    program.engine.run = run
+    program.pipe([line("b")])
+    assert jobs(spark) == standing + 4 + 1, "two batches for each of the two lines, since words are counted behind a topic"
+    assert program.engine.worker_pids == workers
+    assert last(program) == {"a": 5, "b": 3}
+
+
+def test_a_function_that_raises_ends_the_run_and_the_next_batch_has_another(made: Any) -> None:
+    program = made(dividing)
+    program.pipe([number(3)])
+    with pytest.raises(FunctionFailedError, match="zero"):
+        program.pipe([number(0)])
+    program.restart()
+    program.pipe([number(4)])
+    assert last(program) == {"k": 2}
+
+
+@pytest.mark.parametrize("step", ["source", "step-1"])
+@pytest.mark.parametrize("define", [one_step, three_steps])
+def test_a_worker_that_dies_between_two_batches_costs_none(made: Any, define: Any, step: str) -> None:
+    program = made(define)
+    program.pipe([line("a", "a")])
+    pid = program.engine.worker_pids[step]
+    os.kill(pid, signal.SIGKILL)
+    assert until(lambda: program.engine._run.is_ending), "the channel tells of it"
+    program.pipe([line("a", "a")])
+    assert program.engine.worker_pids[step] != pid
+    assert last(program) == ({"a": 2} if define is one_step else {"a": 42})
+
+
+def test_the_last_step_that_dies_with_a_batch_under_way_is_noticed_though_the_source_waits(made: Any) -> None:
+    program = made(one_step)
+    program.pipe([line("a")])
+    pid = program.engine.worker_pids["step-1"]
+    os.kill(pid, signal.SIGSTOP)  # so it does not see the batch before it dies
+    served = program.engine.next_request
+
+    def killing(run: int) -> Asked:
+        asked: Asked = served(run)
+        if asked.request is not None:
+            os.kill(pid, signal.SIGKILL)
+        return asked
+
+    program.engine.next_request = killing
+    with pytest.raises(BatchLostError, match="died"):
+        program.pipe([line("a")])
+
+
+def test_an_old_run_is_followed_by_another_without_a_loss(
+    spark: SparkSession, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_LONGEST_RUN_S", 0.0)
+    program = made(one_step)
+    before = jobs(spark)
+    for _ in range(5):
+        program.pipe([line("a")])
+    assert jobs(spark) == before + 10
+    assert last(program) == {"a": 5}
+
+
+def test_an_engine_that_is_closed_leaves_no_job_behind(spark: SparkSession, made: Any) -> None:
+    program = made(one_step)
+    program.pipe([line("a")])
+    assert spark.sparkContext.statusTracker().getActiveJobsIds()
+    program.engine.close()
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+
+
+def test_settings_of_the_session_are_local_properties_of_the_job(spark: SparkSession, made: Any) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        program = made(one_step)
+        program.pipe([line("a")])
+        context = spark.sparkContext._jsc
+        assert context is not None
+        found = program.engine._settings["spark.sql.session.timeZone"]
+        assert found == "Asia/Tokyo"
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+
+def test_a_run_takes_what_is_set_and_small_arrow_batches_only_while_it_stands() -> None:
+    rows = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    own = {"spark.sql.ansi.enabled": "false", rows: "7", "spark.app.name": "a"}
+    standing, single = task_settings(own, stands=True), task_settings(own, stands=False)
+    assert standing["spark.sql.ansi.enabled"] == single["spark.sql.ansi.enabled"] == "false"
+    assert (standing[rows], single[rows]) == (str(ARROW_ROWS), "7")
+    assert "spark.app.name" not in standing
+    assert task_settings({}, stands=False)[rows] is None, "as Spark has it, whatever the run before had"
+
+
+def test_a_pyspark_whose_worker_is_built_in_another_way_is_told_in_a_sentence() -> None:
+    with pytest.raises(StopError, match="does not find the stream that PySpark's worker writes to"):
+        WorkerOutput().flush()
