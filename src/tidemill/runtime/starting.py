@@ -43,6 +43,7 @@ from tidemill.spark.jvm_gone import needing_the_jvm
 from tidemill.spark.placement import Placement, placement_of
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle, StartingJvm, adopt_session
+from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology
@@ -110,13 +111,16 @@ def started(instance: Instance, parts: OpenParts) -> Started:
         TidemillError: what kept it from starting.
     """
     config, topology = instance.config, instance.topology
-    directory, lock, process_id = _claimed_state(config, parts)
+    with span("state directory claimed"):
+        directory, lock, process_id = _claimed_state(config, parts)
     disk = executor_disk(config, instance.session, process_id)
-    jvm = starting_jvm(config, instance.session, instance.environ)
+    with span("Java found, JVM launched"):
+        jvm = starting_jvm(config, instance.session, instance.environ)
     if jvm is not None:
         parts.opened("the JVM", jvm.end)
     admin = Admin(data_client_settings(config, ClientRole.ADMIN))
-    topics = _checked_topics(config, topology, admin)
+    with span("topics checked"):
+        topics = _checked_topics(config, topology, admin)
     server = ControlServer(lock.fileno(), control_listener(config, instance.session))
     parts.opened("control channel", server.close)
     reads = InstanceReads(config, directory, instance.require_started, on_executors=disk is not None)
@@ -129,7 +133,8 @@ def started(instance: Instance, parts: OpenParts) -> Started:
         config, topology, process_id, instance.state, threads, reads.led,
         host=reads.application_server, error=instance.error,
     )  # fmt: skip
-    reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
+    with span("reads of state, HTTP"):
+        reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
     known = task_facts(topology, config.application_id)
     logged = [subtopology for subtopology, changelogs in known.changelogs.items() if changelogs]
     local = LocalState(directory, lock, logged=logged, reporter=thread_name(config, process_id, 1))
@@ -154,7 +159,8 @@ def started(instance: Instance, parts: OpenParts) -> Started:
         batch_folder=new_batch_folder(directory.path),
         fault=instance.fault,
     )
-    instance.threads.begin(maker, config.num_stream_threads)
+    with span("stream threads made"):
+        instance.threads.begin(maker, config.num_stream_threads)
     beside: dict[str, RepartitionPurge | StateCleaner | LookupRefresher] = {
         "purge": RepartitionPurge(admin, threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3),
         "cleaner": StateCleaner(local, config.state_cleanup_delay_ms),
@@ -205,6 +211,7 @@ def _engine_parts(instance: Instance, jvm: StartingJvm | None, process_id: Proce
     starters = WorkerStarters(spark, instance.topology, placement, one_by_one=takes_one_by_one(config))
     for number in range(1, config.num_stream_threads + 1):
         starters.start(thread_name(config, process_id, number))
-    compiled = compiled_for(config, instance.topology, spark.session)
+    with span("topology compiled, types inferred"):
+        compiled = compiled_for(config, instance.topology, spark.session)
     require_one_machine(config, instance.session, compiled.batch_functions)
     return EngineParts(spark=spark, placement=placement, starters=starters, compiled=compiled)

@@ -44,6 +44,7 @@ from tidemill.spark.placement import Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle
 from tidemill.spark.stages import stages
+from tidemill.start_trace import span
 from tidemill.topology.nodes import Topology
 
 log = logging.getLogger("tidemill.application")
@@ -124,7 +125,8 @@ class ThreadMaker:
             self.server.register(thread.name, thread.desk)
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second one beside it.
-            self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
+            with span("workers waited for"):
+                self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
             return engine
 
         def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -190,8 +192,10 @@ def _worker(name: str, blob: bytes) -> Worker:
 
 
 def warm(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A step that does nothing: the process it runs in has imported this module, and waits for its first batch."""
-    yield from batches
+    """A step that does no work: the process it runs in has imported this module, and waits for its first batch. It says so."""
+    for _ in batches:
+        pass
+    yield pa.RecordBatch.from_arrays([pa.array([json.dumps({"pid": os.getpid(), "ready_s": time.time()})])], ["worker"])
 
 
 def source_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

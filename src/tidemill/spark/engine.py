@@ -8,6 +8,7 @@ killed by pid, since cancelling a Spark job does not stop Python (correctness.md
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -28,6 +29,7 @@ from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.worker_process import WorkerProcess, end
+from tidemill.start_trace import is_traced, span, tell_process
 from tidemill.task.batch import BatchReport, report_from_json
 
 log = logging.getLogger("tidemill.engine")
@@ -66,16 +68,26 @@ def start_workers(
         with contextlib.suppress(Exception):  # the first batch would say what is wrong
             placement.settle(thread)
             plans = []
-            with pinning(session, thread) as pin:
+            with pinning(session, thread) as pin, span("plans of the workers' first jobs"):
                 for step in steps:
                     pin(step)
-                    plans.append(placement.root(thread).mapInArrow(warm, "id bigint")._jdf.queryExecution())
-            for plan in plans:
-                plan.executedPlan().executeCollect()
+                    plans.append(placement.root(thread).mapInArrow(warm, "worker string")._jdf.queryExecution())
+            with span("workers' first jobs"):
+                for step, plan in zip(steps, plans, strict=True):
+                    rows = plan.executedPlan().executeCollect()
+                    _tell_worker(thread, step, rows)
 
     starter = threading.Thread(target=run, name=f"{thread}-workers", daemon=True)
     starter.start()
     return starter
+
+
+def _tell_worker(thread: str, step: str, rows: Any) -> None:
+    """``rows``: one, with what the worker says of itself."""
+    if not is_traced() or len(rows) != 1:
+        return
+    said = json.loads(str(rows[0].getUTF8String(0).toString()))
+    tell_process("forked, imports done", said["pid"], f"worker {thread.rpartition('-')[2]}/{step}", said["ready_s"])
 
 
 class BatchEngine:
@@ -100,7 +112,8 @@ class BatchEngine:
         self._next: deque[tuple[Any, str]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
         told_by(thread)
-        self._rows, self._explained = self._built()
+        with span("plan built"):
+            self._rows, self._explained = self._built()
 
     @property
     def explained(self) -> str:

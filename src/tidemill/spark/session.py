@@ -31,6 +31,7 @@ from tidemill.config_secrets import SPARK_REDACTED, SPARK_REDACTION, has_credent
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.spark.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.placement import is_cluster
+from tidemill.start_trace import span, tell_process
 
 _ADD_OPENS = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -134,8 +135,10 @@ class StartingJvm:
             EnvironmentProblem: the JVM ended, or did not come up within ``start_limit_s``.
         """
         try:
-            address = _gateway_address(self.process, Path(self.scratch) / "gateway", start_limit_s)
-            with _gateway_environment(*address):
+            with span("JVM waited for"):
+                address = _gateway_address(self.process, Path(self.scratch) / "gateway", start_limit_s)
+            tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
+            with _gateway_environment(*address), span("Spark session made"):
                 gateway = launch_gateway()
                 builder = SparkSession.builder.appName(self.application_id)
                 for name, value in self.conf.items():
