@@ -15,17 +15,29 @@ from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
 from tidemill.runtime.exception_policies import takes_one_by_one
 from tidemill.spark import class_archive
+from tidemill.spark.fork_server import ForkServer, start_fork_server
 from tidemill.spark.handed_in import require_classic, require_room_for_own
+from tidemill.spark.placement import is_cluster
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.session import StartingJvm, start_jvm
 from tidemill.topology.nodes import Topology
 
 JVM_HEAP = "512m"
+_WORKER_MODULES = ("pyspark.daemon", "pyspark.worker", "tidemill.runtime.worker")
 _SPARE_THREADS = 4
 """Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
 
 
-def starting_jvm(config: StreamsConfig, given_session: Any, environ: Mapping[str, str]) -> StartingJvm | None:
+def starting_workers(config: StreamsConfig, given_session: Any) -> ForkServer | None:
+    """What the Python workers of a session of our own are forked from; None where they are not this machine's, or not ours."""
+    if given_session is not None or is_cluster(config.spark.get("master", "")):
+        return None
+    return start_fork_server(_WORKER_MODULES)
+
+
+def starting_jvm(
+    config: StreamsConfig, given_session: Any, environ: Mapping[str, str], forks: ForkServer | None
+) -> StartingJvm | None:
     """A JVM for a session of our own, on its way; None where a session was handed in.
 
     Raises:
@@ -43,6 +55,7 @@ def starting_jvm(config: StreamsConfig, given_session: Any, environ: Mapping[str
         settings=resolved_spark(config.spark),
         heap=config.spark.get("driver.memory", JVM_HEAP),
         jvm_options=class_archive.jvm_options(java, cache_folder(environ)),
+        forks=forks,
     )
 
 

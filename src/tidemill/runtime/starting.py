@@ -31,7 +31,7 @@ from tidemill.runtime.lookup_refresher import LookupRefresher
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners
-from tidemill.runtime.spark_side import compiled_for, starting_jvm
+from tidemill.runtime.spark_side import compiled_for, starting_jvm, starting_workers
 from tidemill.runtime.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.runtime.task_facts import task_facts
 from tidemill.runtime.thread_maker import ThreadMaker, WorkerStarters, thread_name
@@ -115,7 +115,10 @@ def started(instance: Instance, parts: OpenParts) -> Started:
         directory, lock, process_id = _claimed_state(config, parts)
     disk = executor_disk(config, instance.session, process_id)
     with span("Java found, JVM launched"):
-        jvm = starting_jvm(config, instance.session, instance.environ)
+        forks = starting_workers(config, instance.session)
+        if forks is not None:
+            parts.opened("fork server", forks.close)
+        jvm = starting_jvm(config, instance.session, instance.environ, forks)
     if jvm is not None:
         parts.opened("the JVM", jvm.end)
     admin = Admin(data_client_settings(config, ClientRole.ADMIN))
