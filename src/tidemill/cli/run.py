@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +31,7 @@ from tidemill.start_trace import TraceFile, span, tell_process
 
 if TYPE_CHECKING:
     from tidemill.runtime.application import KafkaStreams, State
+    from tidemill.runtime.launching import Launched
 
 _LEVELS = ("debug", "info", "warning", "error")
 _MOST_CONFIG_BYTES = 4 << 20
@@ -78,13 +79,13 @@ def run(
     try:
         if end_with_stdin:
             stop.end_with_stdin()
-        with span("imports of Spark and Kafka's clients"):
-            from tidemill.runtime.application import KafkaStreams
+        settings_read = StreamsConfig.of(merged)
+        with trace, _launched(settings_read) as launched, live_text() as live:
+            with span("imports of Spark and Kafka's clients"):
+                from tidemill.runtime.application import KafkaStreams
 
-        with trace, live_text() as live:
-            settings_read = StreamsConfig.of(merged)
             _log_to(live, log_level, as_json=settings_read.log_format == "json")
-            streams = KafkaStreams(topology, settings_read)
+            streams = KafkaStreams(topology, settings_read, launched=launched)
             live.line(f"{app}: {streams.config.application_id} on {streams.config.bootstrap_servers}")
             _run(streams, stop, live)
     except (StopWanted, KeyboardInterrupt):
@@ -100,6 +101,19 @@ def _traced(path: Path | None) -> contextlib.AbstractContextManager[object]:
     trace.listen()
     tell_process("Python, command line", os.getpid(), "driver", time.time())
     return contextlib.closing(trace)
+
+
+@contextlib.contextmanager
+def _launched(config: StreamsConfig) -> Iterator[Launched]:
+    """What takes longest to start, ended with the instance at the latest."""
+    with span("imports of the launch"):
+        from tidemill.runtime.launching import launch
+
+    launched = launch(config, os.environ)
+    try:
+        yield launched
+    finally:
+        launched.end()
 
 
 def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[str, Any]:

@@ -44,7 +44,8 @@ class ForkServer:
     def close(self) -> None:
         """The workers end with Spark, not with the server."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
         try:
             self.process.wait(_END_LIMIT_S)
         except subprocess.TimeoutExpired:
