@@ -192,9 +192,11 @@ def _worker(name: str, blob: bytes) -> Worker:
 
 
 def warm(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A step that does no work: the process it runs in has imported this module, and waits for its first batch. It says so."""
-    for _ in batches:
-        pass
+    """A step that does no work: the process it runs in has imported this module, and waits for its first batch. It says so, after
+    the steps before it."""
+    for rows in batches:
+        if rows.schema.names == ["worker"]:
+            yield rows
     yield pa.RecordBatch.from_arrays([pa.array([json.dumps({"pid": os.getpid(), "ready_s": time.time()})])], ["worker"])
 
 

@@ -67,27 +67,23 @@ def start_workers(
     def run() -> None:
         with contextlib.suppress(Exception):  # the first batch would say what is wrong
             placement.settle(thread)
-            plans = []
-            with pinning(session, thread) as pin, span("plans of the workers' first jobs"):
-                for step in steps:
+            with pinning(session, thread) as pin, span("plan of the workers' first job"):
+                frame = placement.root(thread)
+                for step in steps:  # one after the other in one plan, so that one job starts all of them
                     pin(step)
-                    plans.append(placement.root(thread).mapInArrow(warm, "worker string")._jdf.queryExecution())
-            with span("workers' first jobs"):
-                for step, plan in zip(steps, plans, strict=True):
-                    rows = plan.executedPlan().executeCollect()
-                    _tell_worker(thread, step, rows)
+                    frame = frame.mapInArrow(warm, "worker string")
+                plan = frame._jdf.queryExecution().executedPlan()
+            with span("workers' first job"):
+                rows = plan.executeCollect()
+            if is_traced():
+                for step, row in zip(steps, rows, strict=True):
+                    said = json.loads(str(row.getUTF8String(0).toString()))
+                    name = f"worker {thread.rpartition('-')[2]}/{step}"
+                    tell_process("forked, imports done", said["pid"], name, said["ready_s"])
 
     starter = threading.Thread(target=run, name=f"{thread}-workers", daemon=True)
     starter.start()
     return starter
-
-
-def _tell_worker(thread: str, step: str, rows: Any) -> None:
-    """``rows``: one, with what the worker says of itself."""
-    if not is_traced() or len(rows) != 1:
-        return
-    said = json.loads(str(rows[0].getUTF8String(0).toString()))
-    tell_process("forked, imports done", said["pid"], f"worker {thread.rpartition('-')[2]}/{step}", said["ready_s"])
 
 
 class BatchEngine:
