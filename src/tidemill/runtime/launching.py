@@ -21,9 +21,11 @@ from tidemill.spark.session import StartingJvm, start_jvm
 from tidemill.start_trace import span
 
 JVM_HEAP = "512m"
+_YOUNG = "96m"
+"""Of a heap whose size is not set: all of it is used before the first collection, however little a batch leaves behind."""
 _SPARE_THREADS = 4
 """Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
-_WORKER_MODULES = ("pyspark.daemon", "pyspark.worker", "tidemill.runtime.worker")
+_WORKER_MODULES = ("pyspark.daemon", "pyspark.worker", "pyarrow.compute", "tidemill.runtime.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,10 @@ class Launched:
         self.jvm.end()
         if self.forks is not None:
             self.forks.close()
+
+
+def _heap_options(config: StreamsConfig) -> list[str]:
+    return [] if "driver.memory" in config.spark else [f"-Xmn{_YOUNG}"]
 
 
 def launch(config: StreamsConfig, environ: Mapping[str, str]) -> Launched:
@@ -57,7 +63,7 @@ def launch(config: StreamsConfig, environ: Mapping[str, str]) -> Launched:
                 threads=config.num_stream_threads + _SPARE_THREADS,
                 settings=resolved_spark(config.spark),
                 heap=config.spark.get("driver.memory", JVM_HEAP),
-                jvm_options=class_archive.jvm_options(java, cache_folder(environ)),
+                jvm_options=[*_heap_options(config), *class_archive.jvm_options(java, cache_folder(environ))],
                 forks=forks,
             )
     except BaseException:

@@ -26,6 +26,7 @@ from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import failure_of, told_by
 from tidemill.spark.compile import ArrowStep
 from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
+from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.worker_process import WorkerProcess, end
@@ -71,7 +72,7 @@ def start_workers(
                 frame = placement.root(thread)
                 for step in steps:  # one after the other in one plan, so that one job starts all of them
                     pin(step)
-                    frame = frame.mapInArrow(warm, "worker string")
+                    frame = map_in_arrow(frame, warm, "worker string")
                 plan = frame._jdf.queryExecution().executedPlan()
             with span("workers' first job"):
                 rows = plan.executeCollect()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import select
@@ -82,6 +83,7 @@ def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    settle_pandas()
     gc.collect()
     gc.freeze()  # else the first collection in each process would copy all pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -99,6 +101,15 @@ def main() -> None:
                 _become_daemon(asking, streams, wanted)
             for stream in streams:
                 os.close(stream)
+
+
+def settle_pandas() -> None:
+    """pyarrow imports pandas at the first list that it makes an array of, in each worker; where there is none, it looks for it at
+    every list. So it is imported here once, or known not to be there."""
+    if importlib.util.find_spec("pandas") is None:
+        sys.modules["pandas"] = None  # type: ignore[assignment]
+    else:
+        importlib.import_module("pandas")
 
 
 def _heard(asking: socket.socket) -> tuple[list[int], dict[str, Any]]:
