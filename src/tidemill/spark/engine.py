@@ -29,6 +29,7 @@ from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
+from tidemill.spark.shared_plan import copied
 from tidemill.spark.worker_process import WorkerProcess, end
 from tidemill.start_trace import is_traced, span, tell_process
 from tidemill.task.batch import BatchReport, report_from_json
@@ -121,13 +122,25 @@ class BatchEngine:
         self._next.append(self._built())
 
     def _built(self) -> tuple[Any, str]:
-        source, steps = self._steps
         with needing_the_jvm():
-            with pinning(self._session, self._thread) as pin:
-                frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)
-            self._compiled.check(frame)
-            execution = frame._jdf.queryExecution()
-            return execution.executedPlan().execute(), str(execution.toString())
+            # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
+            is_alike = isinstance(self._placement, BesideTheDriver) and not self._compiled.lookups.joins
+            plan, text = self._compiled.shared.of_thread(self._made, self._copied) if is_alike else self._made()
+            return plan.execute(), text
+
+    def _made(self) -> tuple[Any, str]:
+        source, steps = self._steps
+        with pinning(self._session, self._thread) as pin:
+            frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)
+        self._compiled.check(frame)
+        execution = frame._jdf.queryExecution()
+        return execution.executedPlan(), str(execution.toString())
+
+    def _copied(self, plan: Any) -> Any:
+        source, steps = self._steps
+        functions = {"source": source, **{f"step-{number}": step for number, step in enumerate(steps, start=1)}}
+        with pinning(self._session, self._thread) as pin:
+            return copied(self._session, plan, functions, pin)
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each
