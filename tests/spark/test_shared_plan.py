@@ -1,4 +1,4 @@
-"""One physical plan for all threads: a copy runs its own Python functions in workers of its own, and leaves the first as it is."""
+"""One physical plan for all threads: a copy runs its own Python functions in workers of its own, and leaves the first alone."""
 
 from __future__ import annotations
 
