@@ -216,20 +216,20 @@ class StreamThread(threading.Thread):
 
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
-        fencing.start()  # takes as long as building the plan does
+        fencing.start()  # done before committed offsets are asked for, which what it ends would hold back
         with span("group looked at"):
             is_at_once = self._first_join.is_at_once()
         if is_at_once:
             self._member.start()
         self._batches.engine = self._make_engine(self)
-        with span("fence waited for"):
-            fencing.join()
         if not is_at_once:
             self._runner.run_empty()
             self._first_join.ready()
             with span("other threads waited for"):
                 self._first_join.wait_for_others(self._stop_wanted.is_set)
             self._member.start()
+        with span("fence waited for"):
+            fencing.join()
 
     def _fence(self) -> None:
         with span("predecessor's producer fenced"):
