@@ -35,7 +35,7 @@ from tidemill.spark.source_step import marker_rows
 from tidemill.spark.stages import stages
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
-from tidemill.task.batch import BatchRequest, Marker, Membership, Outcome, TaskRun, report_from_json
+from tidemill.task.batch import BatchRequest, Marker, Membership, Outcome, TaskRun
 from tidemill.task.commit import CommitStep
 from tidemill.topology.nodes import ProcessorNode, SourceNode
 from tidemill.topology.operations import PassThrough, TableToStream
@@ -77,11 +77,6 @@ class Worker:
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={})
         self.tasks = OpenTasks(spec.stores)
-        self.now: BatchRequest | None = None
-
-    def request(self) -> BatchRequest:
-        assert self.now is not None
-        return self.now
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Any:
         return self.tasks.open(runs)
@@ -172,11 +167,11 @@ def measure(program: str, records: int, size: int, folder: Path, profile: cProfi
             batch_id=number, starts=starts, ends=ends, changelog_ends={}, chunks=1, rows=rows.num_rows - 1, out_of_range=(),
             high_watermarks={}, global_ends={},
         )
-        worker.now = BatchRequest(batch_id=number, inputs=starts, tasks=runs, now_ms=1000 * number, follows=number - 1)
+        request = BatchRequest(batch_id=number, inputs=starts, tasks=runs, now_ms=1000 * number, follows=number - 1)
         began = time.process_time()
         if profile is not None:
             profile.enable()
-        report = report_from_json(next(run_last_step([rows, marker_rows(marker)], spec, worker)).column(0)[0].as_py())
+        report = run_last_step(request, [rows, marker_rows(marker)], spec, worker)
         gc.collect(0)
         if profile is not None:
             profile.disable()

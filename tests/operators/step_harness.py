@@ -32,7 +32,7 @@ from tidemill.spark.source_step import source_rows
 from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import TaskRows
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
-from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, report_from_json, times_after
+from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, times_after
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
@@ -156,12 +156,7 @@ class Worker:
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
     graphs: KeptGraphs = field(default_factory=KeptGraphs)
     unreadable: Unreadable = field(default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={}))
-    now: BatchRequest | None = None
     handed_over: list[tuple[str, pa.Table]] = field(default_factory=list)
-
-    def request(self) -> BatchRequest:
-        assert self.now is not None
-        return self.now
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, SortedStores]:
         return {run.task: self.stores.setdefault(run.task, SortedStores(run.task)) for run in runs}
@@ -312,10 +307,9 @@ class StepRun:
         reader = PartitionReader([RawRecord(*record) for record in records], self._partition)
         rows: Any = list(source_rows(reader, request, self.compiled.source))
         self._positions = {**reader.ends()[0], **reader.global_ends()}
-        for worker, spec in zip(self._workers, self.compiled.steps, strict=True):
-            worker.now = request
-            rows = list((run_last_step if spec.last else run_middle_step)(rows, spec, worker))
-        report = report_from_json(pa.Table.from_batches(rows).column("report")[0].as_py())
+        for worker, spec in zip(self._workers[:-1], self.compiled.steps[:-1], strict=True):
+            rows = list(run_middle_step(request, rows, spec, worker))
+        report = run_last_step(request, rows, self.compiled.steps[-1], self._workers[-1])
         assert report.outcome is Outcome.COMMITTED, f"{report.outcome.value}: {report.message}"
         arrived = {tp: found for tp, found in report.arrived.items() if tp.topic not in self._globals}
         self.times = times_after(self.times, arrived)

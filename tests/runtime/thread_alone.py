@@ -40,9 +40,8 @@ class Engine:
         self.asked: list[BatchRequest] = []
         self.thread: StreamThread | None = None
 
-    def run(self, patience: int = 1) -> BatchReport:
+    def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
         assert self.thread is not None
-        request = self.thread.desk.current_request()
         self.asked.append(request)
         self.patience.append(patience)
         if self._script:

@@ -10,7 +10,8 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,9 +22,11 @@ from pyspark.sql import SparkSession
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.global_topics import global_topics
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
+from tidemill.runtime.worker import run_of_task
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
+from tidemill.spark.micro_batch_rows import micro_batches, source_run, step_run
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.source_step import source_rows
 from tidemill.spark.step_context import TaskStore
@@ -36,14 +39,13 @@ from tidemill.task.batch import (
     Outcome,
     Positions,
     TaskRun,
-    request_from_json,
-    request_to_json,
     times_after,
 )
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
+from tidemill.testing.desk import THREAD, shared_desk
 from tidemill.testing.wire import RawRecord, data, from_json, text, to_json
-from tidemill.testing.worker import GivenReader, KeptOutput
+from tidemill.testing.worker import GivenReader, KeptOutput, Place, control_of
 from tidemill.topology.graph import subtopologies
 from tidemill.topology.nodes import Topology
 
@@ -61,7 +63,7 @@ class Record:
 
 
 class WorkerContext:
-    """Kept in the worker's process; ``address`` is a file that holds the batch."""
+    """Kept in the worker's process; ``address`` is a file that holds the batch's records."""
 
     def __init__(self, address: str, spec: StepSpec | None, handler: str, sources: Mapping[int, str]) -> None:
         self._address = address
@@ -70,10 +72,6 @@ class WorkerContext:
         self.continuity: dict[TopicPartition, int] = {}
         self.graphs = KeptGraphs()
         self.unreadable = Unreadable(handler=OnUnreadable(handler), topic="dead-letters", expected=sources)
-
-    def request(self) -> BatchRequest:
-        with open(self._address) as file:
-            return request_from_json(json.load(file)["request"])
 
     def records(self) -> list[RawRecord]:
         with open(self._address) as file:
@@ -104,35 +102,53 @@ def _context(
     return kept[address, step][1]
 
 
-def source(address: str, spec: SourceSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def source(place: Place, spec: SourceSpec, steps: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        context = _context(address, "source")
-        yield from source_rows(GivenReader(context.records()), context.request(), spec)
+        number, stands = run_of_task()
+
+        def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
+            return source_rows(GivenReader(_context(place.records, "source").records()), request, spec)
+
+        yield from source_run(partial(control_of(place, "source").next_request, number), rows_of, stands=stands, steps=steps)
 
     return read
 
 
-def step(address: str, spec: StepSpec, handler: str, sources: Mapping[int, str]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+def step(
+    place: Place, spec: StepSpec, handler: str, sources: Mapping[int, str], steps: int
+) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    name = f"step-{spec.number}"
+
+    def context() -> WorkerContext:
+        return _context(place.records, name, spec, handler, sources)
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = _context(address, f"step-{spec.number}", spec, handler, sources)
+        control = control_of(place, name)
+        number, stands = run_of_task()
         if not spec.last:
-            yield from run_middle_step(batches, spec, context)
+
+            def middle(request: BatchRequest, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                return run_middle_step(request, rows, spec, context())
+
+            served = partial(control.wait_served, number)
+            yield from step_run(batches, middle, served, stands=stands, next_is_last=spec.number + 1 == steps)
             return
-        for report in run_last_step(batches, spec, context):
-            carried = json.loads(report.column("report")[0].as_py())
+        for request, rows in micro_batches(batches):
+            here = context()
+            report = run_last_step(request, rows, spec, here)
             stores = [
                 [str(task), name, text(key), text(value)]
-                for task, held in context.open_stores(context.request().tasks).items()
+                for task, held in here.open_stores(request.tasks).items()
                 for name in spec.stores
                 if spec.stores[name].subtopology == task.subtopology
                 for key, value in held.scan(name)
             ]
-            sent = [to_json(record) for record in context.output.sent]
-            carried["message"] = json.dumps({"said": carried["message"], "sent": sent, "stores": stores})
-            context.output.sent = []
-            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(carried)])], schema=report.schema)
+            sent = [to_json(record) for record in here.output.sent]
+            here.output.sent = []
+            said = json.dumps({"said": report.message, "sent": sent, "stores": stores})
+            control.report(number, replace(report, message=said))
 
     return run
 
@@ -156,12 +172,14 @@ class Program:
             for i, n in enumerate(topology.nodes)
             if (e := self.compiled.compiler.edges.get(n)) is not None and e.value is not None
         }
+        self._desk, server = shared_desk()
+        place, count = Place(records=self._address, desk=server.address, key=server.key), len(self.compiled.steps)
         self.engine = BatchEngine(
             session,
             self.compiled,
-            "program",  # all programs share the workers; each has a context of its own in them
-            source(self._address, self.compiled.source),
-            [step(self._address, s, handler, expected) for s in self.compiled.steps],
+            THREAD,  # all programs share the workers; each has a context of its own in them
+            source(place, self.compiled.source, count),
+            [step(place, s, handler, expected, count) for s in self.compiled.steps],
             limit_s=120,
         )
         self._parts = subtopologies(topology, APPLICATION)
@@ -215,8 +233,8 @@ class Program:
             rows.append(to_json(RawRecord(topic, record.key, record.value, record.timestamp, record.headers)))
             self._positions[TopicPartition(topic, 0)] += 1
         with open(self._address, "w") as file:
-            json.dump({"run": self._restarts, "request": request_to_json(request), "records": rows}, file)
-        report = self.engine.run()
+            json.dump({"run": self._restarts, "records": rows}, file)
+        report = self._desk.run(self.engine, request)
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise AssertionError(f"{report.outcome}: {carried['said']}")

@@ -26,7 +26,6 @@ from tidemill.task.batch import (
     StoresAt,
     TaskRun,
     marker_to_json,
-    report_from_json,
 )
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import PartitionTime, Times
@@ -190,10 +189,6 @@ class Context:
     may_commit: bool = True
     crash_at: CommitStep | None = None
 
-    def request(self) -> BatchRequest:
-        assert self.now is not None
-        return self.now
-
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, MemoryStores]:
         return {run.task: self.stores for run in runs}
 
@@ -217,8 +212,8 @@ class Context:
         return self.take(batch(held, start, **marker), spec)
 
     def take(self, batches: Sequence[pa.RecordBatch], spec: StepSpec | None = None) -> BatchReport:
-        (report,) = run_last_step(batches, spec or count_spec(), self)
-        return report_from_json(report.column("report")[0].as_py())
+        assert self.now is not None
+        return run_last_step(self.now, batches, spec or count_spec(), self)
 
 
 def word(key: str | None, offset: int, n: int | None = None, **columns: Any) -> dict[str, Any]:

@@ -24,9 +24,11 @@ from tidemill.spark.control import ControlServer
 from tidemill.spark.control_socket import TcpListener
 from tidemill.spark.worker_process import FarWorker, WorkerProcess
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.task.batch import BatchRequest, Membership, Positions
+from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
+from tidemill.task.run import Asked, Command
 
 IN = TopicPartition("in", 0)
+REQUEST = BatchRequest(batch_id=7, inputs={IN: 3})
 WORKER = """
     import sys, time
     from tidemill.spark.control import ControlClient
@@ -39,8 +41,12 @@ ASKING_WORKER = """
     from tidemill.errors import BatchLostError
     from tidemill.ids import TopicPartition
     from tidemill.spark.control import ControlClient
+    from tidemill.task.batch import BatchReport, Outcome
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
-    print(client.request(), flush=True)
+    asked = client.next_request(3)
+    print(asked.request, flush=True)
+    client.report(3, BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5))
+    client.wait_served(3, 7)
     print(client.membership(), flush=True)
     try:
         client.committed([TopicPartition("in", 0)])
@@ -82,8 +88,17 @@ class Desk:
         self.joined: list[tuple[str, int]] = []
         self.workers: list[WorkerProcess] = []
 
-    def current_request(self) -> BatchRequest:
-        return BatchRequest(batch_id=7, inputs={IN: 3})
+        self.heard: list[object] = []
+
+    def next_request(self, run: int) -> Asked:
+        self.heard.append(run)
+        return Asked(Command.SERVE, REQUEST)
+
+    def reported(self, run: int, report: BatchReport) -> None:
+        self.heard.append((run, report))
+
+    def wait_served(self, run: int, batch_id: int) -> None:
+        self.heard.append((run, batch_id))
 
     def membership(self) -> Membership:
         return Membership(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)
@@ -114,14 +129,15 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_a_worker_gets_its_request_the_membership_and_refusals_over_the_channel(server: ControlServer) -> None:
+def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and_reports(server: ControlServer) -> None:
     desk = Desk()
     server.register("thread", desk)
     worker = started(ASKING_WORKER, server.address, server.key.hex())
     try:
-        assert said(worker) == str(desk.current_request())
+        assert said(worker) == str(REQUEST)
         assert said(worker) == str(desk.membership())
         assert "the brokers are away" in said(worker)
+        assert desk.heard == [3, (3, BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5)), (3, 7)]
         assert desk.joined == [("step-1", worker.pid)]
     finally:
         worker.kill()

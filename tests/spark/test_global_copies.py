@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 from step_harness import APPLICATION, StepRun, Worker
 
 from tidemill import Serdes, StreamsBuilder
@@ -15,7 +14,7 @@ from tidemill.spark.plan import compile_topology
 from tidemill.spark.source_step import source_rows
 from tidemill.spark.stages import stages
 from tidemill.spark.unreadable import OnUnreadable, Unreadable
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, report_from_json
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.testing.wire import RawRecord
 from tidemill.testing.worker import GivenReader
 from tidemill.topology.nodes import Topology
@@ -105,10 +104,8 @@ def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_anew() 
             follows=number - 1,
         )
         rows: Any = list(source_rows(GivenReader([RawRecord(*record) for record in records]), request, source))
-        for worker, spec in zip(run._workers, run.compiled.steps, strict=True):
-            worker.now = request
-            rows = list((run_last_step if spec.last else run_middle_step)(rows, spec, worker))
-        return report_from_json(pa.Table.from_batches(rows).column("report")[0].as_py())
+        (above, last), (copying, counting) = run.compiled.steps, run._workers
+        return run_last_step(request, list(run_middle_step(request, rows, above, copying)), last, counting)
 
     row, event = ("rows", b"a", bytes(8), 1, ()), ("events", b"a", b"x", 2, ())
     first = batch(1, {EVENTS: 0, ROWS: 0}, [row, event], anew=True)

@@ -130,8 +130,11 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
         plans = []
         for _ in range(config.num_stream_threads):
             steps = [_step(f"step_{step.number}") for step in compiled.steps]
-            frame = compiled.frame(spark.session.range(0, 1, 1, 1), _step("source_step"), steps, lambda _name: None)
-            compiled.check(frame)
+            sums = compiled.sums
+            frame = compiled.frame(
+                spark.session.range(0, 1, 1, 1), _step("source_step"), steps, lambda _name: None, sums=sums
+            )
+            compiled.check(frame, sums=sums)
             plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
         return compiled.stages, plans
     finally:

@@ -27,7 +27,7 @@ from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.lifecycle import ActiveTask, Phase
-from tidemill.task.pacing import next_cap, rest_ms
+from tidemill.task.pacing import BACKLOG, has_backlog, next_cap, rest_ms
 from tidemill.task.standby import StandbyTask
 
 log = logging.getLogger("tidemill.thread")
@@ -72,6 +72,7 @@ class MicroBatches:
         self._batch_id = 0
         self._counted = 0
         self._max_records = config.batch_max_records
+        self._has_backlog = False
         self.size = BatchSize()
         self._taken = Taken()
         self._first_since: float | None = None
@@ -162,7 +163,7 @@ class MicroBatches:
             active,
             batch_id=self._batch_id,
             internal=self._facts.internal_topics,
-            max_records=self._max_records,
+            max_records=self._max_records if self._has_backlog else min(self._max_records, BACKLOG),
             max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
             wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
             now_ms=int(time.time() * 1000),
@@ -197,7 +198,7 @@ class MicroBatches:
         self.under_way, self._taken = request, Taken()
         started = self._began_at = time.monotonic()
         try:
-            report = self.engine.run(self.size.patience)
+            report = self.engine.run(request, self.size.patience, has_backlog=self._has_backlog)
         except BatchLostError as lost:
             self.failures += 1
             self._resize(lost)
@@ -207,6 +208,7 @@ class MicroBatches:
             self._group.end_commit()
         if report.outcome is Outcome.COMMITTED:
             self._counted = report.batch_id
+            self._has_backlog = has_backlog(report, before=self._has_backlog)
             self.size = succeeded(
                 self.size,
                 report.records_in,
@@ -272,6 +274,15 @@ class MicroBatches:
     def has_lost_its_place(self) -> bool:
         """After a lost batch: whether the stores are gone with the executor that they lay on."""
         return self.engine is not None and self.engine.has_lost_its_place()
+
+    def rest(self) -> None:
+        """There is nothing to run."""
+        if self.engine is not None:
+            self.engine.rest()
+
+    def close(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
 
     def end_workers(self) -> None:
         """No worker of this thread works on anything any more."""

@@ -208,6 +208,7 @@ class StreamThread(threading.Thread):
             self._first_join.ready()  # nobody waits for a thread that has ended
             self._held.end()
             self._member.close(leave=self._leave_group)
+            self._batches.close()
             if self.error is not None:
                 self._batches.end_workers()  # whatever they are doing: nobody asks them again
             self._local.ended(self.name)
@@ -245,6 +246,8 @@ class StreamThread(threading.Thread):
                 self._changes.step(machine.ApplicationShutdownRequested())
             has_work = bool(self._held) and self._batches.are_needed
             rest_s = min(self._batches.due_in_s, _LONGEST_WAIT_S)
+            if not has_work:
+                self._batches.rest()
             self._hear_the_group(wait_s=rest_s if has_work else _LONGEST_WAIT_S)
             if self._held and not self._changes.are_over:
                 if self._offsets.fetch_bounds():

@@ -191,6 +191,7 @@ class ThreadMaker:
             },
             "transactional_id": own_id,
             "source": compiled.source,
+            "steps": len(compiled.steps),
             "unreadable": unreadable_of(config, compiled),
             "batch_folder": self.batch_folder,
             "fault": self.fault,

@@ -34,8 +34,10 @@ from tidemill.spark.alignment import AlignedReader
 from tidemill.spark.batch_sinks import write_batch
 from tidemill.spark.control import ControlClient
 from tidemill.spark.control_socket import is_elsewhere
+from tidemill.spark.engine import RUN, STANDS
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
+from tidemill.spark.micro_batch_rows import micro_batches, source_run, step_run
 from tidemill.spark.source_step import SourceReader, source_rows
 from tidemill.spark.step_context import Output, TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
@@ -43,6 +45,7 @@ from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
+from tidemill.task.run import Asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,8 @@ class WorkerSpec:
     transactional_id: str | None
     source: SourceSpec
     spec: StepSpec | None
+    steps: int
+    """How many there are behind the source step."""
     unreadable: Unreadable
     batch_folder: str = ""
     """Where batches for functions of ``foreach_batch`` wait while they are called."""
@@ -81,6 +86,7 @@ class Worker:
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.batches = 0
+        self._collected = time.monotonic()
         self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step)
         self.reader: SourceReader = AlignedReader(ThreadReader(spec.consumer), spec.source.together, spec.source.idle_ms)
         self.continuity: dict[TopicPartition, int] = {}
@@ -102,8 +108,13 @@ class Worker:
         elif spec.spec is not None:
             self._tasks = ReadTasks(spec.spec.stores)
 
-    def request(self) -> BatchRequest:
-        request = self.control.request()
+    def begins(self, request: BatchRequest) -> None:
+        """A micro-batch."""
+        self.batches += 1
+        if self.batches in _FREEZE_AT:
+            # PySpark's daemon collects garbage after every task, 30 ms over the modules alone; what is there by now stays anyway.
+            gc.collect()
+            gc.freeze()
         if self._fences not in (None, request.fences):
             if self._prepared is not None:
                 self._prepared.exception()  # under way still: what it makes may be from before the fence
@@ -113,7 +124,13 @@ class Worker:
         self._is_watched = request.max_inputs == 1
         if self.spec.spec is not None and self.spec.spec.last and request.inputs and not self.continuity:
             self._prepare()  # takes half a second, in which the batch is on its way
-        return request
+
+    def rests(self) -> None:
+        """Between two micro-batches of a run, which may last for minutes without PySpark's collections."""
+        now = time.monotonic()
+        if now - self._collected > _COLLECT_INTERVAL_S:
+            self._collected = now
+            gc.collect()
 
     def _prepare(self) -> Future[None]:
         if self._prepared is None:
@@ -170,6 +187,7 @@ def _output(spec: WorkerSpec) -> AtLeastOnceOutput | ExactlyOnceOutput:
 _workers: dict[str, Worker] = {}
 _FREEZE_AT = (1, 4)
 """Batches at whose start all that lives is exempt from garbage collection: modules and specs, then clients and stores."""
+_COLLECT_INTERVAL_S = 5.0
 
 
 def _worker(name: str, blob: bytes) -> Worker:
@@ -183,11 +201,6 @@ def _worker(name: str, blob: bytes) -> Worker:
     if worker is None:
         worker = _workers[name] = Worker(cloudpickle.loads(blob))
         gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
-    worker.batches += 1
-    if worker.batches in _FREEZE_AT:
-        # PySpark's daemon collects garbage after every task, 30 ms over the modules alone; what is there by now stays anyway.
-        gc.collect()
-        gc.freeze()
     return worker
 
 
@@ -224,8 +237,18 @@ def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Ite
     for _ in batches:
         pass
     worker = _worker(name, blob)
+    number, stands = run_of_task()
+    yield from source_run(partial(_asked, worker, number), partial(_rows_of, worker), stands=stands, steps=worker.spec.steps)
+
+
+def _asked(worker: Worker, run: int) -> Asked:
+    worker.rests()
+    return worker.control.next_request(run)
+
+
+def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
+    worker.begins(request)
     worker.strike("start")
-    request = worker.request()
     for rows in source_rows(worker.reader, request, worker.spec.source, partial(worker.control.taking, request.batch_id)):
         worker.strike("chunk")
         yield rows
@@ -234,6 +257,30 @@ def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Ite
 
 def run_step(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     worker = _worker(name, blob)
+    number, stands = run_of_task()
     spec = worker.spec.spec
     assert spec is not None
-    return run_last_step(batches, spec, worker) if spec.last else run_middle_step(batches, spec, worker)
+    if not spec.last:
+        served, next_is_last = partial(worker.control.wait_served, number), spec.number + 1 == worker.spec.steps
+        yield from step_run(batches, partial(_middle, worker, spec), served, stands=stands, next_is_last=next_is_last)
+        return
+    for request, rows in micro_batches(batches):
+        worker.begins(request)
+        report = run_last_step(request, rows, spec, worker)
+        worker.control.report(number, report)
+        worker.rests()
+
+
+def _middle(
+    worker: Worker, spec: StepSpec, request: BatchRequest, rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    worker.rests()
+    worker.begins(request)
+    return run_middle_step(request, rows, spec, worker)
+
+
+def run_of_task() -> tuple[int, bool]:
+    """The number of the run that this Spark task is the job of, and whether it stands."""
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.getLocalProperty(RUN) or 0), context.getLocalProperty(STANDS) == "True"

@@ -15,8 +15,9 @@ from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.micro_batches import MicroBatches
 from tidemill.spark.worker_process import WorkerProcess
-from tidemill.task.batch import BatchRequest, Membership, Positions, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
 from tidemill.task.batch_id import BatchId
+from tidemill.task.run import Asked, Command
 
 
 class WorkerDesk:
@@ -27,11 +28,17 @@ class WorkerDesk:
         self.handover: BatchHandover | None = None
         """Set before workers can ask."""
 
-    def current_request(self) -> BatchRequest:
-        request = self._batches.under_way
-        if request is None:
-            raise BatchLostError("no batch is under way")
-        return request
+    def next_request(self, run: int) -> Asked:
+        engine = self._batches.engine
+        return Asked(Command.END) if engine is None else engine.next_request(run)
+
+    def reported(self, run: int, report: BatchReport) -> None:
+        if self._batches.engine is not None:
+            self._batches.engine.reported(run, report)
+
+    def wait_served(self, run: int, batch_id: int) -> None:
+        if self._batches.engine is not None:
+            self._batches.engine.wait_served(run, batch_id)
 
     def membership(self) -> Membership:
         self._group.begin_commit()
@@ -49,7 +56,10 @@ class WorkerDesk:
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
-        if not self._may_commit(self.current_request()):
+        request = self._batches.under_way
+        if request is None:
+            raise BatchLostError("no batch is under way")
+        if not self._may_commit(request):
             raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
         assert self.handover is not None
         return self.handover.call(node, path, batch_id)

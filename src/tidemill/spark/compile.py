@@ -75,6 +75,14 @@ class Compiler:
         """By how many bits a row's ``seq`` has grown when it arrives at a step."""
         self._shift = 0
         self._mergings: dict[str, Merging] = {}
+        self.has_sums = False
+        """Rows of some layer may be summed in the JVM."""
+        self._sums = True
+
+    @property
+    def can_stand(self) -> bool:
+        """Whether all that must run in the JVM gives a row when it has got one: what is merged there waits for the last one."""
+        return not self._mergings
 
     @property
     def has_columns(self) -> bool:
@@ -110,9 +118,12 @@ class Compiler:
         """Those whose records enter the JVM."""
         return [name for name in self._sources() if name not in self.stages.part_of]
 
-    def build(self, root: DataFrame, source: ArrowStep, steps: list[ArrowStep], pin: Callable[[str], None]) -> DataFrame:
+    def build(
+        self, root: DataFrame, source: ArrowStep, steps: list[ArrowStep], pin: Callable[[str], None], *, sums: bool
+    ) -> DataFrame:
         """The plan: ``source``, which ``root`` with its one partition sets off, then for each of ``steps`` the JVM layer before
-        it and the step; ``pin`` names each worker."""
+        it and the step; ``pin`` names each worker. Not ``sums``: rows that may be summed pass one by one."""
+        self._sums = sums
         pin("source")
         frame = map_in_arrow(root, source, rows.ddl())
         entries = self._column_sources()
@@ -153,7 +164,8 @@ class Compiler:
         summed = [name for name in combinable if name not in self._mergings]
         if combinable:
             self.mixing_layers.add(number)
-        if summed:
+        self.has_sums |= bool(summed)
+        if summed and self._sums:
             frame = presummed(frame, self._sink_tags(summed))
         if merging:
             frame = merged(frame, merging)

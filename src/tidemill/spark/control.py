@@ -1,10 +1,10 @@
 """The control channel between a driver and its Python workers: one JSON object each way, over a socket of ``control_socket``.
 
-Decides who may ask what; the answers are the stream thread's (``ControlDesk``). A worker asks, the driver answers: at the
-start of a batch what to do, before a commit who it is. On one machine the same socket carries the state directory's lock to the
-workers, so that a restart waits for the last of them. Everywhere it is their leash: a worker whose driver is gone ends at once
-and commits nothing any more (correctness.md, rule 9). On executors it also carries reads of stores, driver to worker. No pickle
-passes here.
+Decides who may ask what; the answers are the stream thread's (``ControlDesk``). A worker asks, the driver answers: the source
+step what to do next, for which it waits, the last one before a commit who it is; and that one reports. On one machine the same
+socket carries the state directory's lock to the workers, so that a restart waits for the last of them. Everywhere it is their
+leash: a worker whose driver is gone ends at once and commits nothing any more (correctness.md, rule 9). On executors it also
+carries reads of stores, driver to worker. No pickle passes here.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ from tidemill.log_format import LogEvent
 from tidemill.spark.control_socket import HereListener, Listener, greet, opened
 from tidemill.spark.worker_process import FarWorker, HereWorker, WorkerProcess
 from tidemill.task.batch import (
-    BatchRequest,
+    BatchReport,
     Membership,
     Positions,
     Taken,
     positions_from_json,
     positions_to_json,
+    report_from_json,
+    report_to_json,
     request_from_json,
     request_to_json,
     taken_from_json,
     taken_to_json,
 )
 from tidemill.task.batch_id import BatchId
+from tidemill.task.run import Asked, Command
 
 log = logging.getLogger("tidemill.control")
 
@@ -49,7 +52,14 @@ log = logging.getLogger("tidemill.control")
 class ControlDesk(Protocol):
     """A stream thread's side: what its workers may ask. Called on the channel's threads."""
 
-    def current_request(self) -> BatchRequest: ...
+    def next_request(self, run: int) -> Asked:
+        """What the source step of a run is to do; waits for it."""
+
+    def reported(self, run: int, report: BatchReport) -> None:
+        """What the last step of a run says of a batch."""
+
+    def wait_served(self, run: int, batch_id: int) -> None:
+        """Returns when it has said so, or will not."""
 
     def membership(self) -> Membership: ...
 
@@ -195,13 +205,31 @@ def _taking_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
     return "{}"
 
 
+def _next_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
+    asked = desk.next_request(question["run"])
+    request = None if asked.request is None else request_to_json(asked.request)
+    return json.dumps({"command": asked.command.value, "request": request})
+
+
+def _report_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
+    desk.reported(question["run"], report_from_json(question["report"]))
+    return "{}"
+
+
+def _served_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
+    desk.wait_served(question["run"], question["batch"])
+    return "{}"
+
+
 def _has_run_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
     desk.has_run(question["batch"])
     return "{}"
 
 
 _QUESTIONS: Mapping[str, Callable[[ControlDesk, Mapping[str, Any]], str]] = {
-    "request": lambda desk, _: request_to_json(desk.current_request()),
+    "next": _next_answer,
+    "report": _report_answer,
+    "served": _served_answer,
     "membership": _membership_answer,
     "committed": _committed_answer,
     "hand_over": _hand_over_answer,
@@ -238,8 +266,16 @@ class ControlClient:
         connection.send_bytes(json.dumps({"op": op, "worker": self._name}).encode())
         return connection
 
-    def request(self) -> BatchRequest:
-        return request_from_json(json.dumps(self._ask({"op": "request"})))
+    def next_request(self, run: int) -> Asked:
+        answer = self._ask({"op": "next", "run": run})
+        request = answer["request"]
+        return Asked(Command(answer["command"]), None if request is None else request_from_json(request))
+
+    def report(self, run: int, report: BatchReport) -> None:
+        self._ask({"op": "report", "run": run, "report": report_to_json(report)})
+
+    def wait_served(self, run: int, batch_id: int) -> None:
+        self._ask({"op": "served", "run": run, "batch": batch_id})
 
     def membership(self) -> Membership:
         return Membership(**self._ask({"op": "membership"}))

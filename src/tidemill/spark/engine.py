@@ -1,8 +1,9 @@
-"""Executing a stream thread's static plan: one micro-batch at a time, with a limit.
+"""Executing a stream thread's static plans: one micro-batch at a time, with a limit.
 
-Decides how a plan is run (it is made an RDD once, and a batch is one job that collects it: no SQL execution is registered, no
-closure cleaned again, nothing kept of a batch), how workers are pinned and what becomes of a batch that hangs: its workers are
-killed by pid, since cancelling a Spark job does not stop Python (correctness.md, rule 21).
+Decides how a plan is run, how workers are pinned and what becomes of a batch that hangs. A plan is made an RDD once, and a
+*run* is one job that collects it: no SQL execution is registered, no closure cleaned again. A run stands: it serves one request
+after the other, for some minutes, so that a micro-batch costs no job. While a backlog lasts each batch is a run of its own. Of a
+batch that hangs the workers are killed by pid, since cancelling a Spark job does not stop Python (correctness.md, rule 21).
 """
 
 from __future__ import annotations
@@ -14,30 +15,42 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError
+from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import failure_of, told_by
 from tidemill.spark.compile import ArrowStep
+from tidemill.spark.job_thread import JobThread
 from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.shared_plan import copied
+from tidemill.spark.standing import task_settings
 from tidemill.spark.worker_process import WorkerProcess, end
 from tidemill.start_trace import is_traced, span, tell_process
-from tidemill.task.batch import BatchReport, report_from_json
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+from tidemill.task.run import Asked, Command, Run
 
 log = logging.getLogger("tidemill.engine")
 
 _WORKER_KEY = "TIDEMILL_WORKER"
 _DEATH_LIMIT_S = 5.0
+_LONGEST_RUN_S = 300.0
+"""What Spark keeps of a job, and what its workers keep of one, ends with it."""
+_LONGEST_REST_S = 30.0
+RUN, STANDS = "tidemill.run", "tidemill.run.stands"
+"""Local properties of a run's job, which its steps read: its number, and whether it stands."""
+_JOB_GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
 _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""
 
@@ -88,8 +101,15 @@ def start_workers(
     return starter
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    rows: Any
+    """The executed plan as Spark's RDD: a run is one job that collects it."""
+    explained: str
+
+
 class BatchEngine:
-    """One stream thread's plan. ``run`` is called by that thread only."""
+    """One stream thread's plan. ``run`` and ``close`` are called by that thread only."""
 
     def __init__(
         self,
@@ -107,32 +127,41 @@ class BatchEngine:
         self._is_in_place = False
         self._workers: dict[str, WorkerProcess] = {}
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
-        self._next: deque[tuple[Any, str]] = deque(maxlen=1)
+        self._jobs = JobThread(f"{thread}-run")
+        self._run: Run | None = None
+        self._job: Future[None] | None = None
+        self._plans: dict[bool, _Plan] = {}
+        """By whether rows are summed in the JVM; the second one is built when it is first needed."""
+        self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
-        told_by(thread)
-        with span("plan built"):
-            self._rows, self._explained = self._built()
+        told_by(self._jobs.name)
+        with needing_the_jvm():
+            self._settings = dict(session.conf.getAll)
+            sums = compiled.sums and not compiled.can_stand
+            with span("plan built"):
+                self._plans[sums] = self._built(sums)
 
     @property
     def explained(self) -> str:
-        return str(self._explained)
+        return next(iter(self._plans.values())).explained
 
     def rebuild(self) -> None:
-        """Makes the plan anew, with static sides as they are now; the next batch runs it. May be called on any thread."""
-        self._next.append(self._built())
-
-    def _built(self) -> tuple[Any, str]:
+        """Makes the plans anew, with static sides as they are now; the next batch runs them. May be called on any thread."""
         with needing_the_jvm():
-            # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
-            is_alike = isinstance(self._placement, BesideTheDriver) and not self._compiled.lookups.joins
-            plan, text = self._compiled.shared.of_thread(self._made, self._copied) if is_alike else self._made()
-            return plan.execute(), text
+            self._next.append({sums: self._built(sums) for sums in list(self._plans)})
 
-    def _made(self) -> tuple[Any, str]:
+    def _built(self, sums: bool) -> _Plan:
+        # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
+        is_alike = isinstance(self._placement, BesideTheDriver) and not self._compiled.lookups.joins
+        build = partial(self._made, sums)
+        plan, text = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
+        return _Plan(plan.execute(), text)
+
+    def _made(self, sums: bool) -> tuple[Any, str]:
         source, steps = self._steps
         with pinning(self._session, self._thread) as pin:
-            frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin)
-        self._compiled.check(frame)
+            frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin, sums=sums)
+        self._compiled.check(frame, sums=sums)
         execution = frame._jdf.queryExecution()
         return execution.executedPlan(), str(execution.toString())
 
@@ -165,8 +194,9 @@ class BatchEngine:
         steps = [step for step in self._workers if step != "source"]
         return self._workers[max(steps, key=lambda step: int(step.rpartition("-")[2]))] if steps else None
 
-    def run(self, patience: int = 1) -> BatchReport:
-        """One execution of the plan; it may take so many times as long as usual.
+    def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
+        """One micro-batch; it may take so many times as long as usual. ``has_backlog``: much more lies behind it, so that a job
+        of its own, which takes the rows in large portions and sums them in the JVM, is the quicker one.
 
         Raises:
             NoExecutorError: it did not begin.
@@ -174,55 +204,123 @@ class BatchEngine:
             StopError: the JVM is gone, or a step says that going on is impossible.
         """
         with needing_the_jvm():
-            return self._run(patience)
+            run = self._run_for(stands=self._compiled.can_stand and not has_backlog)
+            try:
+                return self._served(run, request, self._limit_s * patience)
+            except BatchLostError:
+                self._is_in_place = False
+                raise
 
-    def _run(self, patience: int) -> BatchReport:
+    def _run_for(self, *, stands: bool) -> Run:
+        """The run under way, if it is of this kind, of the plan as it is now and not too old; else a new one."""
+        run = self._run
+        if run is not None:
+            if run.stands and stands and not (self._next or run.is_over) and run.age_s < _LONGEST_RUN_S:
+                return run
+            self._end_run(run)
         if not (self._is_in_place and self._placement.is_settled(self._thread)) and not self._placement.settle(self._thread):
             raise NoExecutorError(f"{self._thread}: no executor has a slot for its batches yet")
         self._is_in_place = True
-        try:
-            return self._collected(self._limit_s * patience)
-        except BatchLostError:
-            self._is_in_place = False
-            raise
-
-    def _collected(self, limit_s: float) -> BatchReport:
         with contextlib.suppress(IndexError):
-            self._rows, self._explained = self._next.pop()
-        with self._watched(limit_s) as hangs:
-            try:
-                collected: list[Any] = self._rows.collect()
-                if len(collected) != 1:
-                    raise BatchLostError(f"the last step gave {len(collected)} reports, expected one")
-                return report_from_json(str(collected[0].getUTF8String(0).toString()))
-            except (Py4JJavaError, CapturedException) as problem:
-                failure = failure_of(problem)
-                if hangs.is_set() and isinstance(failure, BatchLostError):
-                    raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from problem
-                raise failure from problem
-            except (Py4JError, OSError) as problem:
-                raise StopError(JVM_GONE) from problem
+            self._plans = self._next.pop()
+        sums = self._compiled.sums and not stands  # those a standing run would wait for until it ends
+        if sums not in self._plans:
+            self._plans[sums] = self._built(sums)
+        plan = self._plans[sums]
+        run = self._run = Run(stands=stands)
+        properties = task_settings(self._settings, stands=stands)
+        properties |= {RUN: str(run.number), STANDS: str(stands), _JOB_GROUP: _group(run), _DESCRIPTION: self._thread}
+        self._job = self._jobs.submit(partial(_collect, self._session, plan.rows, properties, run))
+        return run
 
-    @contextlib.contextmanager
-    def _watched(self, limit_s: float) -> Iterator[threading.Event]:
-        """The event is set if what runs in it takes longer; its workers are dead soon after, those too that begin only then."""
-        hangs, is_over = threading.Event(), threading.Event()
-
-        def end_it() -> None:
-            hangs.set()
-            log.error(LogEvent("batch-hangs", thread=self._thread, limit_s=limit_s, workers=self.worker_pids))
-            self.kill_workers()
-            while not is_over.wait(_DEATH_LIMIT_S):
-                self.kill_workers()
-
-        timer = threading.Timer(limit_s, end_it)
-        timer.daemon = True
-        timer.start()
+    def _served(self, run: Run, request: BatchRequest, limit_s: float) -> BatchReport:
+        run.ask(request)
         try:
-            yield hangs
-        finally:
-            is_over.set()
-            timer.cancel()
+            report = run.wait(limit_s)
+        except TimeoutError:
+            log.error(LogEvent("batch-hangs", thread=self._thread, limit_s=limit_s, workers=self.worker_pids))
+            self._end_by_force(run)
+            failure = self._failure()
+            if failure is not None and not isinstance(failure, BatchLostError):
+                raise failure from None
+            raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from None
+        if report is not None and report.outcome is not Outcome.LOST:
+            if not run.stands:
+                self._end_run(run)
+            return report
+        # The last step may only have seen that its input was cut short; why, the job says, which then fails.
+        self._end_run(run)
+        failure = self._failure()
+        if failure is not None:
+            raise failure
+        if report is None:
+            raise BatchLostError("the Spark job ended without a report of the batch")
+        return report
+
+    def _end_run(self, run: Run) -> None:
+        """In order if it can be, and in any case: two jobs of one thread are never alive at once."""
+        self._run = None
+        run.end()
+        if not run.wait_over(self._limit_s):
+            log.error(LogEvent("run-hangs", thread=self._thread, limit_s=self._limit_s, workers=self.worker_pids))
+            self._end_by_force(run)
+
+    def _end_by_force(self, run: Run) -> None:
+        """Kills the workers, those too that begin only then, until the job is over (rule 21)."""
+        self._run = None
+        run.end()
+        self.kill_workers()
+        while not run.wait_over(_DEATH_LIMIT_S):
+            self._session.sparkContext.cancelJobGroup(_group(run))  # it may not have begun: no slot is free
+            self.kill_workers()
+
+    def _failure(self) -> TidemillError | None:
+        """Why the last job has failed, if it has; waits for its end."""
+        assert self._job is not None
+        problem = self._job.exception()
+        if problem is None:
+            return None
+        if isinstance(problem, (Py4JJavaError, CapturedException)):
+            failure = failure_of(problem)
+        elif isinstance(problem, (Py4JError, OSError)):
+            failure = StopError(JVM_GONE)
+        else:
+            raise problem
+        failure.__cause__ = problem
+        return failure
+
+    def next_request(self, run: int) -> Asked:
+        """Any thread: what the source step of a run is to do; waits for it. A run that is over is to end."""
+        now = self._run
+        return now.next() if now is not None and now.number == run else Asked(Command.END)
+
+    def reported(self, run: int, report: BatchReport) -> None:
+        """Any thread: what the last step of a run says."""
+        now = self._run
+        if now is None or now.number != run or not now.reported(report):
+            log.warning(LogEvent("report-unexpected", thread=self._thread, run=run, batch=report.batch_id))
+
+    def wait_served(self, run: int, batch_id: int) -> None:
+        """Any thread: returns when the batch is reported of, or will not be."""
+        now = self._run
+        if now is not None and now.number == run:
+            now.wait_served(batch_id)
+
+    def rest(self) -> None:
+        """There is nothing to do: a run that nothing was asked of for a while is ended, and its slot is free."""
+        run = self._run
+        if run is not None and run.idle_s > _LONGEST_REST_S:
+            self._end_run(run)
+
+    def end_run(self) -> None:
+        """In order if it can be; the next batch begins another one."""
+        if self._run is not None:
+            self._end_run(self._run)
+
+    def close(self) -> None:
+        """No batch is run any more."""
+        self.end_run()
+        self._jobs.close()
 
     def has_lost_its_place(self) -> bool:
         """After a lost batch: whether the executor, and with it the stores there, is gone."""
@@ -232,3 +330,17 @@ class BatchEngine:
     def kill_workers(self) -> None:
         """Ends this thread's Python workers and returns when they are dead; Spark starts new ones at the next batch."""
         end(list(self._workers.values()), _DEATH_LIMIT_S)
+
+
+def _group(run: Run) -> str:
+    return f"tidemill-run-{run.number}"
+
+
+def _collect(session: SparkSession, rows: Any, properties: Mapping[str, str | None], run: Run) -> None:
+    """The job of a run, on the thread that jobs run on: local properties are that thread's."""
+    try:
+        for name, value in properties.items():
+            session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
+        rows.collect()
+    finally:
+        run.over()

@@ -32,13 +32,11 @@ from tidemill.spark.step_spec import GraphExit, NodeSpec, StepSpec
 from tidemill.spark.unreadable import as_unreadable, unreadable_records
 from tidemill.spark.vector_step import has_table_step, run_on_records, run_on_table
 from tidemill.spark.writes import outputs_as_rows, take_outputs, take_writes, writes_as_rows
-from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, report_to_json, times_after
+from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, times_after
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
 from tidemill.topology.operations import Count, StreamTableJoin
-
-REPORT_SCHEMA = pa.schema([("report", pa.string())])
 
 
 @dataclass(slots=True)
@@ -70,18 +68,20 @@ class _Batch:
         self.context.reached(step, self.request.batch_id)
 
 
-def run_last_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext) -> Iterator[pa.RecordBatch]:
-    """Gathers, checks, runs and commits one batch; always one report row, unless the process dies."""
-    report = _commit(batches, spec, context)
+def run_last_step(
+    request: BatchRequest, batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext
+) -> BatchReport:
+    """Gathers, checks, runs and commits one batch; gives a report, unless the process dies."""
+    report = _commit(request, batches, spec, context)
     # Where copies of the global stores may stand elsewhere now, all are read again.
     known = report.outcome is not Outcome.LOST or not spec.has_copies_above
-    report = replace(report, globals=context.graphs.shared.positions if known else {})
-    yield pa.RecordBatch.from_arrays([pa.array([report_to_json(report)])], schema=REPORT_SCHEMA)
+    return replace(report, globals=context.graphs.shared.positions if known else {})
 
 
-def _commit(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext) -> BatchReport:
+def _commit(
+    request: BatchRequest, batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext
+) -> BatchReport:
     started = time.perf_counter()
-    request = context.request()
     context.reached(CommitStep.REQUEST, request.batch_id)
     gathered = gather(batches)
     problem = why_not_whole(gathered, request)
@@ -377,12 +377,13 @@ def _apply(
         store.apply(rows, positions)
 
 
-def run_middle_step(batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext) -> Iterator[pa.RecordBatch]:
+def run_middle_step(
+    request: BatchRequest, batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext
+) -> Iterator[pa.RecordBatch]:
     """A Python step that is not the last: runs its nodes on what the stores hold and passes everything else on.
 
     Its writes, and what it sends, travel to the last step as rows, and that one applies and sends them.
     """
-    request = context.request()
     stores = context.open_stores(request.tasks)
     mine = {*spec.nodes, *(tag for graph in spec.graphs for tag in graph.entries)}
     not_mine_alone = list(spec.global_tags)

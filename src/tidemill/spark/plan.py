@@ -50,24 +50,35 @@ class CompiledTopology:
     """The static sides of ``join_dataframe``."""
     batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
     """Of ``foreach_batch``, by node."""
-    shared: SharedPlan = field(default_factory=SharedPlan)
-    _is_checked: bool = False
+    shared: Mapping[bool, SharedPlan] = field(default_factory=lambda: {sums: SharedPlan() for sums in (False, True)})
+    """By whether rows are summed in the JVM."""
+    _checked: set[bool] = field(default_factory=set)
     _checking: threading.Lock = field(default_factory=threading.Lock)
 
-    def frame(
-        self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None]
-    ) -> DataFrame:
-        """The thread's static plan, from its one row on; to be checked."""
-        return self.compiler.build(root, source, list(steps), pin)
+    @property
+    def can_stand(self) -> bool:
+        """Whether its plan can serve many micro-batches in one run."""
+        return self.compiler.can_stand
 
-    def check(self, frame: DataFrame) -> None:
+    @property
+    def sums(self) -> bool:
+        """Whether its plan sums rows in the JVM where it may."""
+        return self.compiler.has_sums
+
+    def frame(
+        self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None], *, sums: bool
+    ) -> DataFrame:
+        """A thread's static plan, from its one row on; to be checked. Not ``sums``: rows that may be summed pass one by one."""
+        return self.compiler.build(root, source, list(steps), pin, sums=sums)
+
+    def check(self, frame: DataFrame, *, sums: bool) -> None:
         """Refuses a plan that must not run (correctness.md, rules 18 and 19). Threads wait for the first one's check: their plans
         are all alike."""
         with self._checking:
-            if not self._is_checked:
+            if sums not in self._checked:
                 check_expressions(frame)
                 check_physical(frame, lookups=len(self.lookups.joins))
-                self._is_checked = True
+                self._checked.add(sums)
 
 
 def compile_topology(

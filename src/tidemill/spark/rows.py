@@ -48,6 +48,10 @@ DROPPED_COUNT = -5
 """``n`` records (null = one) were dropped on the way and count as dropped records."""
 REFUSED = -6
 """A record on which a function of Columns raises, so that none gets it: as UNREADABLE. The request says what was raised."""
+HEAD = -7
+"""The source's first row of a batch: ``value`` holds the request's JSON, so that no step has to ask for it."""
+FILLER = -8
+"""Stands for nothing: what makes Spark hand on what lies before it (``standing``). No step sees it."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 

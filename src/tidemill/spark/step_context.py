@@ -11,7 +11,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.state_step import StoreReader
 from tidemill.spark.unreadable import Unreadable
-from tidemill.task.batch import BatchRequest, Membership, Positions, StoresAt, TaskRun
+from tidemill.task.batch import Membership, Positions, StoresAt, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
@@ -78,8 +78,6 @@ class StepContext(Protocol):
 
     @property
     def unreadable(self) -> Unreadable: ...
-
-    def request(self) -> BatchRequest: ...
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
         """The stores of these tasks; those of all others are closed first."""

@@ -15,6 +15,9 @@ FEWEST = 100
 """Records in a batch, however slow they are."""
 AS_THEY_COME_MS = 100
 """``commit.interval.ms`` of exactly once where it is not set; batches that each follow the one before commit about as often."""
+BACKLOG = 20_000
+"""Records of a batch from which on there is a backlog."""
+_CAUGHT_UP = 5_000
 _SHARE = 4
 _ROOM = 4
 """The cap grows only while a batch of twice the size would stay clear of the limit."""
@@ -42,3 +45,9 @@ def rest_ms(report: BatchReport, took_ms: float, *, commit_interval_ms: int, cap
     if commit_interval_ms <= AS_THEY_COME_MS or is_full or report.outcome is not Outcome.COMMITTED:
         return 0.0
     return max(0.0, commit_interval_ms - took_ms)
+
+
+def has_backlog(report: BatchReport, *, before: bool) -> bool:
+    """Whether so much waits behind a batch that the next one is better run as a job of its own; ``before``: as this one was."""
+    records = report.records_in + report.records_restored
+    return report.is_full or records >= (_CAUGHT_UP if before else BACKLOG)

@@ -30,13 +30,14 @@ from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan import CompiledTopology, compile_topology
 from tidemill.spark.state_step import Written
 from tidemill.spark.task_rows import NO_STATE, TaskRows
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, request_to_json, times_after
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, times_after
 from tidemill.task.batch_id import BatchId
 from tidemill.task.partition_time import Times
+from tidemill.testing.desk import THREAD, shared_desk
 from tidemill.testing.sessions import shared_session
 from tidemill.testing.topics import Duration, TestInputTopic, TestOutputTopic
 from tidemill.testing.wire import RawRecord, data, from_json, to_json
-from tidemill.testing.worker import source_of, step_of
+from tidemill.testing.worker import Place, source_of, step_of
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.nodes import Serde, SourceNode, Topology
@@ -150,6 +151,7 @@ class TopologyTestDriver:
 
     def close(self) -> None:
         """Removes the driver's state; the session and its workers are for the next driver."""
+        self._desk.close(self._engine)
         for held in self._read.values():
             held.close()
         self._folder.cleanup()
@@ -162,12 +164,14 @@ class TopologyTestDriver:
 
     def _make_engine(self, session: SparkSession, compiled: CompiledTopology) -> BatchEngine:
         unreadable = unreadable_of(self._config, compiled)
+        self._desk, server = shared_desk()
+        place = Place(records=self._address, desk=server.address, key=server.key)
         return BatchEngine(
             session,
             compiled,
-            "topology-test-driver",  # all drivers share the workers; each has a place of its own in them
-            source_of(self._address, compiled.source, unreadable),
-            [step_of(self._address, spec, unreadable) for spec in compiled.steps],
+            THREAD,  # all drivers share the workers; each has a place of its own in them
+            source_of(place, compiled.source, unreadable, len(compiled.steps)),
+            [step_of(place, spec, unreadable, len(compiled.steps)) for spec in compiled.steps],
             limit_s=_BATCH_LIMIT_S,
         )
 
@@ -204,8 +208,8 @@ class TopologyTestDriver:
         )
         with open(self._address, "w", encoding="utf-8") as file:
             rows = [to_json(record) for record in records]
-            json.dump({"request": request_to_json(request), "records": rows, "show": show}, file)
-        report = self._engine.run()
+            json.dump({"records": rows, "show": show}, file)
+        report = self._desk.run(self._engine, request)
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise StopError(carried["said"])

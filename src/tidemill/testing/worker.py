@@ -1,6 +1,6 @@
 """What the steps of a driver's plan find in their workers in place of Kafka's clients: given records in, a list out.
 
-A batch and its records come in a file, which the driver writes before each execution; what a batch sent goes back in its
+A batch's records come in a file, which the driver writes before it asks for the batch; what a batch sent goes back in its
 report. Everything between is what an instance runs: source step, Python steps, stores.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -17,17 +18,21 @@ import pyarrow as pa
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.task_store import OpenTasks, ReadTasks
+from tidemill.runtime.worker import run_of_task
 from tidemill.spark.batch_sinks import write_batch
+from tidemill.spark.control import ControlClient
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
+from tidemill.spark.micro_batch_rows import micro_batches, source_run, step_run
 from tidemill.spark.source_step import source_rows
 from tidemill.spark.step_context import TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
 from tidemill.spark.unreadable import Unreadable
-from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun, request_from_json
+from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
+from tidemill.testing.desk import THREAD
 from tidemill.testing.wire import RawRecord, from_json, text, to_json
 
 _KEPT = "tidemill_testing_kept"
@@ -140,8 +145,8 @@ class KeptOutput:
 class _Worker:
     """One step of one driver, in the worker's process."""
 
-    def __init__(self, address: str, spec: StepSpec | None, unreadable: Unreadable) -> None:
-        self._address = address
+    def __init__(self, address: str, control: ControlClient, spec: StepSpec | None, unreadable: Unreadable) -> None:
+        self._address, self.control = address, control
         self._tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
         self.output = KeptOutput()
         self.continuity: dict[TopicPartition, int] = {}
@@ -149,9 +154,6 @@ class _Worker:
         """Node, file and batch id of what is for functions of ``foreach_batch``."""
         self.graphs = KeptGraphs(unreadable.handlers)
         self.unreadable = unreadable
-
-    def request(self) -> BatchRequest:
-        return request_from_json(self._batch()["request"])
 
     def records(self) -> list[RawRecord]:
         return [from_json(row) for row in self._batch()["records"]]
@@ -187,44 +189,70 @@ class _Worker:
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
 
 
-def _kept(address: str, step: str, spec: StepSpec | None, unreadable: Unreadable) -> _Worker:
-    place = sys.modules.setdefault(_KEPT, ModuleType(_KEPT))
-    workers: dict[tuple[str, str], _Worker] = place.__dict__.setdefault("workers", {})
-    if (address, step) not in workers:
-        workers[(address, step)] = _Worker(address, spec, unreadable)
-    return workers[(address, step)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Of a driver: the file that its batches' records come in, and where its workers reach it."""
+
+    records: str
+    desk: str
+    key: bytes = field(repr=False)
+
+
+def control_of(place: Place, step: str) -> ControlClient:
+    """This process's end of the channel, one for all drivers."""
+    clients: dict[tuple[str, str], ControlClient] = _kept_here().setdefault("clients", {})
+    if (place.desk, step) not in clients:
+        clients[place.desk, step] = ControlClient(place.desk, place.key, THREAD, step)
+    return clients[place.desk, step]
+
+
+def _kept_here() -> dict[str, Any]:
+    return sys.modules.setdefault(_KEPT, ModuleType(_KEPT)).__dict__
+
+
+def _kept(place: Place, step: str, spec: StepSpec | None, unreadable: Unreadable) -> _Worker:
+    workers: dict[tuple[str, str], _Worker] = _kept_here().setdefault("workers", {})
+    if (place.records, step) not in workers:
+        workers[place.records, step] = _Worker(place.records, control_of(place, step), spec, unreadable)
+    return workers[place.records, step]
 
 
 def source_of(
-    address: str, spec: SourceSpec, unreadable: Unreadable
+    place: Place, spec: SourceSpec, unreadable: Unreadable, steps: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The source step of the driver whose batches are in the file ``address``."""
+    """The source step of a driver, with so many later steps."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        worker = _kept(address, "source", None, unreadable)
-        yield from source_rows(GivenReader(worker.records()), worker.request(), spec)
+        worker = _kept(place, "source", None, unreadable)
+        number, stands = run_of_task()
+
+        def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
+            return source_rows(GivenReader(worker.records()), request, spec)
+
+        yield from source_run(partial(worker.control.next_request, number), rows_of, stands=stands, steps=steps)
 
     return read
 
 
 def step_of(
-    address: str, spec: StepSpec, unreadable: Unreadable
+    place: Place, spec: StepSpec, unreadable: Unreadable, steps: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A Python step; the last one puts what was sent into its report's message."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        worker = _kept(address, f"step-{spec.number}", spec, unreadable)
+        worker = _kept(place, f"step-{spec.number}", spec, unreadable)
+        number, stands = run_of_task()
         if not spec.last:
-            yield from run_middle_step(batches, spec, worker)
+            middle, served = partial(run_middle_step, spec=spec, context=worker), partial(worker.control.wait_served, number)
+            yield from step_run(batches, middle, served, stands=stands, next_is_last=spec.number + 1 == steps)
             return
-        for report in run_last_step(batches, spec, worker):
-            carried = json.loads(report.column("report")[0].as_py())
+        for request, rows in micro_batches(batches):
+            report = run_last_step(request, rows, spec, worker)
             sent = [to_json(record) for record in worker.output.sent]
-            found = {"said": carried["message"], "sent": sent, "rows": worker.shown(), "handed_over": worker.handed_over}
-            carried["message"] = json.dumps(found)
+            found = {"said": report.message, "sent": sent, "rows": worker.shown(), "handed_over": worker.handed_over}
             worker.output.sent, worker.handed_over = [], []
-            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(carried)])], schema=report.schema)
+            worker.control.report(number, replace(report, message=json.dumps(found)))
 
     return run

@@ -1,0 +1,120 @@
+"""What passes between a stream thread and a run, the one Spark job that serves its micro-batches: requests there, reports back.
+
+Decides what the source step hears when it asks what to do, and what the thread hears when it waits. Invariants: a run serves one
+request at a time; a report counts only if it is of that request; nobody waits for a run that is over. Knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from dataclasses import dataclass
+from enum import Enum
+
+from tidemill.task.batch import BatchReport, BatchRequest
+
+_numbers = itertools.count(1)
+
+
+class Command(Enum):
+    """What a source step is to do."""
+
+    SERVE = "serve"
+    """The request."""
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``request``: of SERVE."""
+
+    command: Command
+    request: BatchRequest | None = None
+
+
+class Run:
+    """``stands``: it serves requests until it is ended, else just one. The thread that owns it calls ``ask``, ``wait`` and
+    ``end``; any other the rest."""
+
+    def __init__(self, *, stands: bool) -> None:
+        self.number = next(_numbers)
+        self.stands = stands
+        self._began = self._asked = time.monotonic()
+        self._changed = threading.Condition()
+        self._request: BatchRequest | None = None
+        """Not taken yet."""
+        self._under_way: int | None = None
+        """The batch whose report has not come."""
+        self._report: BatchReport | None = None
+        self._is_ending = self._is_over = False
+
+    # --- the owner -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Its job has ended."""
+        return self._is_over
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def idle_s(self) -> float:
+        """Since the last request."""
+        return time.monotonic() - self._asked
+
+    def ask(self, request: BatchRequest) -> None:
+        with self._changed:
+            assert self._under_way is None, "a run serves one request at a time"
+            self._request, self._under_way, self._report = request, request.batch_id, None
+            self._asked = time.monotonic()
+            self._changed.notify_all()
+
+    def wait(self, limit_s: float) -> BatchReport | None:
+        """The report of the request; None where the run is over without one. TimeoutError: neither within ``limit_s``."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._report is not None or self._is_over, limit_s):
+                raise TimeoutError
+            self._under_way = None
+            return self._report
+
+    def end(self) -> None:
+        """In order: its steps return when the request under way is served."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify_all()
+
+    def wait_over(self, limit_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_over, limit_s)
+
+    # --- the workers and the job -----------------------------------------------------------------------------------
+
+    def next(self) -> Asked:
+        """What the source step is to do; waits for it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._request is not None or self._is_ending or self._is_over)
+            request, self._request = self._request, None
+            return Asked(Command.END) if request is None else Asked(Command.SERVE, request)
+
+    def reported(self, report: BatchReport) -> bool:
+        """Whether it is of the request under way."""
+        with self._changed:
+            if self._under_way != report.batch_id or self._report is not None:
+                return False
+            self._report = report
+            self._changed.notify_all()
+            return True
+
+    def wait_served(self, batch_id: int) -> None:
+        """Returns when the report of a batch has come, or none will."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._under_way != batch_id or self._report is not None or self._is_over)
+
+    def over(self) -> None:
+        """Its job has ended, in whatever way."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()

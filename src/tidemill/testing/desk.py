@@ -1,0 +1,76 @@
+"""The driver's end of what its workers ask, shared by all drivers of a process, as the workers are.
+
+Decides whose run is under way: one driver's at a time. Another one's is ended, in order, before the next one's begins, so that
+all are served by the same workers, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from tidemill.ids import TopicPartition
+from tidemill.spark.control import ControlServer
+from tidemill.spark.engine import BatchEngine
+from tidemill.spark.worker_process import WorkerProcess
+from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
+from tidemill.task.batch_id import BatchId
+from tidemill.task.run import Asked, Command
+
+THREAD = "topology-test-driver"
+
+
+class DriverDesk:
+    """Implements ``ControlDesk`` for the engine that is at work; no broker is behind it."""
+
+    def __init__(self) -> None:
+        self._engine: BatchEngine | None = None
+
+    def run(self, engine: BatchEngine, request: BatchRequest) -> BatchReport:
+        """A batch of this engine, whose errors are raised."""
+        if self._engine is not engine and self._engine is not None:
+            self._engine.end_run()
+        self._engine = engine
+        return engine.run(request)
+
+    def close(self, engine: BatchEngine) -> None:
+        engine.close()
+        if self._engine is engine:
+            self._engine = None
+
+    def next_request(self, run: int) -> Asked:
+        return Asked(Command.END) if self._engine is None else self._engine.next_request(run)
+
+    def reported(self, run: int, report: BatchReport) -> None:
+        if self._engine is not None:
+            self._engine.reported(run, report)
+
+    def wait_served(self, run: int, batch_id: int) -> None:
+        if self._engine is not None:
+            self._engine.wait_served(run, batch_id)
+
+    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
+        if self._engine is not None:
+            self._engine.worker_joined(step, worker)
+
+    def membership(self) -> Membership:
+        return Membership(generation=1, member_id="driver", instance_id=None, incarnation=0, may_commit=True)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        del partitions
+        return {}
+
+    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+        raise NotImplementedError("a driver calls functions of foreach_batch itself, when the batch is over")
+
+    def taking(self, batch_id: int, taken: Taken) -> None: ...
+
+    def has_run(self, batch_id: int) -> None: ...
+
+
+@cache
+def shared_desk() -> tuple[DriverDesk, ControlServer]:
+    """The process's desk, and where workers reach it."""
+    desk, server = DriverDesk(), ControlServer()
+    server.register(THREAD, desk)
+    return desk, server
