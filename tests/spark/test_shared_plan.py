@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -50,8 +51,13 @@ def result(plan: Any) -> str:
 
 def test_a_copy_runs_its_own_functions_in_its_own_workers(spark: SparkSession) -> None:
     plan = chain(spark, "one", "a", "b")
-    with pinning(spark, "two") as pin:
-        other = copied(spark, plan, {"source": saying("c"), "step-1": saying("d")}, pin)
+
+    def copy() -> Any:
+        with pinning(spark, "two") as pin:
+            return copied(spark, plan, {"source": saying("c"), "step-1": saying("d")}, pin)
+
+    with ThreadPoolExecutor(max_workers=1) as another_thread:  # which has done nothing with the session yet
+        other = another_thread.submit(copy).result()
     for of_plan, thread, first, second in ((plan, "one", "A", "b"), (other, "two", "C", "d"), (plan, "one", "A", "b")):
         said = json.loads(result(of_plan))
         assert said[1:] == [second, f"{thread}/step-1"]

@@ -48,6 +48,9 @@ def copied(session: SparkSession, plan: Any, steps: Mapping[str, ArrowStep], pin
     Raises:
         StopError: the plan is no such chain.
     """
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # a node asks for its thread's
     path = _from_its_leaf(plan)
     python_steps = [node for node in path if _PYTHON_STEP in node.nodeName()]
     if len(python_steps) != len(steps):
