@@ -88,6 +88,8 @@ def start_workers(
                     pin(step)
                     frame = map_in_arrow(frame, warm, "worker string")
                 plan = frame._jdf.queryExecution().executedPlan()
+            for name, value in task_settings(dict(session.conf.getAll), stands=True).items():  # else these are other workers
+                session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
             with span("workers' first job"):
                 rows = plan.executeCollect()
             if is_traced():
