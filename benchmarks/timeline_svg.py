@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 1000, 170, 20, 30, 34
+_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 1000, 110, 20, 30, 34
 _LEAST = 0.01
 _CHARACTER = 5.6
 _COLOURS = {"driver": "#4c78a8", "JVM": "#e0862f", "worker": "#54a24b", "wait": "#c9ced6"}
@@ -44,9 +44,11 @@ def picture(events: list[dict[str, Any]]) -> str:
         lines.append(f'<text x="{_LEFT - 8}" y="{y + 16}" text-anchor="end" fill="#222222">{escape(row)}</text>')
     for span in spans:
         x, y = _LEFT + (span["ts"] - began) * scale, _TOP + rows.index(_row(span, names)) * _ROW
-        lines += _bar(span, x, y, span["dur"] * scale, _kind(span, names))
-    for event in told:
-        if event["ph"] == "i":
+        behind = [e["ts"] for e in spans if _row(e, names) == _row(span, names) and e["ts"] > span["ts"]]
+        room = (min(behind) - span["ts"]) * scale if behind else _WIDTH - x
+        lines += _bar(span, x, y, span["dur"] * scale, room, _kind(span, names))
+    for name in dict.fromkeys(event["name"] for event in told if event["ph"] == "i"):
+        for event in [event for event in told if event["name"] == name][:1]:
             x = _LEFT + (event["ts"] - began) * scale
             lines.append(f'<line x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{height - 20}" stroke="#b03060"/>')
             lines.append(f'<text x="{x:.1f}" y="{_TOP - 12}" text-anchor="end" fill="#b03060">{escape(event["name"])}</text>')
@@ -55,8 +57,10 @@ def picture(events: list[dict[str, Any]]) -> str:
 
 def _row(event: dict[str, Any], names: dict[tuple[int, int], str]) -> str:
     name = names.get((event["pid"], event["tid"]), "?")
-    thread = name.rpartition("StreamThread-")[2] if "StreamThread-" in name else ""
-    return f"stream thread {thread}" if thread else {"MainThread": "driver"}.get(name, name)
+    number, _, part = name.rpartition("StreamThread-")[2].partition("-")
+    if "StreamThread-" not in name:
+        return {"MainThread": "driver"}.get(name, name)
+    return f"thread {number}" + {"": "", "consumer-membership": ": the group"}.get(part, f": {part}")
 
 
 def _kind(event: dict[str, Any], names: dict[tuple[int, int], str]) -> str:
@@ -66,16 +70,21 @@ def _kind(event: dict[str, Any], names: dict[tuple[int, int], str]) -> str:
     return "JVM" if row == "JVM" else "worker" if row.startswith("worker") else "driver"
 
 
-def _bar(span: dict[str, Any], x: float, y: float, width: float, kind: str) -> list[str]:
+def _bar(span: dict[str, Any], x: float, y: float, width: float, room: float, kind: str) -> list[str]:
+    """Its text stands in it, or beside it if there is so much ``room`` up to the next, or nowhere."""
     took = f"{span['dur'] / 1e6:.1f} s"
-    whole, title = f"{span['name']}, {took}", escape(f"{span['name']}: {took}")
-    room = int((width - 6) / _CHARACTER)
-    text = whole if len(whole) <= room else span["name"][: room - 1] + "…" if room > 4 else ""
-    return [
+    text, title = f"{span['name']}, {took}", escape(f"{span['name']}: {took}")
+    needed = len(text) * _CHARACTER + 6
+    bar = [
         f'<rect x="{x:.1f}" y="{y}" width="{max(width, 1):.1f}" height="{_ROW - 8}" rx="2" fill="{_COLOURS[kind]}">'
-        f"<title>{title}</title></rect>",
-        f'<text x="{x + 3:.1f}" y="{y + 15}" fill="{"#222222" if kind == "wait" else "#ffffff"}">{escape(text)}</text>',
+        f"<title>{title}</title></rect>"
     ]
+    if needed <= width:
+        colour = "#222222" if kind == "wait" else "#ffffff"
+        return [*bar, f'<text x="{x + 3:.1f}" y="{y + 15}" fill="{colour}">{escape(text)}</text>']
+    if width + needed <= room:
+        return [*bar, f'<text x="{x + width + 3:.1f}" y="{y + 15}" fill="#222222">{escape(text)}</text>']
+    return bar
 
 
 if __name__ == "__main__":
