@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,16 @@ def test_each_thread_and_each_process_has_a_line_of_its_own_with_its_name(trace:
     assert lanes["here"][0] == lanes["there"][0] == os.getpid()
     assert len(set(lanes.values())) == 3
     assert (found["there"]["ts"], found["there"]["dur"]) == (1_000_000, 1_500_000)
+
+
+def test_a_process_begins_when_it_was_created_to_some_hundredths(trace: TraceFile, path: Path) -> None:
+    before = time.time()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        after = time.time()
+        tell_process("until now", process.pid, "sleep", 4e9)
+        process.kill()
+    trace.close()
+    assert before - 0.05 <= told(path)["until now"]["ts"] / 1e6 <= after + 0.05
 
 
 def test_a_process_is_told_from_its_creation_and_one_that_has_ended_not_at_all(trace: TraceFile, path: Path) -> None:

@@ -64,7 +64,15 @@ def tell_process(what: str, pid: int, name: str, ended_s: float) -> None:
     """What a process of this machine took from its creation to ``ended_s``; nothing if it has ended, or is on another one."""
     if is_traced():
         with contextlib.suppress(psutil.NoSuchProcess):
-            tell_span(what, psutil.Process(pid).create_time(), ended_s, process=(pid, name))
+            tell_span(what, _began_s(pid), ended_s, process=(pid, name))
+
+
+def _began_s(pid: int) -> float:
+    """When a process was created. What the system tells of it counts from its boot, whose time it knows to a second only."""
+    since_boot_s = float(psutil.Process(pid).create_time() - psutil.boot_time())
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return since_boot_s + float(psutil.boot_time())
+    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot_s)
 
 
 class TraceFile(logging.Handler):
