@@ -19,8 +19,8 @@ import pytest
 
 from tidemill.ids import TopicPartition
 from tidemill.spark.control import ControlServer
+from tidemill.spark.run import Asked, Command
 from tidemill.task.batch import BatchRequest, Membership, Positions
-from tidemill.task.run import Asked, Command
 
 
 class Desk:

@@ -22,10 +22,10 @@ from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
 from tidemill.ids import TopicPartition
 from tidemill.spark.control import ControlServer
 from tidemill.spark.control_socket import TcpListener
+from tidemill.spark.run import Asked, Command
 from tidemill.spark.worker_process import FarWorker, WorkerProcess
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
-from tidemill.task.run import Asked, Command
 
 IN = TopicPartition("in", 0)
 REQUEST = BatchRequest(batch_id=7, inputs={IN: 3})

@@ -38,6 +38,7 @@ from tidemill.spark.engine import RUN, STANDS
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.micro_batch_rows import micro_batches, source_run, step_run
+from tidemill.spark.run import Asked
 from tidemill.spark.source_step import SourceReader, source_rows
 from tidemill.spark.step_context import Output, TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
@@ -45,7 +46,6 @@ from tidemill.spark.unreadable import Unreadable
 from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
-from tidemill.task.run import Asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

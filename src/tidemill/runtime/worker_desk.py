@@ -14,10 +14,10 @@ from tidemill.kafka.group import GroupMember
 from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.micro_batches import MicroBatches
+from tidemill.spark.run import Asked, Command
 from tidemill.spark.worker_process import WorkerProcess
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
 from tidemill.task.batch_id import BatchId
-from tidemill.task.run import Asked, Command
 
 
 class WorkerDesk:

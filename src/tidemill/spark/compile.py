@@ -165,7 +165,7 @@ class Compiler:
         if combinable:
             self.mixing_layers.add(number)
         self.has_sums |= bool(summed)
-        if summed and self._sums:
+        if summed:
             frame = presummed(frame, self._sink_tags(summed))
         if merging:
             frame = merged(frame, merging)
@@ -286,7 +286,7 @@ class Compiler:
             # A record without a value counts nothing: it travels as a null key, which the count step drops and reports.
             changes.write(tag, "key", key[1], unless=~counted)
             changes.arrive(tag, self.tags.arrived(name), at)
-            if can_be_grouped_by(key[1]):
+            if self._sums and can_be_grouped_by(key[1]):
                 changes.sum_all(tag)
                 combinable.append(name)
             return
@@ -298,7 +298,7 @@ class Compiler:
         changes.write(tag, "key", serdes[0][1])
         changes.write(tag, "value", serdes[1][1])
         self.edges[name + "|in"] = Edge(key=serdes[0][0], value=serdes[1][0])
-        if name in self.summed_sinks and can_be_grouped_by(serdes[0][1]):
+        if self._sums and name in self.summed_sinks and can_be_grouped_by(serdes[0][1]):
             changes.sum_where(tag, at.value.isNotNull())
             combinable.append(name)
         if name in self._merges:

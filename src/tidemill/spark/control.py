@@ -28,6 +28,7 @@ from tidemill.errors import BatchLostError
 from tidemill.ids import TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.spark.control_socket import HereListener, Listener, greet, opened
+from tidemill.spark.run import Asked, Command
 from tidemill.spark.worker_process import FarWorker, HereWorker, WorkerProcess
 from tidemill.task.batch import (
     BatchReport,
@@ -44,7 +45,6 @@ from tidemill.task.batch import (
     taken_to_json,
 )
 from tidemill.task.batch_id import BatchId
-from tidemill.task.run import Asked, Command
 
 log = logging.getLogger("tidemill.control")
 

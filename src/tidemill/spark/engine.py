@@ -34,12 +34,12 @@ from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
+from tidemill.spark.run import Asked, Command, Run
 from tidemill.spark.shared_plan import copied
 from tidemill.spark.standing import task_settings
 from tidemill.spark.worker_process import WorkerProcess, end
 from tidemill.start_trace import is_traced, span, tell_process
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
-from tidemill.task.run import Asked, Command, Run
 
 log = logging.getLogger("tidemill.engine")
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.spark.rows import FILLER, HEAD, MARKER, SCHEMA
+from tidemill.spark.run import Asked
 from tidemill.spark.standing import WorkerOutput, rows_behind
 from tidemill.task.batch import BatchRequest, request_from_json, request_to_json
-from tidemill.task.run import Asked
 
 RowsOf = Callable[[BatchRequest], Iterable[pa.RecordBatch]]
 

@@ -12,10 +12,10 @@ from functools import cache
 from tidemill.ids import TopicPartition
 from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine
+from tidemill.spark.run import Asked, Command
 from tidemill.spark.worker_process import WorkerProcess
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
 from tidemill.task.batch_id import BatchId
-from tidemill.task.run import Asked, Command
 
 THREAD = "topology-test-driver"
 
