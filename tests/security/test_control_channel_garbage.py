@@ -33,7 +33,10 @@ class Desk:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {}
 
-    def worker_joined(self, step: str, pid: int) -> None:
+    def worker_joined(self, step: str, worker: object) -> None:
+        return
+
+    def worker_left(self, step: str, worker: object) -> None:
         return
 
 

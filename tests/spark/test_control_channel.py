@@ -6,6 +6,7 @@ Workers are processes here, always: one that loses its driver ends its process.
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -60,6 +61,7 @@ DRIVER = """
     from tidemill.state.lock import StateDirectoryLock
     class Desk:
         def worker_joined(self, step, worker): pass
+        def worker_left(self, step, worker): pass
     lock = StateDirectoryLock.acquire(Path(sys.argv[1]), timeout_s=5)
     server = ControlServer(lock.fileno())
     server.register("thread", Desk())
@@ -89,6 +91,7 @@ class Desk:
         self.workers: list[WorkerProcess] = []
 
         self.heard: list[object] = []
+        self.left: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
 
     def next_request(self, run: int) -> Asked:
         self.heard.append(run)
@@ -109,6 +112,9 @@ class Desk:
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         self.joined.append((step, worker.pid))
         self.workers.append(worker)
+
+    def worker_left(self, step: str, worker: WorkerProcess) -> None:
+        self.left.put((step, worker.pid))
 
 
 @pytest.fixture(params=["unix", "tcp"])
@@ -139,6 +145,7 @@ def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and
         assert "the brokers are away" in said(worker)
         assert desk.heard == [3, (3, BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5)), (3, 7)]
         assert desk.joined == [("step-1", worker.pid)]
+        assert desk.left.get(timeout=60) == ("step-1", worker.pid), "it has ended"
     finally:
         worker.kill()
 

@@ -76,3 +76,7 @@ class WorkerDesk:
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         if self._batches.engine is not None:
             self._batches.engine.worker_joined(step, worker)
+
+    def worker_left(self, step: str, worker: WorkerProcess) -> None:
+        if self._batches.engine is not None:
+            self._batches.engine.worker_left(step, worker)

@@ -17,6 +17,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
@@ -66,6 +67,9 @@ class ControlDesk(Protocol):
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions: ...
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None: ...
+
+    def worker_left(self, step: str, worker: WorkerProcess) -> None:
+        """It has died, or let go of the channel."""
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         """Calls the function of a ``foreach_batch`` node with the records in a file; what it raised, or nothing."""
@@ -123,12 +127,16 @@ class ControlServer:
             connection = Connection(accepted.detach())
             self._connections.add(connection)
         far: FarWorker | None = None
+        left: Callable[[], None] | None = None
         try:
             greet(connection, self.key)
             question = json.loads(connection.recv_bytes())
             if question["op"] == "hello":
                 desk = self._desks[question["thread"]]
-                far = self._welcome(connection, desk, question)
+                worker = self._welcome(connection, desk, question)
+                if worker is not None:
+                    far = worker if isinstance(worker, FarWorker) else None
+                    left = partial(desk.worker_left, question["step"], worker)
                 while True:
                     connection.send_bytes(_answer(desk, json.loads(connection.recv_bytes())))
             far = self._far.get(question.get("worker", ""))
@@ -148,6 +156,8 @@ class ControlServer:
         except (EOFError, OSError):
             pass
         finally:
+            if left is not None:
+                left()
             if far is not None:
                 far.died()
                 with contextlib.suppress(KeyError):
@@ -156,8 +166,9 @@ class ControlServer:
                 self._connections.discard(connection)
                 connection.close()
 
-    def _welcome(self, connection: Connection, desk: ControlDesk, question: Mapping[str, Any]) -> FarWorker | None:
-        """Answers a worker's first words; a worker elsewhere gets a name, by which its other connections are known."""
+    def _welcome(self, connection: Connection, desk: ControlDesk, question: Mapping[str, Any]) -> WorkerProcess | None:
+        """Answers a worker's first words; a worker elsewhere gets a name, by which its other connections are known. None: it has
+        died since."""
         if not self._listener.is_local:
             far = FarWorker(question["pid"], question["host"])
             self._far[far.name] = far
@@ -165,12 +176,14 @@ class ControlServer:
             desk.worker_joined(question["step"], far)
             connection.send_bytes(json.dumps({"lock": False, "worker": far.name}).encode())
             return far
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has died since it said so
-            desk.worker_joined(question["step"], HereWorker(question["pid"]))
+        here: HereWorker | None = None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            here = HereWorker(question["pid"])
+            desk.worker_joined(question["step"], here)
         connection.send_bytes(json.dumps({"lock": self._lock_fileno is not None, "worker": ""}).encode())
         if self._lock_fileno is not None:
             send_handle(connection, self._lock_fileno, question["pid"])
-        return None
+        return here
 
 
 def _shut(fileno: int) -> None:

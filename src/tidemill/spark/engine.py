@@ -186,6 +186,13 @@ class BatchEngine:
             )
             end([before], _DEATH_LIMIT_S)
 
+    def worker_left(self, step: str, worker: WorkerProcess) -> None:
+        """A worker has died. The JVM may not notice: the thread that moves a run's rows waits for what the source reads next. So
+        the source is told that there is no more."""
+        run, now = self._run, self._workers.get(step)
+        if run is not None and now is not None and (now.host, now.pid) == (worker.host, worker.pid):
+            run.end()
+
     @property
     def worker_pids(self) -> dict[str, int]:
         return {step: worker.pid for step, worker in self._workers.items()}
@@ -217,7 +224,7 @@ class BatchEngine:
         """The run under way, if it is of this kind, of the plan as it is now and not too old; else a new one."""
         run = self._run
         if run is not None:
-            if run.stands and stands and not (self._next or run.is_over) and run.age_s < _LONGEST_RUN_S:
+            if run.stands and stands and not (self._next or run.is_ending) and run.age_s < _LONGEST_RUN_S:
                 return run
             self._end_run(run)
         if not (self._is_in_place and self._placement.is_settled(self._thread)) and not self._placement.settle(self._thread):

@@ -52,11 +52,6 @@ class Run:
     # --- the owner -------------------------------------------------------------------------------------------------
 
     @property
-    def is_over(self) -> bool:
-        """Its job has ended."""
-        return self._is_over
-
-    @property
     def age_s(self) -> float:
         return time.monotonic() - self._began
 
@@ -80,8 +75,13 @@ class Run:
             self._under_way = None
             return self._report
 
+    @property
+    def is_ending(self) -> bool:
+        """It serves no other request."""
+        return self._is_ending or self._is_over
+
     def end(self) -> None:
-        """In order: its steps return when the request under way is served."""
+        """In order: its steps return when the request under way is served. Any thread."""
         with self._changed:
             self._is_ending = True
             self._changed.notify_all()
@@ -109,9 +109,9 @@ class Run:
             return True
 
     def wait_served(self, batch_id: int) -> None:
-        """Returns when the report of a batch has come, or none will."""
+        """Returns when the report of a batch has come, or the run ends."""
         with self._changed:
-            self._changed.wait_for(lambda: self._under_way != batch_id or self._report is not None or self._is_over)
+            self._changed.wait_for(lambda: self._under_way != batch_id or self._report is not None or self.is_ending)
 
     def over(self) -> None:
         """Its job has ended, in whatever way."""

@@ -53,6 +53,10 @@ class DriverDesk:
         if self._engine is not None:
             self._engine.worker_joined(step, worker)
 
+    def worker_left(self, step: str, worker: WorkerProcess) -> None:
+        if self._engine is not None:
+            self._engine.worker_left(step, worker)
+
     def membership(self) -> Membership:
         return Membership(generation=1, member_id="driver", instance_id=None, incarnation=0, may_commit=True)
 
