@@ -29,7 +29,6 @@ from pyspark.sql import SparkSession
 
 from tidemill.config_secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
 from tidemill.errors import ConfigError, EnvironmentProblem
-from tidemill.spark.call_arguments import look_at_arguments_only
 from tidemill.spark.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.fork_server import ADDRESS_KEY, ForkServer
 from tidemill.spark.placement import is_cluster
@@ -140,7 +139,6 @@ class StartingJvm:
             with span("JVM waited for"):
                 address = _gateway_address(self.process, Path(self.scratch) / "gateway", start_limit_s)
             tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
-            look_at_arguments_only()
             with _gateway_environment(*address), span("Spark session made"):
                 gateway = launch_gateway()
                 builder = SparkSession.builder.appName(self.application_id)
