@@ -1,5 +1,4 @@
-"""Spark's ``mapInArrow`` without pandas, which PySpark imports before it calls the JVM, and which no step of ours needs: half a
-second of processor time and 38 MiB in the driver.
+"""Spark's ``mapInArrow`` without pandas, which PySpark's own requires before it calls the JVM, and which no step of ours needs.
 
 Decides nothing: the call of the JVM is PySpark's own. A PySpark that calls it otherwise fails in ``tests/spark``.
 """
