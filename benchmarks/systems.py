@@ -40,6 +40,10 @@ class Start:
     folder: Path
     threads: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Beside the benchmark's own."""
+    trace: Path | None = None
+    """Where Tidemill writes the timeline of its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +65,9 @@ class Instance:
         self._name = system.name
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                system.command(start), stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=start.folder, start_new_session=True
-            )
+                system.command(start), stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=start.folder, start_new_session=True,
+                env={**os.environ, **start.environment},
+            )  # fmt: skip
 
     @property
     def pid(self) -> int:
@@ -109,6 +114,8 @@ def _tidemill(start: Start) -> list[str]:
     command = [sys.executable, "-m", "tidemill", "run", str(APP), "--end-with-stdin", "--log-level", "info"]
     if os.environ.get("TIDEMILL_BATCH_TRACE"):
         command[1:3] = [str(HERE / "batch_trace.py")]
+    if start.trace is not None:
+        command += ["--trace-start", str(start.trace)]
     return [*command, "--state-dir", str(start.folder / "state"), *words]
 
 

@@ -21,6 +21,8 @@ MAY_READ_THE_ENVIRONMENT = {
     "kafka/config_providers.py": "${env:NAME} in a setting is a reference that the user has written",
     "runtime/application.py": "a script that starts an application has no cli above it",
     "testing/sessions.py": "nor has a test",
+    "spark/fork_server.py": "a forked process takes over the environment that Spark gives it",
+    "spark/worker_daemon.py": "Spark tells it by its environment where the server is",
 }
 TOO_VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
 

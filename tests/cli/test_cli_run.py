@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -147,8 +148,10 @@ def test_a_stop_commits_all_and_the_next_start_goes_on_there(
     ):
         _write(bootstrap_servers, lines, [line.encode() for line in half])
         expected = Counter(word for half in halves[: number + 1] for line in half for word in words(line))
-        with cli(*arguments) as run:
+        trace = tmp_path / f"start-{number}.json"
+        with cli(*arguments, "--trace-start", trace) as run:
             assert until(lambda wanted=expected: _counts(bootstrap_servers, output) == wanted or run.process.poll() is not None)
+            assert _story(trace)[-1] == "first output committed"  # it is written by now, not at the end
             stop(run)
             assert run.end() == code, run.text
             assert run.lines[-2:] == ["RUNNING -> PENDING_SHUTDOWN", "PENDING_SHUTDOWN -> NOT_RUNNING"]
@@ -156,6 +159,19 @@ def test_a_stop_commits_all_and_the_next_start_goes_on_there(
             assert (views[-1].records_restored, views[-1].tasks) == (0, (TaskId(0, 0), TaskId(1, 0)))
             run.leaves_nothing()
         assert _counts(bootstrap_servers, output) == expected
+        story = _story(trace)
+        assert story[:3] == ["Python, command line", "application file", "imports of the launch"]
+        assert {"until its gateway answers", "topology compiled, types inferred", "plan built", "assigned"} <= set(story)
+        assert story.count("forked, imports done") == 2  # a worker each for the source and the step
+
+
+def test_a_timeline_that_cannot_be_written_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with cli("run", WORDCOUNT, "--state-dir", tmp_path, "--trace-start", tmp_path / "gone" / "t.json") as run:
+        assert run.end() == 2
+        assert run.lines == [
+            f"tidemill: --trace-start: {tmp_path}/gone/t.json can't be written (No such file or directory): "
+            "name a file in a folder that exists"
+        ]
 
 
 @pytest.mark.broker
@@ -166,6 +182,12 @@ def test_brokers_that_do_not_answer_are_one_sentence(calling_nobody: tuple[int, 
     assert f"check that the brokers at 127.0.0.1:{port} run and can be reached" in run.lines[-1]
     assert "Traceback" not in run.text
     run.leaves_nothing()
+
+
+def _story(trace: Path) -> list[str]:
+    """What a start has spent its time on, in the order in which it began."""
+    events = [event for event in json.loads(trace.read_text()) if event["ph"] != "M"]
+    return [event["name"] for event in sorted(events, key=lambda event: event["ts"])]
 
 
 def _create(servers: str, *topics: str) -> None:

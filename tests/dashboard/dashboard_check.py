@@ -22,7 +22,7 @@ from browser import CONTRASTS, Browser, browser
 from stand_in_status import group_app
 from stand_ins import ReadsApp
 
-from tidemill.query.http_server import address_of, listen
+from tidemill.query.http_listening import address_of, listen
 
 WORDS = {"kafka": 41, "streams": 17, "spark": 9, "standby": 3}
 TOKEN = "a-token-for-the-page-check"

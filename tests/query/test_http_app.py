@@ -18,7 +18,7 @@ from tidemill.errors import EnvironmentProblem, InvalidStateStoreError, StreamsN
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
-from tidemill.query.http_server import address_of, listen
+from tidemill.query.http_listening import address_of, listen
 from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, Rows
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress

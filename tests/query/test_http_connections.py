@@ -17,7 +17,8 @@ from stand_ins import PARTITIONS, StandInDirectory, host_map
 
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.http_connections import MOST_HEAD_BYTES, ConnectionLimits
-from tidemill.query.http_server import HttpServer, address_of, listen
+from tidemill.query.http_listening import address_of, listen
+from tidemill.query.http_server import HttpServer
 from tidemill.query.http_tls import HttpTls
 
 HALF = b"GET /stores HTTP/1.1\r\nHost: localhost\r\nX-a: "

@@ -15,7 +15,8 @@ from stand_ins import StandInDirectory, host_map
 from tidemill.config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.membership.wire import host_of
-from tidemill.query.http_server import HttpServer, address_of, listen
+from tidemill.query.http_listening import address_of, listen
+from tidemill.query.http_server import HttpServer
 from tidemill.query.http_tls import HttpTls, http_tls
 
 NEEDED = {"application.id": "app", "bootstrap.servers": "h:1"}

@@ -58,7 +58,7 @@ class Idle:
 
 
 def python_workers(instance: InstanceProcess) -> set[int]:
-    daemons = [p for p in instance.tree() if "pyspark.daemon" in p.cmdline()]
+    daemons = [p for p in instance.tree() if p.name() == "pyspark.daemon"]
     return {p.pid for p in daemons if p.ppid() in {daemon.pid for daemon in daemons}}
 
 

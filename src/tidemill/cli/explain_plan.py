@@ -103,7 +103,7 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
     from tidemill.dsl.serdes import serde_by_name
     from tidemill.kafka.java import find_java
     from tidemill.runtime.exception_policies import takes_one_by_one
-    from tidemill.runtime.spark_side import JVM_HEAP
+    from tidemill.runtime.launching import JVM_HEAP
     from tidemill.spark.plan import compile_topology
     from tidemill.spark.session import start_jvm
 

@@ -6,11 +6,13 @@ is shown while it runs, and how it ends: 0 after SIGTERM, 130 after Ctrl-C, 1 in
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,9 +27,11 @@ from tidemill.config import StreamsConfig
 from tidemill.config_texts import load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
 from tidemill.log_format import JsonLines, TextLines
+from tidemill.start_trace import TraceFile, span, tell_process
 
 if TYPE_CHECKING:
     from tidemill.runtime.application import KafkaStreams, State
+    from tidemill.runtime.launching import Launched
 
 _LEVELS = ("debug", "info", "warning", "error")
 _MOST_CONFIG_BYTES = 4 << 20
@@ -55,6 +59,10 @@ def run(
         str | None, typer.Option(metavar="HOST:PORT", help="Answer reads of state over HTTP: wins over tidemill.http.listen.")
     ] = None,
     log_level: Annotated[str, typer.Option(help=f"What is logged: {', '.join(_LEVELS)}.")] = "warning",
+    trace_start: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write what the start spends its time on there, in Chrome's trace format."),
+    ] = None,
     end_with_stdin: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run an application until Ctrl-C or SIGTERM; it then commits, closes its stores and leaves the group."""
@@ -64,22 +72,48 @@ def run(
         overrides["state.dir"] = str(state_dir)
     if serve is not None:
         overrides["tidemill.http.listen"] = serve
-    topology, merged = load_application(app, overrides)
+    trace = _traced(trace_start)
+    with span("application file"):
+        topology, merged = load_application(app, overrides)
     stop = StopRequest()
     try:
         if end_with_stdin:
             stop.end_with_stdin()
-        from tidemill.runtime.application import KafkaStreams
+        settings_read = StreamsConfig.of(merged)
+        with trace, _launched(settings_read) as launched, live_text() as live:
+            with span("imports of Spark and Kafka's clients"):
+                from tidemill.runtime.application import KafkaStreams
 
-        with live_text() as live:
-            settings_read = StreamsConfig.of(merged)
             _log_to(live, log_level, as_json=settings_read.log_format == "json")
-            streams = KafkaStreams(topology, settings_read)
+            streams = KafkaStreams(topology, settings_read, launched=launched)
             live.line(f"{app}: {streams.config.application_id} on {streams.config.bootstrap_servers}")
             _run(streams, stop, live)
     except (StopWanted, KeyboardInterrupt):
         stop.interrupted()
     raise typer.Exit(stop.exit_code)
+
+
+def _traced(path: Path | None) -> contextlib.AbstractContextManager[object]:
+    """Listens from now on; what it gives is closed when the instance has ended, with or without an output."""
+    if path is None:
+        return contextlib.nullcontext()
+    trace = TraceFile(path)
+    trace.listen()
+    tell_process("Python, command line", os.getpid(), "driver", time.time())
+    return contextlib.closing(trace)
+
+
+@contextlib.contextmanager
+def _launched(config: StreamsConfig) -> Iterator[Launched]:
+    """What takes longest to start, ended with the instance at the latest."""
+    with span("imports of the launch"):
+        from tidemill.runtime.launching import launch
+
+    launched = launch(config, os.environ)
+    try:
+        yield launched
+    finally:
+        launched.end()
 
 
 def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from tidemill.kafka.group_protocol import (
 )
 from tidemill.kafka.group_state import MemberState, Phase
 from tidemill.log_format import LogEvent
+from tidemill.start_trace import span
 
 __all__ = ["GroupMember", "GroupMemberConfig"]
 
@@ -256,7 +257,9 @@ class GroupMember:
         reason, before = self._state.begin_join()
         log.info(LogEvent("join", group=self._config.group_id, member=before.member_id, reason=reason))
         try:
-            if self._join_and_sync(before, reason):
+            with span("group joined, assignment awaited"):
+                is_assigned = self._join_and_sync(before, reason)
+            if is_assigned:
                 return True
         except RebalancingError as error:
             log.info(LogEvent("join-overtaken", group=self._config.group_id, reason=error))

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 
-from tidemill.errors import EnvironmentProblem
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_connections import MOST_HEAD_BYTES, ConnectionLimits, LimitedServer
 from tidemill.query.http_forward import HttpInstances
@@ -29,25 +28,6 @@ _FORWARDERS = 16
 _CLOSE_LIMIT_S = 3.0
 _TAKE_LIMIT_S = 60.0
 """How long a client may take over an answer, beyond the time in which it is looked for."""
-
-
-def listen(address: str) -> socket.socket:
-    """A listening socket for ``host:port``. EnvironmentProblem if the address can't be had."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, int(port)), family=family, backlog=128)
-    except (OSError, OverflowError) as error:
-        raise EnvironmentProblem(
-            f"can't listen on {address} for reads (tidemill.http.listen): {error}; choose an address of this machine that is free"
-        ) from None
-
-
-def address_of(listening: socket.socket) -> str:
-    """host:port as ``application.server`` has it."""
-    host, port = listening.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class HttpServer:

@@ -28,6 +28,7 @@ from tidemill.query.store_facts import StoreFacts
 from tidemill.spark.beside import beside_the_batches
 from tidemill.spark.codecs import decoded
 from tidemill.spark.engine import pinning
+from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.records import Records, to_rows
 from tidemill.spark.rows import DDL, SCHEMA
 from tidemill.spark.state_step import Written
@@ -100,7 +101,8 @@ class StoreFrames:
         copies = [CopyToRead(reader.partition, str(reader.directory), reader.least_position) for reader in readers]
         with pinning(self._session, "dataframes") as pin:
             pin("store")
-            read = self._session.range(0, 1, 1, 1).mapInArrow(reading(facts, store, copies, number, self._told), _ROWS_DDL)
+            step = reading(facts, store, copies, number, self._told)
+            read = map_in_arrow(self._session.range(0, 1, 1, 1), step, _ROWS_DDL)
         with beside_the_batches(self._session):
             kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         told = {copy.partition: self._told.value.pop((number, copy.partition), None) for copy in copies}

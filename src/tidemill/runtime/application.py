@@ -33,6 +33,7 @@ from tidemill.query.windowed_view import (
 )
 from tidemill.runtime.configured import configured_topology
 from tidemill.runtime.instance_state import InstanceState, State, StateListener
+from tidemill.runtime.launching import Launched
 from tidemill.runtime.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
 from tidemill.runtime.starting import LOCK_WAIT_S, Instance, OpenParts, Started, started
 from tidemill.runtime.stream_thread import StreamThread
@@ -58,6 +59,7 @@ class KafkaStreams:
         config: settings under Kafka Streams' names; keywords (``num_stream_threads=2``) win.
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
+        fault, launched: for the tests and the command line of Tidemill itself.
 
     Raises:
         ConfigError, TopologyError: before anything is started.
@@ -71,11 +73,13 @@ class KafkaStreams:
         session: Any = None,
         environ: Mapping[str, str] | None = None,
         fault: Fault | None = None,
+        launched: Launched | None = None,
         **settings: object,
     ) -> None:
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
         self.topology = configured_topology(topology, self.config)
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
+        self._launched = launched
         self._state = InstanceState(self.config.application_id)
         self._listeners = RestoreListeners()
         self._set = ThreadSet(lambda: self.state in (State.RUNNING, State.REBALANCING))
@@ -313,6 +317,7 @@ class KafkaStreams:
             config=self.config,
             topology=self.topology,
             session=self._given_session,
+            launched=self._launched,
             environ=self._environ,
             fault=self._fault,
             state=self._state,

@@ -24,6 +24,7 @@ from tidemill.runtime.own_commits import OwnCommits
 from tidemill.runtime.rebalance_watch import RebalanceWatch
 from tidemill.runtime.task_offsets import TaskOffsets
 from tidemill.runtime.thread_metrics import ThreadMetrics
+from tidemill.start_trace import FIRST_OUTPUT, span, tell_moment
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.task.lost_batches import LostInARow
 
@@ -74,7 +75,10 @@ class BatchRunner:
     def _execute(self, request: BatchRequest) -> BatchReport | None:
         """None if the batch is lost, or did not begin."""
         try:
-            return self._batches.run(request)
+            with span("micro-batch", number=request.batch_id) as details:
+                report = self._batches.run(request)
+                details |= {"read": report.records_in, "written": report.records_out, **report.timings_ms}
+            return report
         except NoExecutorError as waiting:
             log.debug(LogEvent("batch-waits", thread=self._thread, reason=waiting))
             self._count(str(waiting), is_misfit=False)
@@ -106,6 +110,8 @@ class BatchRunner:
         if report.outcome is Outcome.COMMITTED:
             self._batches.failures = 0
             self._metrics.lost_in_a_row = LostInARow()
+            if report.records_out and self._held.have_written(report):
+                tell_moment(FIRST_OUTPUT)
             cost = self._rebalance.ran(read)
             if cost is not None:
                 self._metrics.rebalance(cost)

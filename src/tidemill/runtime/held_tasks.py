@@ -181,6 +181,11 @@ class HeldTasks:
         self._look(report.restored)
         return has_changed or has_opened
 
+    def have_written(self, report: BatchReport) -> bool:
+        """Whether the batch has read anything whose results go to topics of the user's."""
+        writing = [task for name, task in self.active.items() if name.subtopology in self._facts.has_output]
+        return any(partition in report.arrived for task in writing for partition in task.inputs)
+
     def lost(self, cause: str) -> bool:
         self.standby = standby.lost(self.standby)
         has_changed = self._changed_to(lifecycle.lost(self.active), cause)

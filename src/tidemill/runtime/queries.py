@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -22,7 +23,7 @@ from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import HeldTask, Hold, Role
 from tidemill.membership.wire import PartitionsByHost
 from tidemill.printable import printable
-from tidemill.query.http_server import HttpServer, address_of, listen
+from tidemill.query.http_listening import address_of, listen
 from tidemill.query.http_tls import http_access
 from tidemill.query.local_copies import LocalCopies, LocalCopy, OpenState, Wanted
 from tidemill.query.metadata import HostMap
@@ -41,6 +42,9 @@ from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.topology.graph import Subtopology, subtopologies
+
+if TYPE_CHECKING:
+    from tidemill.query.http_server import HttpServer
 
 log = logging.getLogger("tidemill.reads")
 
@@ -142,6 +146,8 @@ class InstanceReads:
             frames=StoreFrames(session),
         )
         if self._listening is not None:
+            from tidemill.query.http_server import HttpServer  # with all that it needs, a tenth of a second
+
             config = self._config
             self._server = HttpServer(
                 self._listening,

@@ -1,49 +1,17 @@
-"""What an instance needs of Spark: a session, its own or one that was handed in, and the topology compiled for it.
+"""What an instance needs of Spark beside its JVM: a session that was handed in, and the topology compiled for it.
 
-Decides what settings of the application mean for both; starting a JVM, checking a session and compiling are ``spark``'s.
+Decides what settings of the application mean for compiling; the JVM of a session of our own is ``launching``'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tidemill.config import StreamsConfig
 from tidemill.dsl.serdes import serde_of_setting
-from tidemill.kafka.config_providers import resolved_spark
-from tidemill.kafka.jars import cache_folder
-from tidemill.kafka.java import find_java
 from tidemill.runtime.exception_policies import takes_one_by_one
-from tidemill.spark import class_archive
-from tidemill.spark.handed_in import require_classic, require_room_for_own
 from tidemill.spark.plan import CompiledTopology, compile_topology
-from tidemill.spark.session import StartingJvm, start_jvm
 from tidemill.topology.nodes import Topology
-
-JVM_HEAP = "512m"
-_SPARE_THREADS = 4
-"""Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
-
-
-def starting_jvm(config: StreamsConfig, given_session: Any, environ: Mapping[str, str]) -> StartingJvm | None:
-    """A JVM for a session of our own, on its way; None where a session was handed in.
-
-    Raises:
-        ConfigError: what was handed in can't be used, or the process has a session already. EnvironmentProblem: no Java.
-    """
-    if given_session is not None:
-        require_classic(given_session)
-        return None
-    require_room_for_own(environ)
-    java = find_java(environ).path
-    return start_jvm(
-        java=java,
-        application_id=config.application_id,
-        threads=config.num_stream_threads + _SPARE_THREADS,
-        settings=resolved_spark(config.spark),
-        heap=config.spark.get("driver.memory", JVM_HEAP),
-        jvm_options=class_archive.jvm_options(java, cache_folder(environ)),
-    )
 
 
 def compiled_for(config: StreamsConfig, topology: Topology, session: Any) -> CompiledTopology:

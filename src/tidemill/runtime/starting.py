@@ -26,12 +26,13 @@ from tidemill.runtime.exception_policies import takes_one_by_one
 from tidemill.runtime.executors import control_listener, executor_disk, require_one_machine
 from tidemill.runtime.instance_state import InstanceState
 from tidemill.runtime.instance_status import InstanceStatus
+from tidemill.runtime.launching import Launched, launch
 from tidemill.runtime.local_state import LocalState, StateCleaner
 from tidemill.runtime.lookup_refresher import LookupRefresher
 from tidemill.runtime.purge import RepartitionPurge
 from tidemill.runtime.queries import InstanceReads, store_facts
 from tidemill.runtime.restore_listeners import RestoreListeners
-from tidemill.runtime.spark_side import compiled_for, starting_jvm
+from tidemill.runtime.spark_side import compiled_for
 from tidemill.runtime.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.runtime.task_facts import task_facts
 from tidemill.runtime.thread_maker import ThreadMaker, WorkerStarters, thread_name
@@ -39,10 +40,12 @@ from tidemill.runtime.thread_set import ThreadSet
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.runtime.worker import Fault
 from tidemill.spark.control import ControlServer
+from tidemill.spark.handed_in import require_classic
 from tidemill.spark.jvm_gone import needing_the_jvm
 from tidemill.spark.placement import Placement, placement_of
 from tidemill.spark.plan import CompiledTopology
-from tidemill.spark.session import SparkHandle, StartingJvm, adopt_session
+from tidemill.spark.session import SparkHandle, adopt_session
+from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology
@@ -81,6 +84,7 @@ class Instance:
     config: StreamsConfig
     topology: Topology
     session: Any
+    launched: Launched | None
     environ: Mapping[str, str]
     fault: Fault | None
     state: InstanceState
@@ -110,26 +114,33 @@ def started(instance: Instance, parts: OpenParts) -> Started:
         TidemillError: what kept it from starting.
     """
     config, topology = instance.config, instance.topology
-    directory, lock, process_id = _claimed_state(config, parts)
+    with span("state directory claimed"):
+        directory, lock, process_id = _claimed_state(config, parts)
     disk = executor_disk(config, instance.session, process_id)
-    jvm = starting_jvm(config, instance.session, instance.environ)
-    if jvm is not None:
-        parts.opened("the JVM", jvm.end)
+    launched = instance.launched
+    if instance.session is not None:
+        require_classic(instance.session)
+    elif launched is None:
+        launched = launch(config, instance.environ)
+    if launched is not None:
+        parts.opened("the JVM", launched.end)
     admin = Admin(data_client_settings(config, ClientRole.ADMIN))
-    topics = _checked_topics(config, topology, admin)
+    with span("topics checked"):
+        topics = _checked_topics(config, topology, admin)
     server = ControlServer(lock.fileno(), control_listener(config, instance.session))
     parts.opened("control channel", server.close)
     reads = InstanceReads(config, directory, instance.require_started, on_executors=disk is not None)
     parts.opened("reads", reads.close)
     with needing_the_jvm():
-        engine = _engine_parts(instance, jvm, process_id, parts)
+        engine = _engine_parts(instance, launched, process_id, parts)
     require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
     threads = instance.threads.threads
     status = InstanceStatus(
         config, topology, process_id, instance.state, threads, reads.led,
         host=reads.application_server, error=instance.error,
     )  # fmt: skip
-    reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
+    with span("reads of state, HTTP"):
+        reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
     known = task_facts(topology, config.application_id)
     logged = [subtopology for subtopology, changelogs in known.changelogs.items() if changelogs]
     local = LocalState(directory, lock, logged=logged, reporter=thread_name(config, process_id, 1))
@@ -154,7 +165,8 @@ def started(instance: Instance, parts: OpenParts) -> Started:
         batch_folder=new_batch_folder(directory.path),
         fault=instance.fault,
     )
-    instance.threads.begin(maker, config.num_stream_threads)
+    with span("stream threads made"):
+        instance.threads.begin(maker, config.num_stream_threads)
     beside: dict[str, RepartitionPurge | StateCleaner | LookupRefresher] = {
         "purge": RepartitionPurge(admin, threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3),
         "cleaner": StateCleaner(local, config.state_cleanup_delay_ms),
@@ -197,14 +209,17 @@ class EngineParts:
     compiled: CompiledTopology
 
 
-def _engine_parts(instance: Instance, jvm: StartingJvm | None, process_id: ProcessId, parts: OpenParts) -> EngineParts:
+def _engine_parts(
+    instance: Instance, launched: Launched | None, process_id: ProcessId, parts: OpenParts
+) -> EngineParts:
     config = instance.config
-    spark = adopt_session(instance.session, config.num_stream_threads) if jvm is None else jvm.session()
+    spark = adopt_session(instance.session, config.num_stream_threads) if launched is None else launched.jvm.session()
     parts.opened("Spark", spark.close)
     placement = placement_of(spark.session, config.num_stream_threads)
     starters = WorkerStarters(spark, instance.topology, placement, one_by_one=takes_one_by_one(config))
     for number in range(1, config.num_stream_threads + 1):
         starters.start(thread_name(config, process_id, number))
-    compiled = compiled_for(config, instance.topology, spark.session)
+    with span("topology compiled, types inferred"):
+        compiled = compiled_for(config, instance.topology, spark.session)
     require_one_machine(config, instance.session, compiled.batch_functions)
     return EngineParts(spark=spark, placement=placement, starters=starters, compiled=compiled)

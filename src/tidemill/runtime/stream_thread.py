@@ -41,6 +41,7 @@ from tidemill.runtime.thread_metrics import ThreadMetrics, metrics_window
 from tidemill.runtime.uncaught import StreamThreadExceptionResponse
 from tidemill.runtime.worker_desk import WorkerDesk
 from tidemill.spark.engine import BatchEngine
+from tidemill.start_trace import span
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
@@ -215,18 +216,25 @@ class StreamThread(threading.Thread):
             self._on_change()
 
     def _begin(self) -> None:
-        fencing = threading.Thread(target=self._batches.fence, name=f"{self.name}-fence", daemon=True)
-        fencing.start()  # takes as long as building the plan does
-        is_at_once = self._first_join.is_at_once()
+        fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
+        fencing.start()  # done before committed offsets are asked for, which what it ends would hold back
+        with span("group looked at"):
+            is_at_once = self._first_join.is_at_once()
         if is_at_once:
             self._member.start()
         self._batches.engine = self._make_engine(self)
-        fencing.join()
         if not is_at_once:
             self._runner.run_empty()
             self._first_join.ready()
-            self._first_join.wait_for_others(self._stop_wanted.is_set)
+            with span("other threads waited for"):
+                self._first_join.wait_for_others(self._stop_wanted.is_set)
             self._member.start()
+        with span("fence waited for"):
+            fencing.join()
+
+    def _fence(self) -> None:
+        with span("predecessor's producer fenced"):
+            self._batches.fence()
 
     def _loop(self) -> None:
         while not self._changes.are_over:

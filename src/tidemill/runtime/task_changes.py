@@ -24,6 +24,7 @@ from tidemill.runtime.micro_batches import MicroBatches
 from tidemill.runtime.own_commits import OwnCommits
 from tidemill.runtime.rebalance_watch import RebalanceWatch
 from tidemill.runtime.thread_metrics import ThreadMetrics
+from tidemill.start_trace import tell_moment
 
 log = logging.getLogger("tidemill.thread")
 
@@ -95,6 +96,7 @@ class TaskChanges:
                 )
             )
             self._rebalance.assigned(event.generation, self._held.active)
+            tell_moment("assigned", tasks=len(self._held.active), standbys=len(self._held.standby))
             self._metrics.assigned()
             if not self._group.is_joining:
                 self._local.settled(self._thread)

@@ -18,10 +18,11 @@ def task_facts(topology: Topology, application: str) -> TaskFacts:
         part.id: {s: topic for s in part.state_stores if (topic := changelog_of(topology, application, s)) is not None}
         for part in parts
     }
+    internal = frozenset(topic for part in parts for topic in part.repartition_source_topics)
     return TaskFacts(
         changelogs=changelogs,
         has_stores=frozenset(part.id for part in parts if part.state_stores),
-        internal_topics=frozenset(topic for part in parts for topic in part.repartition_source_topics),
+        internal_topics=internal,
         source_changelogs=frozenset(topic for part in parts for topic in part.source_topic_changelogs),
         topics=tuple(sorted({topic for part in parts for topic in part.source_topics})),
         offset_resets={
@@ -30,4 +31,5 @@ def task_facts(topology: Topology, application: str) -> TaskFacts:
             if isinstance(node, SourceNode) and node.offset_reset is not None
             for topic in node.topics
         },
+        has_output=frozenset(part.id for part in parts if not internal.issuperset(part.sink_topics)),
     )

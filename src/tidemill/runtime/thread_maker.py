@@ -44,6 +44,7 @@ from tidemill.spark.placement import Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.session import SparkHandle
 from tidemill.spark.stages import stages
+from tidemill.start_trace import span
 from tidemill.topology.nodes import Topology
 
 log = logging.getLogger("tidemill.application")
@@ -68,9 +69,13 @@ class WorkerStarters:
         self._starters[name] = start_workers(self._spark.session, name, self._steps, warm, self._placement)
 
     def wait(self, name: str, limit_s: float) -> None:
-        """Returns in any case after this time: what keeps workers from starting, the first batch tells."""
-        self._starters[name].join(limit_s)
-        if self._starters[name].is_alive():
+        """Returns in any case after this time: what keeps workers from starting, the first batch tells. That starts those of a
+        thread that was added, whose plan takes no time."""
+        starter = self._starters.get(name)
+        if starter is None:
+            return
+        starter.join(limit_s)
+        if starter.is_alive():
             log.warning(LogEvent("workers-not-started", thread=name, after_s=limit_s))
 
 
@@ -106,9 +111,6 @@ class ThreadMaker:
     def first_join(self, threads: int) -> FirstJoin:
         return FirstJoin(self.config.application_id, threads, self.admin)
 
-    def start_workers(self, number: int) -> None:
-        self.starters.start(thread_name(self.config, self.process_id, number))
-
     def make(self, number: int, first_join: FirstJoin) -> StreamThread:
         """``first_join``: shared by threads that join together."""
         config, name = self.config, thread_name(self.config, self.process_id, number)
@@ -124,7 +126,8 @@ class ThreadMaker:
             self.server.register(thread.name, thread.desk)
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second one beside it.
-            self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
+            with span("workers waited for"):
+                self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
             return engine
 
         def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:

@@ -32,9 +32,6 @@ class ThreadSource(Protocol):
 
     def first_join(self, threads: int) -> FirstJoin: ...
 
-    def start_workers(self, number: int) -> None:
-        """Ahead of ``make``, which takes a while."""
-
     def make(self, number: int, first_join: FirstJoin) -> StreamThread: ...
 
 
@@ -72,9 +69,8 @@ class ThreadSet:
             return self._put(free_number(thread.number for thread in self.threads))
 
     def _put(self, number: int) -> StreamThread:
-        """The others are at work, so it joins when it has run its plan once."""
+        """The others are at work, so it joins when it has run its plan once; that starts its workers."""
         assert self._source is not None
-        self._source.start_workers(number)
         thread = self._source.make(number, self._source.first_join(1))
         self.threads[number - 1 : number] = [thread]
         thread.start()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import time
 import uuid
@@ -204,8 +205,12 @@ def _worker(name: str, blob: bytes) -> Worker:
 
 
 def warm(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A step that does nothing: the process it runs in has imported this module, and waits for its first batch."""
-    yield from batches
+    """A step that does no work: the process it runs in has imported this module, and waits for its first batch. It says so, after
+    the steps before it."""
+    for rows in batches:
+        if rows.schema.names == ["worker"]:
+            yield rows
+    yield pa.RecordBatch.from_arrays([pa.array([json.dumps({"pid": os.getpid(), "ready_s": time.time()})])], ["worker"])
 
 
 def source_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -26,6 +26,7 @@ from tidemill.spark.column_reduce import Merging, merged
 from tidemill.spark.edges import Edge
 from tidemill.spark.graph_plan import left_to_columns
 from tidemill.spark.lookups import Lookups
+from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.presum import can_be_grouped_by, presummed
 from tidemill.spark.rows import DROPPED, DROPPED_COUNT, Tags
 from tidemill.spark.settled_edges import SettledEdges
@@ -124,13 +125,13 @@ class Compiler:
         it and the step; ``pin`` names each worker. Not ``sums``: rows that may be summed pass one by one."""
         self._sums = sums
         pin("source")
-        frame = root.mapInArrow(source, rows.ddl())
+        frame = map_in_arrow(root, source, rows.ddl())
         entries = self._column_sources()
         for number, step in enumerate(steps, start=1):
             frame = self._layer(frame, entries, number)
             pin(f"step-{number}")
             last = number == self.stages.last
-            frame = frame.mapInArrow(step, REPORT_DDL if last else rows.ddl())
+            frame = map_in_arrow(frame, step, REPORT_DDL if last else rows.ddl())
             entries = self.settled.finish_step(number)
         return frame
 

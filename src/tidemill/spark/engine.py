@@ -9,6 +9,7 @@ batch that hangs the workers are killed by pid, since cancelling a Spark job doe
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -30,11 +31,14 @@ from tidemill.spark.batch_failures import failure_of, told_by
 from tidemill.spark.compile import ArrowStep
 from tidemill.spark.job_thread import JobThread
 from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
+from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
 from tidemill.spark.run import Asked, Command, Run
+from tidemill.spark.shared_plan import copied
 from tidemill.spark.standing import task_settings
 from tidemill.spark.worker_process import WorkerProcess, end
+from tidemill.start_trace import is_traced, span, tell_process
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 
 log = logging.getLogger("tidemill.engine")
@@ -78,13 +82,21 @@ def start_workers(
     def run() -> None:
         with contextlib.suppress(Exception):  # the first batch would say what is wrong
             placement.settle(thread)
-            plans = []
-            with pinning(session, thread) as pin:
-                for step in steps:
+            with pinning(session, thread) as pin, span("plan of the workers' first job"):
+                frame = placement.root(thread)
+                for step in steps:  # one after the other in one plan, so that one job starts all of them
                     pin(step)
-                    plans.append(placement.root(thread).mapInArrow(warm, "id bigint")._jdf.queryExecution())
-            for plan in plans:
-                plan.executedPlan().executeCollect()
+                    frame = map_in_arrow(frame, warm, "worker string")
+                plan = frame._jdf.queryExecution().executedPlan()
+            for name, value in task_settings(dict(session.conf.getAll), stands=True).items():  # else these are other workers
+                session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
+            with span("workers' first job"):
+                rows = plan.executeCollect()
+            if is_traced():
+                for step, row in zip(steps, rows, strict=True):
+                    said = json.loads(str(row.getUTF8String(0).toString()))
+                    name = f"worker {thread.rpartition('-')[2]}/{step}"
+                    tell_process("forked, imports done", said["pid"], name, said["ready_s"])
 
     starter = threading.Thread(target=run, name=f"{thread}-workers", daemon=True)
     starter.start()
@@ -128,7 +140,8 @@ class BatchEngine:
         with needing_the_jvm():
             self._settings = dict(session.conf.getAll)
             sums = compiled.sums and not compiled.can_stand
-            self._plans[sums] = self._built(sums)
+            with span("plan built"):
+                self._plans[sums] = self._built(sums)
 
     @property
     def explained(self) -> str:
@@ -140,12 +153,25 @@ class BatchEngine:
             self._next.append({sums: self._built(sums) for sums in list(self._plans)})
 
     def _built(self, sums: bool) -> _Plan:
+        # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
+        is_alike = isinstance(self._placement, BesideTheDriver) and not self._compiled.lookups.joins
+        build = partial(self._made, sums)
+        plan, text = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
+        return _Plan(plan.execute(), text)
+
+    def _made(self, sums: bool) -> tuple[Any, str]:
         source, steps = self._steps
         with pinning(self._session, self._thread) as pin:
             frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin, sums=sums)
         self._compiled.check(frame, sums=sums)
         execution = frame._jdf.queryExecution()
-        return _Plan(execution.executedPlan().execute(), str(execution.toString()))
+        return execution.executedPlan(), str(execution.toString())
+
+    def _copied(self, plan: Any) -> Any:
+        source, steps = self._steps
+        functions = {"source": source, **{f"step-{number}": step for number, step in enumerate(steps, start=1)}}
+        with pinning(self._session, self._thread) as pin:
+            return copied(self._session, plan, functions, pin)
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each

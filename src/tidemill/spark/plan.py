@@ -25,6 +25,7 @@ from tidemill.spark.lookups import Lookups, dataframe_joins
 from tidemill.spark.plan_check import check_expressions, check_physical
 from tidemill.spark.planned import planned
 from tidemill.spark.rows import Tags
+from tidemill.spark.shared_plan import SharedPlan
 from tidemill.spark.stages import Stages, inline_targets, only_forwards, outer_targets, parents_first, runs_as_columns, stages
 from tidemill.spark.step_spec import BatchSinkSpec, NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
 from tidemill.spark.table_lookup import looks_up
@@ -49,6 +50,8 @@ class CompiledTopology:
     """The static sides of ``join_dataframe``."""
     batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
     """Of ``foreach_batch``, by node."""
+    shared: Mapping[bool, SharedPlan] = field(default_factory=lambda: {sums: SharedPlan() for sums in (False, True)})
+    """By whether rows are summed in the JVM."""
     _checked: set[bool] = field(default_factory=set)
     _checking: threading.Lock = field(default_factory=threading.Lock)
 

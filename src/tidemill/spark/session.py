@@ -30,7 +30,9 @@ from pyspark.sql import SparkSession
 from tidemill.config_secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.spark.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
+from tidemill.spark.fork_server import ADDRESS_KEY, ForkServer
 from tidemill.spark.placement import is_cluster
+from tidemill.start_trace import span, tell_process
 
 _ADD_OPENS = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -134,8 +136,10 @@ class StartingJvm:
             EnvironmentProblem: the JVM ended, or did not come up within ``start_limit_s``.
         """
         try:
-            address = _gateway_address(self.process, Path(self.scratch) / "gateway", start_limit_s)
-            with _gateway_environment(*address):
+            with span("JVM waited for"):
+                address = _gateway_address(self.process, Path(self.scratch) / "gateway", start_limit_s)
+            tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
+            with _gateway_environment(*address), span("Spark session made"):
                 gateway = launch_gateway()
                 builder = SparkSession.builder.appName(self.application_id)
                 for name, value in self.conf.items():
@@ -168,10 +172,12 @@ def start_jvm(
     settings: Mapping[str, str],
     heap: str,
     jvm_options: Sequence[str] = (),
+    forks: ForkServer | None = None,
 ) -> StartingJvm:
     """Starts a JVM on ``java`` for a session with one slot per stream thread and one to spare; returns at once.
 
-    ``settings`` are the user's ``spark.*`` settings; one that contradicts REQUIRED is a ConfigError.
+    ``settings`` are the user's ``spark.*`` settings; one that contradicts REQUIRED is a ConfigError. ``forks``: what Python
+    workers are forked from.
     """
     check_settings(settings)
     master = settings.get("spark.master", f"local[{threads + 1}]")
@@ -179,9 +185,11 @@ def start_jvm(
     scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
     if not is_cluster(master):  # executors elsewhere have folders of their own
         own["spark.local.dir"] = scratch
+    if forks is not None:
+        own["spark.python.daemon.module"] = "tidemill.spark.worker_daemon"
     conf = {**_DEFAULTS, **REQUIRED, **own, **settings, "spark.master": master}
     # The whole heap from the beginning, most of it for what a batch leaves behind: fewer collections, each of little.
-    process = _jvm_process(java, [f"-Xmx{heap}", f"-Xms{heap}", "-XX:NewRatio=1", *jvm_options], scratch, conf)
+    process = _jvm_process(java, [f"-Xmx{heap}", f"-Xms{heap}", "-XX:NewRatio=1", *jvm_options], scratch, conf, forks)
     return StartingJvm(application_id=application_id, process=process, scratch=scratch, conf=conf)
 
 
@@ -211,7 +219,9 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise ConfigError(f"{name} is {value!r}, but exactly-once needs {needed!r}: remove the setting")
 
 
-def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _jvm_process(
+    java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str], forks: ForkServer | None
+) -> subprocess.Popen[bytes]:
     home = os.path.dirname(pyspark.__file__)
     around = launch_environment(conf["spark.master"], java, Path(home), Path(scratch))
     hidden = _pattern(conf[SPARK_REDACTION]).search  # those are set when the session is made
@@ -236,6 +246,7 @@ def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping
     environment = dict(
         {"MALLOC_ARENA_MAX": "2", **os.environ},  # clients have many threads, and an arena for each is memory for nothing
         **{"SPARK_HOME": home, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
+        **({} if forks is None else {ADDRESS_KEY: forks.address}),
     )
     # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.
     with open(os.path.join(scratch, "jvm.log"), "wb") as log:

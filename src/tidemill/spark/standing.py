@@ -41,9 +41,11 @@ def task_settings(session: Mapping[str, str], *, stands: bool) -> dict[str, str 
     session's. ``session``: those that the session has. None: as Spark has it."""
     own: dict[str, str | None] = {name: value for name, value in session.items() if name.startswith("spark.sql.")}
     own |= {name: value for name, value in _NO_BYTE_LIMIT.items() if name not in own}
+    # The same for both: the size is in a worker's environment, and each other environment has workers of its own.
+    buffers = dict.fromkeys(_SMALL_BUFFERS, _BUFFER_BYTES)
     if stands:
-        return {**own, _ROWS_PER_BATCH: str(ARROW_ROWS), **dict.fromkeys(_SMALL_BUFFERS, _BUFFER_BYTES)}
-    return {_ROWS_PER_BATCH: None, **dict.fromkeys(_SMALL_BUFFERS), **own}
+        return {**own, _ROWS_PER_BATCH: str(ARROW_ROWS), **buffers}
+    return {_ROWS_PER_BATCH: None, **own, **buffers}
 
 
 def rows_behind(*, next_is_last: bool) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,113 @@
+"""One physical plan for all threads: a copy runs its own Python functions in workers of its own, and leaves the first alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import StopError
+from tidemill.spark.engine import BatchEngine, pinning
+from tidemill.spark.map_in_arrow import map_in_arrow
+from tidemill.spark.plan import compile_topology
+from tidemill.spark.shared_plan import SharedPlan, copied
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def saying(name: str) -> Step:
+    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        before = [text for rows in batches if rows.schema.names == ["said"] for text in rows.column(0).to_pylist()]
+        said = json.dumps([*before, name, os.environ["TIDEMILL_WORKER"]])
+        yield pa.RecordBatch.from_arrays([pa.array([said])], ["said"])
+
+    return step
+
+
+def chain(spark: SparkSession, thread: str, first: str, second: str) -> Any:
+    with pinning(spark, thread) as pin:
+        pin("source")
+        frame = map_in_arrow(spark.range(0, 1, 1, 1), saying(first), "said string")
+        frame = frame.filter(F.length("said") > 0).select(F.upper("said").alias("said"))
+        pin("step-1")
+        frame = map_in_arrow(frame, saying(second), "said string")
+    return frame._jdf.queryExecution().executedPlan()
+
+
+def result(plan: Any) -> str:
+    [row] = plan.execute().collect()
+    return str(row.getUTF8String(0).toString())
+
+
+def test_a_copy_runs_its_own_functions_in_its_own_workers(spark: SparkSession) -> None:
+    plan = chain(spark, "one", "a", "b")
+
+    def copy() -> Any:
+        with pinning(spark, "two") as pin:
+            return copied(spark, plan, {"source": saying("c"), "step-1": saying("d")}, pin)
+
+    with ThreadPoolExecutor(max_workers=1) as another_thread:  # which has done nothing with the session yet
+        other = another_thread.submit(copy).result()
+    for of_plan, thread, first, second in ((plan, "one", "A", "b"), (other, "two", "C", "d"), (plan, "one", "A", "b")):
+        said = json.loads(result(of_plan))
+        assert said[1:] == [second, f"{thread}/step-1"]
+        assert json.loads(said[0]) == [first, f"{thread.upper()}/SOURCE"]
+
+
+def test_a_plan_that_is_no_chain_of_these_steps_is_not_copied(spark: SparkSession) -> None:
+    plan = chain(spark, "one", "a", "b")
+    with pinning(spark, "two") as pin, pytest.raises(StopError, match="a plan with 2 Python steps can't be copied for 1"):
+        copied(spark, plan, {"source": saying("c")}, pin)
+    union = spark.range(1).union(spark.range(1))._jdf.queryExecution().executedPlan()
+    with pinning(spark, "two") as pin, pytest.raises(StopError, match="a plan that branches at Union"):
+        copied(spark, union, {}, pin)
+
+
+def test_the_first_plan_is_built_and_all_others_are_copies() -> None:
+    shared, built = SharedPlan(), []
+
+    def build() -> tuple[Any, str]:
+        built.append(1)
+        return "plan", "text"
+
+    assert shared.of_thread(build, lambda plan: f"copy of {plan}") == ("plan", "text")
+    assert shared.of_thread(build, lambda plan: f"copy of {plan}") == ("copy of plan", "text")
+    assert built == [1]
+
+
+def test_a_first_plan_that_can_not_be_built_is_tried_again_by_the_next() -> None:
+    shared = SharedPlan()
+
+    def fail() -> tuple[Any, str]:
+        raise StopError("no")
+
+    with pytest.raises(StopError, match="no"):
+        shared.of_thread(fail, lambda plan: plan)
+    assert shared.of_thread(lambda: ("plan", "text"), lambda plan: plan) == ("plan", "text")
+
+
+def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from ()
+
+
+def test_engines_of_one_topology_share_a_plan(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = StreamsBuilder()
+    lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())
+    lines.group_by(lambda _, line: F.lower(line)).count().to_stream().to("counts", value=Serdes.long())
+    compiled = compile_topology(spark, builder.build(), "sharing")
+    first = BatchEngine(spark, compiled, "first", no_rows, [no_rows], limit_s=60)
+    monkeypatch.setattr(type(compiled), "frame", lambda *_, **__: pytest.fail("a second frame was built"))
+    second = BatchEngine(spark, compiled, "second", no_rows, [no_rows], limit_s=60)
+    assert first.explained == second.explained
+    first.close()
+    second.close()
