@@ -11,16 +11,13 @@ from typing import Any
 from tidemill.config import StreamsConfig
 from tidemill.dsl.serdes import serde_of_setting
 from tidemill.kafka.config_providers import resolved_spark
-from tidemill.kafka.jars import cache_folder
-from tidemill.kafka.java import find_java
 from tidemill.runtime.exception_policies import takes_one_by_one
-from tidemill.spark import class_archive
+from tidemill.runtime.machine_jvm import JVM_HEAP, machine_jvm
 from tidemill.spark.handed_in import require_classic, require_room_for_own
 from tidemill.spark.plan import CompiledTopology, compile_topology
-from tidemill.spark.session import StartingJvm, start_jvm
+from tidemill.spark.session import StartingJvm
 from tidemill.topology.nodes import Topology
 
-JVM_HEAP = "512m"
 _SPARE_THREADS = 4
 """Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
 
@@ -35,14 +32,12 @@ def starting_jvm(config: StreamsConfig, given_session: Any, environ: Mapping[str
         require_classic(given_session)
         return None
     require_room_for_own(environ)
-    java = find_java(environ).path
-    return start_jvm(
-        java=java,
+    return machine_jvm(
+        environ,
         application_id=config.application_id,
         threads=config.num_stream_threads + _SPARE_THREADS,
         settings=resolved_spark(config.spark),
         heap=config.spark.get("driver.memory", JVM_HEAP),
-        jvm_options=class_archive.jvm_options(java, cache_folder(environ)),
     )
 
 

@@ -46,6 +46,20 @@ _LATER_OPTIMIZATION = (
     "-XX:Tier4BackEdgeThreshold=120000",
 )  # fmt: skip
 
+JVM_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *_LATER_OPTIMIZATION,
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
+    # Netty, Arrow and Spark use what later versions of Java warn of; those before know no such option, and ignore it.
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dlog4j2.level=ERROR",
+)
+"""What every JVM of ours is started with, its heap apart; a cache of its classes is good for these only (``jvm_cache``)."""
+
 REQUIRED: Mapping[str, str] = {
     # A retried source step has moved on: a lost batch starts again at the committed offsets instead (rule 4).
     "spark.task.maxFailures": "1",
@@ -219,13 +233,7 @@ def _jvm_process(java: Path, options: Sequence[str], scratch: str, conf: Mapping
     command = [
         str(java),
         *options,
-        "-XX:+UseSerialGC",
-        "-XX:+IgnoreUnrecognizedVMOptions",
-        *_LATER_OPTIMIZATION,
-        *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
-        "-Djdk.reflect.useDirectMethodHandle=false",
-        "-Dio.netty.tryReflectionSetAccessible=true",
-        "-Dlog4j2.level=ERROR",
+        *JVM_FLAGS,
         f"-Djava.io.tmpdir={scratch}",
         "-cp",
         os.path.join(home, "jars", "*"),
