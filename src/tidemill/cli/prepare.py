@@ -24,10 +24,13 @@ def prepare(
     cache = cache_for(java.path, java.major, cache_folder(os.environ))
     with ThreadPoolExecutor(max_workers=1) as meanwhile, status_line() as tell:
         jars = meanwhile.submit(fetch_bundle, "broker", environ=os.environ) if broker else None
-        if not cache.is_made:
+        if not cache.is_made and cache.can_be_made:
             tell(f"making Java {java.major}'s {cache.kind} of Spark, about half a minute")
             make_cache(cache, java.path)
         if jars is not None:
             tell("fetching the broker's jars")
             jars.result()
+    if not cache.is_made:
+        typer.echo(f"{java.path} comes without a class archive to add to: instances start without one; Java 25 needs none")
+        return
     typer.echo(f"Java {java.major}'s {cache.kind} of Spark: {cache.path}")

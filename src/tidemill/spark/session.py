@@ -7,6 +7,7 @@ ends when its standard input closes, so that no JVM outlives its driver, however
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -29,8 +30,11 @@ from pyspark.sql import SparkSession
 
 from tidemill.config_secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
 from tidemill.errors import ConfigError, EnvironmentProblem
+from tidemill.log_format import LogEvent
 from tidemill.spark.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.placement import is_cluster
+
+log = logging.getLogger("tidemill.spark")
 
 _ADD_OPENS = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -45,6 +49,8 @@ _LATER_OPTIMIZATION = (
     "-XX:Tier4InvocationThreshold=30000", "-XX:Tier4MinInvocationThreshold=6000", "-XX:Tier4CompileThreshold=60000",
     "-XX:Tier4BackEdgeThreshold=120000",
 )  # fmt: skip
+
+_AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
 
 JVM_FLAGS = (
     "-XX:+UseSerialGC",
@@ -148,7 +154,7 @@ class StartingJvm:
             EnvironmentProblem: the JVM ended, or did not come up within ``start_limit_s``.
         """
         try:
-            address = _gateway_address(self.process, Path(self.scratch) / "gateway", start_limit_s)
+            address = self.wait(start_limit_s)
             with _gateway_environment(*address):
                 gateway = launch_gateway()
                 builder = SparkSession.builder.appName(self.application_id)
@@ -167,6 +173,16 @@ class StartingJvm:
         session.sparkContext.pythonExec = self.conf.get("spark.pyspark.python", sys.executable)
         session.sparkContext.setLogLevel(self.conf["spark.log.level"])
         return SparkHandle(session=session, jvm=self.process, scratch=self.scratch)
+
+    def wait(self, limit_s: float) -> tuple[int, str]:
+        """Port and secret of the JVM's gateway; what the JVM says of a cache that it does not use is logged.
+
+        Raises:
+            EnvironmentProblem: as ``session``.
+        """
+        address = _gateway_address(self.process, Path(self.scratch) / "gateway", limit_s)
+        _tell_of_a_refused_cache(Path(self.scratch) / "jvm.log")
+        return address
 
     def end(self) -> None:
         """For a JVM that is not wanted any more; nothing happens where it has ended already."""
@@ -284,6 +300,14 @@ def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -
         time.sleep(0.02)
     with info.open("rb") as stream:
         return read_int(stream), UTF8Deserializer().loads(stream)
+
+
+def _tell_of_a_refused_cache(jvm_log: Path) -> None:
+    """Java 25 says so when it can't use the AOT cache that it was given, and goes on without."""
+    refused = [line for line in jvm_log.read_text(errors="replace").splitlines() if _AOT_ERROR.match(line)]
+    if refused:
+        said = "; ".join(line.rpartition("]")[2].strip() for line in refused)
+        log.warning(LogEvent("jvm-cache-refused", said=said, remedy="tidemill prepare makes it anew"))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ own, and the last step counts for one that commits.
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -29,10 +29,11 @@ from tidemill.topology.nodes import Topology
 from tidemill.topology.windows import JoinWindows, TimeWindows
 
 _HEAP = "512m"
-_WRITE_LIMIT_S = 180.0
-_BATCH_LIMIT_S = 60.0
-_BATCHES = 12
-_RECORDS = 2_000
+_START_LIMIT_S = 240.0
+_WRITE_LIMIT_S = 600.0
+_BATCH_LIMIT_S = 120.0
+_BATCHES = 5
+_RECORDS = 500
 _LINE = b"the quick brown fox jumps over the lazy dog, and a dog it was"
 _ORDER = b'{"customer": "ada", "amount": 12.5, "items": [1, 2], "note": null}'
 
@@ -44,25 +45,25 @@ def make_cache(cache: JvmCache, java: Path) -> None:
         EnvironmentProblem: the JVM wrote none.
     """
     cache.path.parent.mkdir(parents=True, exist_ok=True)
-    draft = cache.path.with_suffix(f".{os.getpid()}")
-    jvm = start_jvm(
-        java=java,
-        application_id="tidemill-prepare",
-        threads=1,
-        settings={},
-        heap=_HEAP,
-        jvm_options=cache.training_options(draft),
-    )
-    spark = jvm.session()
-    try:
-        for number, (topology, value) in enumerate(_programs()):
-            _run(spark.session, topology, value, f"prepare-{number}")
-    finally:
-        spark.close(_WRITE_LIMIT_S)
-    try:
-        draft.replace(cache.path)
-    except OSError as problem:
-        raise EnvironmentProblem(f"{java} wrote no {cache.kind} to {draft.parent}: {problem.strerror}") from problem
+    with tempfile.TemporaryDirectory(prefix=".training-", dir=cache.path.parent) as folder:
+        draft = Path(folder, cache.path.name)
+        spark = start_jvm(
+            java=java,
+            application_id="tidemill-prepare",
+            threads=1,
+            settings={},
+            heap=_HEAP,
+            jvm_options=cache.training_options(draft),
+        ).session(_START_LIMIT_S)
+        try:
+            for number, (topology, value) in enumerate(_programs()):
+                _run(spark.session, topology, value, f"prepare-{number}")
+        finally:
+            spark.close(_WRITE_LIMIT_S)
+        try:
+            draft.replace(cache.path)
+        except OSError as problem:
+            raise EnvironmentProblem(f"{java} wrote no {cache.kind} to {cache.path.parent}: {problem.strerror}") from problem
     cache.forget_others()
 
 
