@@ -14,7 +14,7 @@ from tidemill.cli.progress import status_line
 def prepare(
     broker: Annotated[bool, typer.Option("--broker", help="Fetch the embedded broker's jars, too.")] = False,
 ) -> None:
-    """Keep what the JVM learns in a training run in the user's cache folder, so that instances start in half the time."""
+    """Keep what the JVM learns in a training run in the user's cache folder, so that instances start in about half of its processor time."""
     from tidemill.kafka.jars import cache_folder, fetch_bundle
     from tidemill.kafka.java import find_java
     from tidemill.spark.jvm_cache import cache_for
@@ -25,7 +25,7 @@ def prepare(
     with ThreadPoolExecutor(max_workers=1) as meanwhile, status_line() as tell:
         jars = meanwhile.submit(fetch_bundle, "broker", environ=os.environ) if broker else None
         if not cache.is_made and cache.can_be_made:
-            tell(f"making Java {java.major}'s {cache.kind} of Spark, about half a minute")
+            tell(f"making Java {java.major}'s {cache.kind} of Spark, half a minute to a minute")
             make_cache(cache, java.path)
         if jars is not None:
             tell("fetching the broker's jars")

@@ -39,7 +39,7 @@ _ORDER = b'{"customer": "ada", "amount": 12.5, "items": [1, 2], "note": null}'
 
 
 def make_cache(cache: JvmCache, java: Path) -> None:
-    """Makes ``cache``, a minute of one core or less; those of other files that lay in the same place are removed.
+    """Makes ``cache``, about a minute of one core; those of other files that lay in the same place are removed.
 
     Raises:
         EnvironmentProblem: the JVM wrote none.
