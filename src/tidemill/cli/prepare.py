@@ -14,7 +14,7 @@ from tidemill.cli.progress import status_line
 def prepare(
     broker: Annotated[bool, typer.Option("--broker", help="Fetch the embedded broker's jars, too.")] = False,
 ) -> None:
-    """Keep what the JVM learns in a training run in the user's cache folder, so that instances start in about half of its processor time."""
+    """Keep what the JVM learns in a training run in the user's cache folder: instances start with about half its work."""
     from tidemill.kafka.jars import cache_folder, fetch_bundle
     from tidemill.kafka.java import find_java
     from tidemill.spark.jvm_cache import cache_for
