@@ -35,7 +35,9 @@ def test_a_java_of_another_version_is_passed_over(tmp_path: Path, monkeypatch: p
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(good.parent)}).path == good
 
 
-@pytest.mark.parametrize(("on_path", "in_wheel", "taken"), [("17", "25.0.2", 25), ("25.0.3", "21", 25), ("21", "17", 21), ("17", "21", 17)])
+@pytest.mark.parametrize(
+    ("on_path", "in_wheel", "taken"), [("17", "25.0.2", 25), ("25.0.3", "21", 25), ("21", "17", 21), ("17", "21", 17)]
+)
 def test_without_java_home_a_25_is_taken_and_else_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_path: str, in_wheel: str, taken: int
 ) -> None:
