@@ -1,5 +1,5 @@
 # What a developer or newcomer runs. Everything rests on `make install`: an environment in .venv with the locked packages that run, this
-# package in it, Spark's classes archived and the broker's jars fetched; `make install-dev` adds what tests and checks need. A second
+# package in it, the JVM's cache of Spark made and the broker's jars fetched; `make install-dev` adds what tests and checks need. A second
 # run does nothing until a lock file or pyproject.toml changes.
 
 PYTHON ?= python3

@@ -19,11 +19,9 @@ from typing import Any
 from tidemill.cli.application_file import load_application
 from tidemill.errors import TidemillError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.kafka.jars import cache_folder
-from tidemill.kafka.java import find_java
 from tidemill.runtime.application import KafkaStreams
-from tidemill.spark import class_archive
-from tidemill.spark.session import SparkHandle, start_jvm
+from tidemill.runtime.machine_jvm import machine_jvm
+from tidemill.spark.session import SparkHandle
 from tidemill.task.standby import StandbyTask
 
 _SESSION_LIMIT_S = 240.0
@@ -98,14 +96,12 @@ class Instances:
     def _session(self) -> Any:
         with self._lock:
             if self._spark is None:
-                java = find_java(os.environ).path
-                self._spark = start_jvm(
-                    java=java,
+                self._spark = machine_jvm(
+                    os.environ,
                     application_id="experiment",
                     threads=self._slots,
                     settings={},
                     heap=self._heap,
-                    jvm_options=class_archive.jvm_options(java, cache_folder(os.environ)),
                 ).session(_SESSION_LIMIT_S)
             return self._spark.session
 

@@ -1,6 +1,6 @@
 """Installs locked packages into .venv: with uv where PyPI has it for this platform, else with pip.
 
-    python3 tools/install.py requirements.lock --package   the packages, Tidemill, Spark's class archive, the broker's jars
+    python3 tools/install.py requirements.lock --package   the packages, Tidemill, the JVM's cache of Spark, the broker's jars
     python3 tools/install.py requirements-dev.lock         what tests and checks need besides
 
 Runs on the Python that `make` was given, before anything is installed: standard library only. The lock files name every

@@ -157,7 +157,7 @@ def test_no_java_is_one_sentence(tidemill: Shell, tmp_path: Path) -> None:
     done = tidemill(
         *("broker", "start", "--port", free_port()), JAVA_HOME=str(tmp_path), PATH="", PYTHONPATH=str(tmp_path)
     )
-    assert "no Java 17 or 21" in _one_sentence(done)
+    assert "no Java 17, 21 or 25" in _one_sentence(done)
 
 
 def test_a_wrong_command_is_usage_not_a_traceback(tidemill: Shell) -> None:

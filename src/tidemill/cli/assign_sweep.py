@@ -58,13 +58,12 @@ def _rows(
 
     import pyarrow.parquet
 
-    from tidemill.kafka.java import find_java
-    from tidemill.spark.session import start_jvm
+    from tidemill.runtime.machine_jvm import machine_jvm
     from tidemill.spark.sweep import sweep as sweep_job
 
     # A session has one slot to spare beyond its stream threads.
-    handle = start_jvm(
-        java=find_java(os.environ).path, application_id="tidemill-sweep", threads=max(threads - 1, 1), heap=heap,
+    handle = machine_jvm(
+        os.environ, application_id="tidemill-sweep", threads=max(threads - 1, 1), heap=heap,
         settings={"spark.master": f"local[{threads}]"},
     ).session()  # fmt: skip
     try:

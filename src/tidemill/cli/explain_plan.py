@@ -101,17 +101,15 @@ def _without_ids(plan: str) -> str:
 def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]]:
     """The stages, and each thread's physical plan as Spark writes it."""
     from tidemill.dsl.serdes import serde_by_name
-    from tidemill.kafka.java import find_java
     from tidemill.runtime.exception_policies import takes_one_by_one
-    from tidemill.runtime.launching import JVM_HEAP
+    from tidemill.runtime.machine_jvm import JVM_HEAP, machine_jvm
     from tidemill.spark.plan import compile_topology
-    from tidemill.spark.session import start_jvm
 
     def serde(setting: object) -> Any:
         return serde_by_name(setting) if isinstance(setting, str) else setting
 
-    spark = start_jvm(
-        java=find_java(os.environ).path,
+    spark = machine_jvm(
+        os.environ,
         application_id=config.application_id,
         threads=config.num_stream_threads,
         settings={**_SPARK, **{f"spark.{name}": value for name, value in config.spark.items()}},

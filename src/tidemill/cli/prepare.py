@@ -14,19 +14,23 @@ from tidemill.cli.progress import status_line
 def prepare(
     broker: Annotated[bool, typer.Option("--broker", help="Fetch the embedded broker's jars, too.")] = False,
 ) -> None:
-    """Archive Spark's classes in the user's cache folder, so that instances start about a third sooner."""
+    """Keep what the JVM learns in a training run in the user's cache folder: instances start with about half its work."""
     from tidemill.kafka.jars import cache_folder, fetch_bundle
     from tidemill.kafka.java import find_java
-    from tidemill.spark.class_archive import archive_path, make_archive
+    from tidemill.spark.jvm_cache import cache_for
+    from tidemill.spark.training import make_cache
 
-    java, cache = find_java(os.environ).path, cache_folder(os.environ)
-    archive = archive_path(java, cache)
+    java = find_java(os.environ)
+    cache = cache_for(java.path, java.major, cache_folder(os.environ))
     with ThreadPoolExecutor(max_workers=1) as meanwhile, status_line() as tell:
         jars = meanwhile.submit(fetch_bundle, "broker", environ=os.environ) if broker else None
-        if not archive.is_file():
-            tell("archiving Spark's classes, about half a minute")
-            archive = make_archive(java, cache)
+        if not cache.is_made and cache.can_be_made:
+            tell(f"making Java {java.major}'s {cache.kind} of Spark, half a minute to a minute")
+            make_cache(cache, java.path)
         if jars is not None:
             tell("fetching the broker's jars")
             jars.result()
-    typer.echo(f"Spark's classes: {archive}")
+    if not cache.is_made:
+        typer.echo(f"{java.path} comes without a class archive to add to: instances start without one; Java 25 needs none")
+        return
+    typer.echo(f"Java {java.major}'s {cache.kind} of Spark: {cache.path}")

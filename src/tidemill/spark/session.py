@@ -7,6 +7,7 @@ ends when its standard input closes, so that no JVM outlives its driver, however
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -29,10 +30,13 @@ from pyspark.sql import SparkSession
 
 from tidemill.config_secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
 from tidemill.errors import ConfigError, EnvironmentProblem
+from tidemill.log_format import LogEvent
 from tidemill.spark.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.fork_server import ADDRESS_KEY, ForkServer
 from tidemill.spark.placement import is_cluster
 from tidemill.start_trace import span, tell_process
+
+log = logging.getLogger("tidemill.spark")
 
 _ADD_OPENS = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -47,6 +51,22 @@ _LATER_OPTIMIZATION = (
     "-XX:Tier4InvocationThreshold=30000", "-XX:Tier4MinInvocationThreshold=6000", "-XX:Tier4CompileThreshold=60000",
     "-XX:Tier4BackEdgeThreshold=120000",
 )  # fmt: skip
+
+_AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
+
+JVM_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *_LATER_OPTIMIZATION,
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
+    # Netty, Arrow and Spark use what later versions of Java warn of; those before know no such option, and ignore it.
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dlog4j2.level=ERROR",
+)
+"""What every JVM of ours is started with, its heap apart; a cache of its classes is good for these only (``jvm_cache``)."""
 
 REQUIRED: Mapping[str, str] = {
     # A retried source step has moved on: a lost batch starts again at the committed offsets instead (rule 4).
@@ -137,7 +157,7 @@ class StartingJvm:
         """
         try:
             with span("JVM waited for"):
-                address = _gateway_address(self.process, Path(self.scratch) / "gateway", start_limit_s)
+                address = self.wait(start_limit_s)
             tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
             with _gateway_environment(*address), span("Spark session made"):
                 gateway = launch_gateway()
@@ -157,6 +177,16 @@ class StartingJvm:
         session.sparkContext.pythonExec = self.conf.get("spark.pyspark.python", sys.executable)
         session.sparkContext.setLogLevel(self.conf["spark.log.level"])
         return SparkHandle(session=session, jvm=self.process, scratch=self.scratch)
+
+    def wait(self, limit_s: float) -> tuple[int, str]:
+        """Port and secret of the JVM's gateway; what the JVM says of a cache that it does not use is logged.
+
+        Raises:
+            EnvironmentProblem: as ``session``.
+        """
+        address = _gateway_address(self.process, Path(self.scratch) / "gateway", limit_s)
+        _tell_of_a_refused_cache(Path(self.scratch) / "jvm.log")
+        return address
 
     def end(self) -> None:
         """For a JVM that is not wanted any more; nothing happens where it has ended already."""
@@ -229,13 +259,7 @@ def _jvm_process(
     command = [
         str(java),
         *options,
-        "-XX:+UseSerialGC",
-        "-XX:+IgnoreUnrecognizedVMOptions",
-        *_LATER_OPTIMIZATION,
-        *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
-        "-Djdk.reflect.useDirectMethodHandle=false",
-        "-Dio.netty.tryReflectionSetAccessible=true",
-        "-Dlog4j2.level=ERROR",
+        *JVM_FLAGS,
         f"-Djava.io.tmpdir={scratch}",
         "-cp",
         os.path.join(home, "jars", "*"),
@@ -287,6 +311,14 @@ def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -
         time.sleep(0.02)
     with info.open("rb") as stream:
         return read_int(stream), UTF8Deserializer().loads(stream)
+
+
+def _tell_of_a_refused_cache(jvm_log: Path) -> None:
+    """Java 25 says so when it can't use the AOT cache that it was given, and goes on without."""
+    refused = [line for line in jvm_log.read_text(errors="replace").splitlines() if _AOT_ERROR.match(line)]
+    if refused:
+        said = "; ".join(line.rpartition("]")[2].strip() for line in refused)
+        log.warning(LogEvent("jvm-cache-refused", said=said, remedy="tidemill prepare makes it anew"))
 
 
 @contextlib.contextmanager

@@ -10,11 +10,10 @@ import os
 
 from pyspark.sql import SparkSession
 
-from tidemill.kafka.java import find_java
-from tidemill.spark.session import SparkHandle, start_jvm
+from tidemill.runtime.machine_jvm import machine_jvm
+from tidemill.spark.session import SparkHandle
 
 _START_LIMIT_S = 120.0
-_HEAP = "512m"
 _started: list[SparkHandle] = []
 
 
@@ -31,7 +30,7 @@ def shared_session() -> SparkSession:
         return _started[0].session
     if not _started:
         atexit.register(close_shared_session)
-    jvm = start_jvm(java=find_java(os.environ).path, application_id="tidemill-tests", threads=1, settings={}, heap=_HEAP)
+    jvm = machine_jvm(os.environ, application_id="tidemill-tests", threads=1, settings={})
     _started[:] = [jvm.session(_START_LIMIT_S)]
     return _started[0].session
 
