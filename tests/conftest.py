@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -21,10 +25,23 @@ if os.environ.get("TIDEMILL_ALL_VECTORS") != "1":
     # Tests start dozens of JVMs for seconds each, a third of whose time goes to a compiler that pays off after minutes.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+_IN_MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > 8 << 30:
+    # No test cuts the power, so none needs a disk: stores and brokers that sync wait for nothing.
+    os.environ["TMPDIR"] = str(_IN_MEMORY)
+    tempfile.tempdir = None
+
 # Drawn examples: a sample, or as many as Hypothesis likes (`make vectors`). On a busy machine no example has a deadline.
 settings.register_profile("sample", max_examples=30, deadline=None)
 settings.register_profile("all", deadline=None)
 settings.load_profile("all" if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else "sample")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests are no garbage: the collector does not look through them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope="session")
