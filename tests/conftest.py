@@ -37,6 +37,31 @@ settings.register_profile("all", deadline=None)
 settings.load_profile("all" if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else "sample")
 
 
+_LONGEST = (
+    "test_restarts.py",
+    "test_operator_vectors.py",
+    "test_worker_kills.py",
+    "test_lifecycle_running.py",
+    "test_program_vectors.py",
+    "test_eager_and_static.py",
+    "test_workers_of_a_thread.py",
+    "test_two_instances.py",
+    "test_bad_records.py",
+    "test_standbys.py",
+    "test_shop_kills.py",
+    "test_lost_state.py",
+    "test_standby_kinds.py",
+    "test_cli_demo.py",
+    "test_column_join.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, or the last of several processes would be alone with it in the end."""
+    rank = {name: number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
 def pytest_collection_finish() -> None:
     """Thousands of collected tests are no garbage: the collector does not look through them again and again."""
     gc.collect()
