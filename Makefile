@@ -42,9 +42,10 @@ dashboard-check: install-dev
 	@PYTHONPATH=tests/query $(BIN)/python tests/dashboard/dashboard_check.py
 
 # Everything that has to hold before a change goes in: the pure tests, then the broker's and Spark's and the faults, which wait as
-# much as they work: two files at a time, each process with a broker and a Spark session of its own.
+# much as they work: three files at a time on two cores, each process with a broker and a Spark session of its own.
+PROCESSES ?= 3
 test: install-dev lint check
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(broker or spark) and not (security or cluster)"
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "(broker or spark) and not (security or cluster)"
 
 # TLS, logins, ACLs and secrets on brokers of their own, and every kind of bad input; prints what it has verified.
 test-security: install-dev
