@@ -16,7 +16,6 @@ from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.runtime import group_side
 from tidemill.runtime.group_side import GroupSide
 
-
 LIMIT_S = 30.0
 """Of what comes at once on any machine that is not standing still."""
 
