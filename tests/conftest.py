@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from pyspark.sql import SparkSession
 
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.java import find_java
-from tidemill.spark.session import start_jvm
+if TYPE_CHECKING:  # the process that hands tests out to others needs no engine
+    from pyspark.sql import SparkSession
+
+    from tidemill.kafka.broker import EmbeddedBroker
 
 _numbers = count(1)
 
@@ -72,6 +73,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
     """The session's broker: never stop, kill or reconfigure it; take names from `unique_name` to be undisturbed."""
+    from tidemill.kafka.broker import EmbeddedBroker
+
     with EmbeddedBroker(environ=os.environ, start_limit_s=120) as running:
         yield running
 
@@ -85,6 +88,8 @@ def bootstrap_servers(broker: EmbeddedBroker) -> str:
 @pytest.fixture
 def private_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
     """Makes brokers that only this test uses, to be killed at will: ``private_broker(settings={...})`` is running."""
+    from tidemill.kafka.broker import EmbeddedBroker
+
     with ExitStack() as running:
         yield lambda **options: running.enter_context(
             EmbeddedBroker(**{"environ": os.environ, "start_limit_s": 120, **options})
@@ -100,6 +105,9 @@ def unique_name() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The run's session, with room for three stream threads. A process can have one at a time: take no other."""
+    from tidemill.kafka.java import find_java
+    from tidemill.spark.session import start_jvm
+
     jvm = start_jvm(java=find_java(os.environ).path, application_id="tests", threads=3, settings={}, heap="768m")
     handle = jvm.session(start_limit_s=240)
     yield handle.session
