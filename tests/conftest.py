@@ -105,10 +105,14 @@ def unique_name() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The run's session, with room for three stream threads. A process can have one at a time: take no other."""
+    from tidemill.kafka.jars import cache_folder
     from tidemill.kafka.java import find_java
+    from tidemill.spark.class_archive import jvm_options
     from tidemill.spark.session import start_jvm
 
-    jvm = start_jvm(java=find_java(os.environ).path, application_id="tests", threads=3, settings={}, heap="768m")
+    java = find_java(os.environ).path
+    options = jvm_options(java, cache_folder(os.environ))
+    jvm = start_jvm(java=java, application_id="tests", threads=3, settings={}, heap="768m", jvm_options=options)
     handle = jvm.session(start_limit_s=240)
     yield handle.session
     handle.close()

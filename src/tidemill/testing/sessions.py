@@ -10,7 +10,9 @@ import os
 
 from pyspark.sql import SparkSession
 
+from tidemill.kafka.jars import cache_folder
 from tidemill.kafka.java import find_java
+from tidemill.spark.class_archive import jvm_options
 from tidemill.spark.session import SparkHandle, start_jvm
 
 _START_LIMIT_S = 120.0
@@ -31,7 +33,9 @@ def shared_session() -> SparkSession:
         return _started[0].session
     if not _started:
         atexit.register(close_shared_session)
-    jvm = start_jvm(java=find_java(os.environ).path, application_id="tidemill-tests", threads=1, settings={}, heap=_HEAP)
+    java = find_java(os.environ).path
+    options = jvm_options(java, cache_folder(os.environ))
+    jvm = start_jvm(java=java, application_id="tidemill-tests", threads=1, settings={}, heap=_HEAP, jvm_options=options)
     _started[:] = [jvm.session(_START_LIMIT_S)]
     return _started[0].session
 
