@@ -42,6 +42,7 @@ _LONGEST = (
     "test_restarts.py",
     "test_operator_vectors.py",
     "test_worker_kills.py",
+    "test_idle_workers.py",
     "test_lifecycle_running.py",
     "test_program_vectors.py",
     "test_eager_and_static.py",
