@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -28,9 +29,10 @@ if os.environ.get("TIDEMILL_ALL_VECTORS") != "1":
 
 _IN_MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > 8 << 30:
-    # No test cuts the power, so none needs a disk: stores and brokers that sync wait for nothing.
-    os.environ["TMPDIR"] = str(_IN_MEMORY)
-    tempfile.tempdir = None
+    # No test cuts the power, so none needs a disk: stores and brokers that sync wait for nothing. Processes that tests kill leave
+    # files behind, which must not stay in memory: the run's folder goes with the run.
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="t-", dir=_IN_MEMORY)
+    atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
 
 # Drawn examples: a sample, or as many as Hypothesis likes (`make vectors`). On a busy machine no example has a deadline.
 settings.register_profile("sample", max_examples=30, deadline=None)
