@@ -41,10 +41,11 @@ dashboard-check: install-dev
 	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q selenium==4.51.0
 	@PYTHONPATH=tests/query $(BIN)/python tests/dashboard/dashboard_check.py
 
-# Everything that has to hold before a change goes in: the pure tests, then the broker's and Spark's and the faults, which wait as
-# much as they work: two files at a time, each process with a broker and a Spark session of its own.
+# Everything that has to hold before a change goes in: the pure tests, then the broker's and Spark's and the faults, file by file,
+# each process with a broker and a Spark session of its own. Tests wait as much as they work: three processes keep two cores busy.
+PROCESSES ?= 3
 test: install-dev lint check
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(broker or spark) and not (security or cluster)"
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "(broker or spark) and not (security or cluster)"
 
 # TLS, logins, ACLs and secrets on brokers of their own, and every kind of bad input; prints what it has verified.
 test-security: install-dev
@@ -65,9 +66,9 @@ lint: install-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The pure tests only, on two cores: meant to stay under a minute.
+# The pure tests only: meant to stay under a minute on two cores.
 check: install-dev
-	$(BIN)/pytest -n 2 -m "not broker and not spark"
+	$(BIN)/pytest -n $(PROCESSES) -m "not broker and not spark"
 
 # Every line of the vector files, and more drawn examples, instead of samples: the pure tests, with all programs in batches of one,
 # seven, all and random sizes through the steps that run in a worker; then all programs on their real Spark plans.

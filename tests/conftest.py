@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from pyspark.sql import SparkSession
 
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.java import find_java
-from tidemill.spark.session import start_jvm
+if TYPE_CHECKING:  # the process that hands tests out to others needs no engine
+    from pyspark.sql import SparkSession
+
+    from tidemill.kafka.broker import EmbeddedBroker
 
 _numbers = count(1)
 
@@ -21,15 +27,57 @@ if os.environ.get("TIDEMILL_ALL_VECTORS") != "1":
     # Tests start dozens of JVMs for seconds each, a third of whose time goes to a compiler that pays off after minutes.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+_IN_MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > 8 << 30:
+    # No test cuts the power, so none needs a disk: stores and brokers that sync wait for nothing. Processes that tests kill leave
+    # files behind, which must not stay in memory: the run's folder goes with the run.
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="t-", dir=_IN_MEMORY)
+    atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)
+
 # Drawn examples: a sample, or as many as Hypothesis likes (`make vectors`). On a busy machine no example has a deadline.
 settings.register_profile("sample", max_examples=30, deadline=None)
 settings.register_profile("all", deadline=None)
 settings.load_profile("all" if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else "sample")
 
 
+_LONGEST = (
+    "test_restarts.py",
+    "test_operator_vectors.py",
+    "test_worker_kills.py",
+    "test_idle_workers.py",
+    "test_lifecycle_running.py",
+    "test_program_vectors.py",
+    "test_eager_and_static.py",
+    "test_workers_of_a_thread.py",
+    "test_two_instances.py",
+    "test_bad_records.py",
+    "test_standbys.py",
+    "test_shop_kills.py",
+    "test_lost_state.py",
+    "test_standby_kinds.py",
+    "test_cli_demo.py",
+    "test_column_join.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, or the last of several processes would be alone with it in the end."""
+    rank = {name: number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests are no garbage: the collector does not look through them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
     """The session's broker: never stop, kill or reconfigure it; take names from `unique_name` to be undisturbed."""
+    from tidemill.kafka.broker import EmbeddedBroker
+
     with EmbeddedBroker(environ=os.environ, start_limit_s=120) as running:
         yield running
 
@@ -43,6 +91,8 @@ def bootstrap_servers(broker: EmbeddedBroker) -> str:
 @pytest.fixture
 def private_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
     """Makes brokers that only this test uses, to be killed at will: ``private_broker(settings={...})`` is running."""
+    from tidemill.kafka.broker import EmbeddedBroker
+
     with ExitStack() as running:
         yield lambda **options: running.enter_context(
             EmbeddedBroker(**{"environ": os.environ, "start_limit_s": 120, **options})
@@ -58,7 +108,9 @@ def unique_name() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The run's session, with room for three stream threads. A process can have one at a time: take no other."""
-    jvm = start_jvm(java=find_java(os.environ).path, application_id="tests", threads=3, settings={}, heap="768m")
+    from tidemill.runtime.machine_jvm import machine_jvm
+
+    jvm = machine_jvm(os.environ, application_id="tests", threads=3, settings={}, heap="768m")
     handle = jvm.session(start_limit_s=240)
     yield handle.session
     handle.close()

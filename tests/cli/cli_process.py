@@ -1,4 +1,5 @@
-"""The command `tidemill` as a process that tests watch, signal and wait for, with all the processes that come of it.
+"""The command `tidemill` as a process that tests watch, signal and wait for, with all the processes that come of it; and in the
+test's own process, for commands that end at once.
 
 Every process that descends from it is known by a word in its environment, whatever became of its parents. Limits are
 generous, since the machine may be busy; what fails says what the command printed.
@@ -7,6 +8,7 @@ generous, since the machine may be busy; what fails says what the command printe
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -19,6 +21,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
+
+from tidemill.cli.main import main
 
 LIMIT_S = 240.0
 _MARK = "TIDEMILL_TEST_FAMILY"
@@ -128,3 +132,15 @@ def cli(*arguments: object) -> Iterator[CliProcess]:
             yield process
         finally:
             process.kill_family()
+
+
+def ran_here(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """A command that ends at once, without the second that a process takes to start: its exit code and what it said."""
+    given = [str(argument) for argument in arguments]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(given)
+        except SystemExit as ended:
+            return subprocess.CompletedProcess(given, int(ended.code or 0), out.getvalue(), err.getvalue())
+    raise AssertionError(f"the command came back without an exit code: {given}")

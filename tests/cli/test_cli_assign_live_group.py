@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cli_process import ran_here
 from confluent_kafka import Producer
 
 from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
@@ -153,7 +154,7 @@ def test_a_group_that_is_not_there_is_a_sentence(bootstrap_servers: str) -> None
     ],
 )
 def test_a_question_that_can_not_be_asked_is_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
-    done = _explain(*arguments)
+    done = ran_here("assign", "explain", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr.replace("'", "")
 

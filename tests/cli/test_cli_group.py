@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_process import ran_here
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
@@ -104,6 +105,6 @@ def main_of(*arguments: str) -> None:
 
 
 def test_a_wrong_address_is_one_sentence() -> None:
-    done = _describe("--bootstrap-server", "nowhere", "--group", "g")
+    done = ran_here("group", "describe", "--bootstrap-server", "nowhere", "--group", "g")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("tidemill: --bootstrap-server is 'nowhere', expected host:port")

@@ -31,7 +31,7 @@ SESSION_TIMEOUT_MS = 3_000
 HEARTBEAT_INTERVAL_MS = 250
 
 
-def until(claim: Callable[[], bool], limit_s: float = 15) -> bool:
+def until(claim: Callable[[], bool], limit_s: float = 60) -> bool:
     deadline = time.monotonic() + limit_s
     while not claim():
         if time.monotonic() > deadline:

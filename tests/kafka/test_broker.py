@@ -61,7 +61,7 @@ def _values(broker: EmbeddedBroker, topic: str, expected: int) -> list[bytes]:
     )
     consumer.subscribe([topic])
     values: list[bytes] = []
-    _until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected, 20)
+    _until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected, 60)
     consumer.close()
     return values
 

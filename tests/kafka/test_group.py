@@ -367,7 +367,7 @@ def test_a_stream_thread_that_stops_polling_leaves_and_comes_back(join: Join) ->
     a, member = join("a", max_poll_interval_ms=1_200)
     assert _settled(a, owning=4)
     a.reads_events.clear()  # and with it its signs of life
-    assert until(lambda: not member.membership.is_member, 5)
+    assert until(lambda: not member.membership.is_member)
     assert member.membership.incarnation == 1
     time.sleep(0.6)
     assert not member.membership.is_member
@@ -425,14 +425,14 @@ def test_a_leader_whose_assignor_fails_makes_room_for_another(join: Join, partit
     def broken(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> GroupAssignment:
         raise StopError(f"{len(counts)} topic can't be assigned to {len(members)} member")
 
-    a, _ = join("a", application=Application(topics=[partitions[0].topic], assignor=broken))
+    a, _ = join("a", application=Application(topics=[partitions[0].topic], assignor=broken), session_timeout_ms=50_000)
     assert until(lambda: bool(a.failed))
     assert str(a.failed[0].error) == "1 topic can't be assigned to 1 member"
     assert a.failed[0].fatal
     b, _ = join("b")
     began = time.monotonic()
     assert _settled(b, owning=4)
-    assert time.monotonic() - began < 2.5  # it left: nobody waited for its session to time out
+    assert time.monotonic() - began < 40  # it left: nobody waited for its session to time out
 
 
 def test_an_assignment_that_hands_over_too_early_is_not_sent(join: Join, partitions: list[TopicPartition]) -> None:
@@ -456,12 +456,12 @@ def test_a_closed_member_leaves_no_thread_or_socket(join: Join) -> None:
     a, _ = join("warm-up")
     assert _settled(a, owning=4)
     threads, files = set(threading.enumerate()), process.num_fds()
-    b, member = join("b")
+    b, member = join("b", session_timeout_ms=50_000)
     assert _settled(a, b, owning=4)
     b.closed = True
     began = time.monotonic()
     member.close()
     assert _settled(a, owning=4)
-    assert time.monotonic() - began < 2  # it left: nobody waited for its session to time out
-    assert until(lambda: set(threading.enumerate()) <= threads, 3)
-    assert until(lambda: process.num_fds() <= files, 3)
+    assert time.monotonic() - began < 40  # it left: nobody waited for its session to time out
+    assert until(lambda: set(threading.enumerate()) <= threads)
+    assert until(lambda: process.num_fds() <= files)

@@ -27,15 +27,17 @@ def test_a_closed_members_partitions_are_taken_over_at_once_or_after_its_session
     topic, group = unique_name("input"), unique_name("group")
     partitions = create_topic(bootstrap_servers, topic, 2)
     stays, goes = Application(topics=[topic]), Application(topics=[topic])
+    session_ms = 50_000 if leaves else SESSION_TIMEOUT_MS
+    options = {"instance_id": instance_id, "leave_on_close": leave_on_close, "session_timeout_ms": session_ms}
     other = joined(bootstrap_servers, stays, group, "stays")
-    member = joined(bootstrap_servers, goes, group, "goes", instance_id=instance_id, leave_on_close=leave_on_close)
+    member = joined(bootstrap_servers, goes, group, "goes", **options)
     try:
         assert until(lambda: len(stays.owned) == len(goes.owned) == 1)
         assert member.hands_over(None) is leaves
         member.close()
         closed_at = time.monotonic()
         assert until(lambda: stays.owned == set(partitions))
-        is_at_once = time.monotonic() - closed_at < SESSION_TIMEOUT_MS / 1000 - 1
+        is_at_once = time.monotonic() - closed_at < session_ms / 1000 - 1
         assert is_at_once is leaves
         assert not other.hands_over(None)  # nobody else is left
     finally:

@@ -74,16 +74,17 @@ def test_a_full_share_of_standbys_takes_nothing_from_the_inputs(
 ) -> None:
     log, source = topics
     at = {log: 0, source: 0}
-    deadline = time.monotonic() + 30
-    while (at[source] < RECORDS or at[log] == 0) and time.monotonic() < deadline:
-        asked = BatchRequest(
-            batch_id=1, inputs={source: at[source]}, standbys={log: at[log]}, max_standby_records=10, wait_ms=50
-        )
-        found, _ = batch(reader, asked)
-        assert len(found) <= 10
+    most: dict[str, Any] = {"max_records": 20, "max_standby_records": 10}
+    shares: set[tuple[int, int]] = set()
+    deadline = time.monotonic() + 60
+    while (10, 20) not in shares and time.monotonic() < deadline:
+        at = {tp: 0 if offset == RECORDS else offset for tp, offset in at.items()}  # one may be through before the other comes
+        asked = BatchRequest(batch_id=1, inputs={source: at[source]}, standbys={log: at[log]}, wait_ms=5_000, **most)
+        found, inputs = batch(reader, asked)
+        shares.add((len(found), len(inputs)))
         at.update({**reader.ends()[0], **reader.ends()[1]})
-    assert at[source] == RECORDS
-    assert 0 < at[log] < RECORDS / 2, "a few batches took all inputs, each with its share for standbys"
+    assert max(followed for followed, _ in shares) <= 10
+    assert (10, 20) in shares, shares
 
 
 def test_a_trickle_for_standbys_does_not_end_the_wait_for_inputs(

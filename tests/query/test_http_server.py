@@ -9,6 +9,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -61,8 +62,8 @@ class Pair:
         return found
 
     def close(self) -> None:
-        for server in self.servers:
-            server.close()
+        with ThreadPoolExecutor(len(self.servers)) as each:
+            list(each.map(HttpServer.close, self.servers))
 
 
 @pytest.fixture

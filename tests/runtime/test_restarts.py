@@ -1,20 +1,14 @@
-"""kill -9 of the driver, the JVM, the whole process tree at twenty random moments, and a restart each time; and beside it,
-because it takes its time too, an application with nothing to do for more than a minute.
-"""
+"""kill -9 of the driver, the JVM, the whole process tree at twenty random moments, and a restart each time."""
 
 from __future__ import annotations
 
 import random
 import signal
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
 from instance_process import InstanceProcess, until
 from words import VOCABULARY, Counts, Feed, create_topics, differences, stored_counts
 
@@ -24,66 +18,12 @@ from tidemill.task.commit import CommitStep
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(3000)]
 
 APPLICATION = "restarts"
-IDLE = "idle"
-IDLE_S = 75
 SEED = 20_240_817
 KILLS = 20
 COMMITS_A_BATCH = 4
 """Offsets of a changelog that a batch takes beside its records: transaction markers of it and of aborted ones before it."""
 
 
-@dataclass
-class Idle:
-    """One partition for two threads, so one of them has not even empty batches, and Spark ends its idle workers."""
-
-    instance: InstanceProcess
-    admin: AdminClient
-    reader: Consumer
-    servers: dict[str, str]
-    began: float
-    first_workers: set[int]
-
-    def passes_on(self, text: str, partition: int) -> bool:
-        producer = Producer(self.servers)  # a new one: an older one would not know a new partition yet
-        producer.produce(f"{IDLE}-input", text.encode(), partition=partition)
-        assert producer.flush(60) == 0
-        self.reader.assign([TopicPartition(f"{IDLE}-output", 0, 0)])
-        seen: list[bytes] = []
-
-        def arrived() -> bool:
-            seen.extend(m.value() for m in self.reader.consume(100, 0.2) if m.error() is None)
-            return text.encode() in seen
-
-        return until(arrived) and seen.count(text.encode()) == 1
-
-
-def python_workers(instance: InstanceProcess) -> set[int]:
-    daemons = [p for p in instance.tree() if p.name() == "pyspark.daemon"]
-    return {p.pid for p in daemons if p.ppid() in {daemon.pid for daemon in daemons}}
-
-
-@pytest.fixture(scope="module")
-def idle(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Idle]:
-    create_topics(broker.bootstrap_servers, IDLE, partitions=1)
-    settings = {"num.stream.threads": 2, "kafka.metadata.max.age.ms": 1_000}
-    servers = {"bootstrap.servers": broker.bootstrap_servers}
-    instance = InstanceProcess(
-        tmp_path_factory.mktemp(IDLE) / "one", broker.bootstrap_servers, IDLE, program="passing", settings=settings
-    )
-    reader = Consumer({**servers, "group.id": "none", "isolation.level": "read_committed", "enable.auto.commit": False})
-    instance.start()
-    try:
-        instance.wait_running()
-        found = Idle(instance, AdminClient(servers), reader, servers, time.monotonic(), set())
-        assert found.passes_on("first", 0)
-        found.first_workers = python_workers(instance)
-        yield found
-    finally:
-        reader.close()
-        instance.end()
-
-
-@pytest.mark.usefixtures("idle")
 def test_twenty_kills_at_random_moments_leave_every_count_exact_and_nothing_wiped(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -143,15 +83,3 @@ def _nothing_but_the_last_batch_was_replayed(instance: InstanceProcess) -> None:
     assert too_many == []
     far = [found for found in restored if int(found["from"]) > 2 * len(VOCABULARY)]
     assert far, "the changelogs were too short to tell a full restore from a short one"
-
-
-def test_after_a_minute_of_idleness_threads_go_on_with_whatever_workers_spark_has_left_them(idle: Idle) -> None:
-    time.sleep(max(0.0, IDLE_S - (time.monotonic() - idle.began)))
-    assert idle.first_workers - python_workers(idle.instance), "Spark has kept its idle workers: the test tests nothing"
-    assert idle.passes_on("second", 0)
-    for made in idle.admin.create_partitions([NewPartitions(f"{IDLE}-input", 2)]).values():
-        made.result(60)
-    idle.instance.wait(lambda at: len(at["tasks"]) == 2, "in possession of the new partition")
-    assert idle.passes_on("third", 1)
-    assert idle.instance.close() == 0
-    assert idle.instance.events("batch-lost") == []
