@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +22,13 @@ from tidemill.spark.fork_server import ADDRESS_KEY, ForkServer, start_fork_serve
 
 LIMIT_S = 60.0
 SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name: sockets lie in it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        yield Path(made)
 
 
 @pytest.fixture
@@ -52,12 +62,20 @@ def daemon(address: str, folder: Path, extra: Mapping[str, str] | None = None) -
 
 
 def worker_of(listening: str) -> tuple[psutil.Process, socket.socket]:
-    """A worker that the daemon forks for a connection; it lives as long as that."""
+    """A worker that the daemon forks for a connection; it lives as long as that, or until the daemon hangs up on all of them."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(LIMIT_S)
     connection.connect(listening)
     (pid,) = struct.unpack(">i", connection.recv(4))
+    deadline = time.monotonic() + LIMIT_S
+    while _ignores_hanging_up(pid) and time.monotonic() < deadline:  # as its daemon does, which it is a copy of at first
+        time.sleep(0.01)
     return psutil.Process(pid), connection
+
+
+def _ignores_hanging_up(pid: int) -> bool:
+    ignored = re.search(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return ignored is not None and bool(int(ignored[1], 16) & 1 << signal.SIGHUP - 1)
 
 
 def until(wanted: Callable[[], bool]) -> bool:
@@ -69,8 +87,8 @@ def until(wanted: Callable[[], bool]) -> bool:
     return False
 
 
-def test_workers_are_forked_from_the_server(server: ForkServer, tmp_path: Path) -> None:
-    with daemon(server.address, tmp_path) as (_, listening):
+def test_workers_are_forked_from_the_server(server: ForkServer, folder: Path) -> None:
+    with daemon(server.address, folder) as (_, listening):
         worker, connection = worker_of(listening)
         with connection:
             above = worker.parent()
@@ -79,9 +97,9 @@ def test_workers_are_forked_from_the_server(server: ForkServer, tmp_path: Path) 
 
 
 def test_a_daemon_ends_when_spark_closes_its_input_and_what_spark_started_ends_with_it(
-    server: ForkServer, tmp_path: Path
+    server: ForkServer, folder: Path
 ) -> None:
-    with daemon(server.address, tmp_path) as (started, listening):
+    with daemon(server.address, folder) as (started, listening):
         worker, connection = worker_of(listening)
         above = worker.parent()
         assert above is not None
@@ -92,8 +110,8 @@ def test_a_daemon_ends_when_spark_closes_its_input_and_what_spark_started_ends_w
         connection.close()
 
 
-def test_a_daemon_whose_stand_in_is_killed_still_ends_with_its_input(server: ForkServer, tmp_path: Path) -> None:
-    with daemon(server.address, tmp_path) as (started, listening):
+def test_a_daemon_whose_stand_in_is_killed_still_ends_with_its_input(server: ForkServer, folder: Path) -> None:
+    with daemon(server.address, folder) as (started, listening):
         worker, connection = worker_of(listening)
         above = worker.parent()
         assert above is not None
@@ -105,36 +123,36 @@ def test_a_daemon_whose_stand_in_is_killed_still_ends_with_its_input(server: For
         connection.close()
 
 
-def test_text_hashes_alike_in_the_workers_of_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_hashes_alike_in_the_workers_of_every_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions that place records by hash() would place them elsewhere after a restart."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "hashes.py").write_text(
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "hashes.py").write_text(
         "import os\nfrom pathlib import Path\n"
         "(Path(__file__).parent / f'{os.getpid()}.hash').write_text(str(hash('a key')))\n"
     )
     for _ in range(2):
         server = start_fork_server(["hashes"])
-        said = tmp_path / f"{server.process.pid}.hash"
+        said = folder / f"{server.process.pid}.hash"
         try:
             assert until(lambda said=said: said.is_file() and said.read_text() != "")  # type: ignore[misc]
         finally:
             server.close()
-    assert len({file.read_text() for file in tmp_path.glob("*.hash")}) == 1
-    assert len(list(tmp_path.glob("*.hash"))) == 2
+    assert len({file.read_text() for file in folder.glob("*.hash")}) == 1
+    assert len(list(folder.glob("*.hash"))) == 2
 
 
-def test_without_a_server_the_daemon_is_pysparks_own(tmp_path: Path) -> None:
-    with daemon(str(tmp_path / "nobody"), tmp_path) as (started, listening):
+def test_without_a_server_the_daemon_is_pysparks_own(folder: Path) -> None:
+    with daemon(str(folder / "nobody"), folder) as (started, listening):
         worker, connection = worker_of(listening)
         with connection:
             assert worker.ppid() == started.pid
 
 
-def test_a_server_that_ends_while_it_imports_is_done_without(tmp_path: Path) -> None:
+def test_a_server_that_ends_while_it_imports_is_done_without(folder: Path) -> None:
     server = start_fork_server(["no_such_module_anywhere"])
     try:
-        with daemon(server.address, tmp_path) as (started, listening):
+        with daemon(server.address, folder) as (started, listening):
             worker, connection = worker_of(listening)
             with connection:
                 assert worker.ppid() == started.pid

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,18 +10,16 @@ import pytest
 from tidemill.testing import sessions
 
 
-def test_its_jvm_takes_spark_s_classes_from_the_archive_of_its_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
+    handle = SimpleNamespace(session="the session", close=lambda: None, jvm_is_alive=lambda: True)
 
-    def start_jvm(**options: Any) -> Any:
+    def machine_jvm(environ: Any, **options: Any) -> Any:
         started.append(options)
-        return SimpleNamespace(session=lambda limit_s: SimpleNamespace(session="the session", close=lambda: None))
+        return SimpleNamespace(session=lambda limit_s: handle)
 
     monkeypatch.setattr(sessions, "SparkSession", SimpleNamespace(getActiveSession=lambda: None))
     monkeypatch.setattr(sessions, "_started", [])
-    monkeypatch.setattr(sessions, "find_java", lambda environ: SimpleNamespace(path=Path("/a/java")))
-    monkeypatch.setattr(sessions, "start_jvm", start_jvm)
-    monkeypatch.setattr(sessions, "jvm_options", lambda java, cache: [f"-XX:SharedArchiveFile={cache}{java}"])
-    monkeypatch.setenv("TIDEMILL_CACHE_DIR", str(tmp_path))
-    assert sessions.shared_session() == "the session"
-    assert started[0]["jvm_options"] == [f"-XX:SharedArchiveFile={tmp_path}/a/java"]
+    monkeypatch.setattr(sessions, "machine_jvm", machine_jvm)
+    assert [sessions.shared_session() for _ in range(2)] == ["the session"] * 2
+    assert [options["threads"] for options in started] == [1]
