@@ -128,12 +128,13 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
         plans = []
         for _ in range(config.num_stream_threads):
             steps = [_step(f"step_{step.number}") for step in compiled.steps]
-            sums = compiled.sums
-            frame = compiled.frame(
-                spark.session.range(0, 1, 1, 1), _step("source_step"), steps, lambda _name: None, sums=sums
-            )
-            compiled.check(frame, sums=sums)
-            plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
+            shown = []
+            for sums in (False, True) if compiled.sums and compiled.can_stand else (compiled.sums,):
+                root = spark.session.range(0, 1, 1, 1)
+                frame = compiled.frame(root, _step("source_step"), steps, lambda _name: None, sums=sums)
+                compiled.check(frame, sums=sums)
+                shown.append(str(frame._jdf.queryExecution().executedPlan().toString()).rstrip())
+            plans.append("\n\nWhile a backlog lasts rows are summed:\n".join(shown))
         return compiled.stages, plans
     finally:
         spark.close()
