@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.task.batch import BatchReport, Outcome
 from tidemill.task.commit import CommitStep
-from tidemill.task.pacing import AS_THEY_COME_MS, FEWEST, next_cap, rest_ms
+from tidemill.task.pacing import AS_THEY_COME_MS, BACKLOG, FEWEST, has_backlog, next_cap, rest_ms
 
 TIMEOUT_MS = 10_000
 MOST = 100_000
@@ -84,3 +84,23 @@ def test_records_that_wait_already_do_not_wait_for_the_interval() -> None:
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED])
 def test_a_batch_that_did_not_count_is_run_again_at_once(outcome: Outcome) -> None:
     assert rest(1_000, 60, outcome=outcome) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "records", "restored", "is_full", "expected"),
+    [
+        (False, BACKLOG - 1, 0, False, False),
+        (False, BACKLOG, 0, False, True),
+        (False, BACKLOG // 2, BACKLOG // 2, False, True),
+        (False, 1, 0, True, True),
+        (True, BACKLOG - 1, 0, False, True),
+        (True, 1_000, 0, False, True),
+        (True, 999, 0, False, False),
+        (True, 0, 0, False, False),
+    ],
+)
+def test_a_backlog_begins_with_a_large_batch_and_ends_with_a_much_smaller_one(
+    before: bool, records: int, restored: int, is_full: bool, expected: bool
+) -> None:
+    last = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=records, records_restored=restored, is_full=is_full)
+    assert has_backlog(last, before=before) is expected

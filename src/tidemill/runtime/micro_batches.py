@@ -255,7 +255,7 @@ class MicroBatches:
                 report,
                 (time.monotonic() - self._began_at) * 1e3,
                 commit_interval_ms=self._config.commit_interval_ms,
-                cap=self._max_records,
+                cap=min(self._max_records, BACKLOG),
                 standby_cap=self._config.standby_max_records,
             )
             self._due_at = time.monotonic() + resting_ms / 1e3

@@ -15,9 +15,9 @@ FEWEST = 100
 """Records in a batch, however slow they are."""
 AS_THEY_COME_MS = 100
 """``commit.interval.ms`` of exactly once where it is not set; batches that each follow the one before commit about as often."""
-BACKLOG = 20_000
+BACKLOG = 5_000
 """Records of a batch from which on there is a backlog."""
-_CAUGHT_UP = 5_000
+_CAUGHT_UP = 1_000
 _SHARE = 4
 _ROOM = 4
 """The cap grows only while a batch of twice the size would stay clear of the limit."""
