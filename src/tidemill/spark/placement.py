@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -159,7 +160,9 @@ class OnExecutors:
         # As the rows of range(1), so that the planner knows of the one partition: a groupBy would put an exchange there else.
         one = self._session.range(0, 1, 1, 1)._jdf
         logical = jvm.java.lang.Class.forName("org.apache.spark.sql.execution.LogicalRDD$").getField("MODULE$").get(None)
-        plan = logical.fromDataset(typed._jdf.queryExecution().executedPlan().execute(), one, False)
+        # From Spark 4.3 on there is a fourth parameter, whose default the JVM's callers have to name.
+        defaults = () if pyspark.__version__.startswith("4.2.") else (getattr(logical, "fromDataset$default$4")(),)
+        plan = logical.fromDataset(typed._jdf.queryExecution().executedPlan().execute(), one, False, *defaults)
         return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._session)
 
     def settle(self, thread: str) -> bool:
