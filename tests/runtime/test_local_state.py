@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.store import Positions
+from tidemill.task.batch import BatchReport, Outcome, StoresAt
+from tidemill.task.lifecycle import Bounds, Phase
 
 ONE, TWO, OTHER = TaskId(1, 0), TaskId(1, 1), TaskId(0, 0)
 HOUR_MS = 3_600_000
@@ -200,3 +203,23 @@ def test_a_standby_that_goes_to_another_thread_waits_there_until_it_is_dropped_h
     assert after.to_open() == {TWO}
     before.drop({ONE}, "not assigned any more")
     assert after.to_open() == {ONE, TWO}
+
+
+def test_what_is_restored_is_told_from_the_beginning_where_stores_are_emptied_in_the_middle_of_it(
+    directory: StateDirectory, local: LocalState, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept(directory, ONE, 8)
+    held = holding(local, "thread-1")
+    log = TopicPartition("log", ONE.partition)
+    held.take_up(AssignTasks(active={ONE: (TopicPartition("in", 0),)}))
+    held.bounds_fetched({ONE: Bounds(inputs={TopicPartition("in", 0): 0}, changelog_begins={log: 0}, changelog_ends={log: 10})})
+    assert held.active[ONE].phase is Phase.RESTORING
+    emptied = StoresAt(task=ONE, changelog={}, is_behind=True, note="a page is broken")
+    held.reported(BatchReport(batch_id=1, outcome=Outcome.LOST, stores=(emptied,)))
+    with caplog.at_level(logging.INFO, "tidemill.thread"):
+        full = StoresAt(task=ONE, changelog={"counts": 10})
+        held.reported(BatchReport(batch_id=2, outcome=Outcome.COMMITTED, stores=(full,), changelog_ends={log: 10}))
+    assert held.active[ONE].phase is Phase.RUNNING
+    [told] = [line for line in caplog.messages if "event=restored" in line]
+    assert "from=0 to=10" in told
+    assert "offsets=10" in told

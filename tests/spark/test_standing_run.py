@@ -19,8 +19,10 @@ from pyspark.sql import functions as F
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import BatchLostError, FunctionFailedError, StopError
 from tidemill.spark import engine as engines
+from tidemill.spark.placement import BesideTheDriver
 from tidemill.spark.standing import ARROW_ROWS, WorkerOutput, task_settings
 from tidemill.task.batch import BatchRequest
+from tidemill.testing.desk import THREAD
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -85,12 +87,20 @@ def until(is_so: Callable[[], bool]) -> bool:
     return is_so()
 
 
-def jobs(spark: SparkSession) -> int:
-    """The number of the last one."""
+def scheduler(spark: SparkSession) -> Any:
+    """Asked itself: what Spark's status says comes later."""
     context = spark.sparkContext._jsc
     assert context is not None
-    listed = context.sc().statusStore().jobsList(None)  # the last ones
-    return max((int(listed.apply(at).jobId()) for at in range(listed.size())), default=-1)
+    return context.sc().dagScheduler()
+
+
+def jobs(spark: SparkSession) -> int:
+    """How many there have been."""
+    return int(scheduler(spark).numTotalJobs())
+
+
+def jobs_alive(spark: SparkSession) -> int:
+    return int(scheduler(spark).activeJobs().size())
 
 
 def test_many_micro_batches_are_one_job(spark: SparkSession, made: Any) -> None:
@@ -195,12 +205,33 @@ def test_an_old_run_is_followed_by_another_without_a_loss(
     assert last(program) == {"a": 5}
 
 
+class Crowded(BesideTheDriver):
+    """Another thread has the slot, too."""
+
+    def is_settled(self, thread: str) -> bool:
+        return False
+
+
+def test_a_thread_that_shares_its_slot_leaves_it_after_each_batch(spark: SparkSession, made: Any) -> None:
+    program = made(one_step)
+    program.pipe([line("a")])
+    before, alone = jobs(spark), program.engine._placement
+    program.engine._placement = Crowded(spark)
+    program.pipe([line("a")])
+    assert jobs(spark) == before + 2
+    assert not program.engine._run
+    program.engine._placement = alone
+    program.pipe([line("a")])
+    assert jobs(spark) == before + 3
+    assert last(program) == {"a": 3}
+
+
 def test_an_engine_that_is_closed_leaves_no_job_behind(spark: SparkSession, made: Any) -> None:
     program = made(one_step)
     program.pipe([line("a")])
-    assert spark.sparkContext.statusTracker().getActiveJobsIds()
+    alive = jobs_alive(spark)
     program.engine.close()
-    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+    assert jobs_alive(spark) == alive - 1
 
 
 def test_settings_of_the_session_are_local_properties_of_the_job(spark: SparkSession, made: Any) -> None:
@@ -208,10 +239,9 @@ def test_settings_of_the_session_are_local_properties_of_the_job(spark: SparkSes
     try:
         program = made(one_step)
         program.pipe([line("a")])
-        context = spark.sparkContext._jsc
-        assert context is not None
-        found = program.engine._settings["spark.sql.session.timeZone"]
-        assert found == "Asia/Tokyo"
+        properties = scheduler(spark).activeJobs().head().properties()
+        assert properties.getProperty("spark.sql.session.timeZone") == "Asia/Tokyo"
+        assert properties.getProperty("spark.job.description") == THREAD
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
 

@@ -216,6 +216,8 @@ class HeldTasks:
 
     def _changed_to(self, after: Mapping[TaskId, ActiveTask], cause: str) -> bool:
         before, self.active = self.active, after
+        for name, task in after.items():
+            self._note_if_emptied(name, task.stores)
         changed = [name for name, task in after.items() if before[name].phase is not task.phase]
         for name in changed:
             self._tell_transition(after[name], cause)
@@ -223,6 +225,12 @@ class HeldTasks:
             if bounds is not None:
                 self._tell_gaps(name, after[name].stores, after[name].changelogs, bounds.changelog_begins)
         return bool(changed)
+
+    def _note_if_emptied(self, task: TaskId, at: Mapping[str, int] | None) -> None:
+        """What is restored begins anew where stores were found broken in the middle of it."""
+        began_s, stores = self._began[task]
+        if stores and at is not None and any(at.get(store, 0) < begin for store, begin in stores.items()):
+            self._began[task] = began_s, dict(at)
 
     def _tell_transition(self, task: ActiveTask, cause: str) -> None:
         began_s, stores = self._began[task.task]
@@ -253,6 +261,7 @@ class HeldTasks:
 
     def _tell_standbys(self) -> None:
         for name, held in self.standby.items():
+            self._note_if_emptied(name, held.stores)
             began_s, stores = self._began[name]
             if stores is None and held.stores is not None:
                 stores = dict(held.stores)

@@ -222,14 +222,16 @@ class BatchEngine:
 
     def _run_for(self, *, stands: bool) -> Run:
         """The run under way, if it is of this kind, of the plan as it is now and not too old; else a new one."""
-        run = self._run
+        run, is_settled = self._run, self._placement.is_settled(self._thread)
         if run is not None:
-            if run.stands and stands and not (self._next or run.is_ending) and run.age_s < _LONGEST_RUN_S:
+            is_fit = run.stands and stands and is_settled and not self._next
+            if is_fit and not run.is_ending and run.age_s < _LONGEST_RUN_S:
                 return run
             self._end_run(run)
-        if not (self._is_in_place and self._placement.is_settled(self._thread)) and not self._placement.settle(self._thread):
+        if not (self._is_in_place and is_settled) and not self._placement.settle(self._thread):
             raise NoExecutorError(f"{self._thread}: no executor has a slot for its batches yet")
         self._is_in_place = True
+        stands = stands and self._placement.is_settled(self._thread)  # threads that share a slot take turns
         with contextlib.suppress(IndexError):
             self._plans = self._next.pop()
         sums = self._compiled.sums and not stands  # those a standing run would wait for until it ends
