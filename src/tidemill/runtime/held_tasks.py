@@ -227,7 +227,7 @@ class HeldTasks:
         return bool(changed)
 
     def _note_if_emptied(self, task: TaskId, at: Mapping[str, int] | None) -> None:
-        """What is restored begins anew where stores were found broken in the middle of it."""
+        """A restore begins again from the start of the changelog where stores were found broken in the middle of it."""
         began_s, stores = self._began[task]
         if stores and at is not None and any(at.get(store, 0) < begin for store, begin in stores.items()):
             self._began[task] = began_s, dict(at)

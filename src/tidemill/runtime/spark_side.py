@@ -1,4 +1,4 @@
-"""What an instance needs of Spark beside its JVM: a session that was handed in, and the topology compiled for it.
+"""What an instance needs of Spark in addition to its JVM: a session that was handed in, and the topology compiled for it.
 
 Decides what settings of the application mean for compiling; the JVM of a session of our own is ``launching``'s.
 """

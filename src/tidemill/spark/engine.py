@@ -148,7 +148,7 @@ class BatchEngine:
         return next(iter(self._plans.values())).explained
 
     def rebuild(self) -> None:
-        """Makes the plans anew, with static sides as they are now; the next batch runs them. May be called on any thread."""
+        """Builds the plans again, with the current static sides; the next batch runs them. May be called on any thread."""
         with needing_the_jvm():
             self._next.append({sums: self._built(sums) for sums in list(self._plans)})
 
@@ -188,7 +188,7 @@ class BatchEngine:
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
         """A worker has died. The JVM may not notice: the thread that moves a run's rows waits for what the source reads next. So
-        the source is told that there is no more."""
+        the source step is ended."""
         run, now = self._run, self._workers.get(step)
         if run is not None and now is not None and (now.host, now.pid) == (worker.host, worker.pid):
             run.end()

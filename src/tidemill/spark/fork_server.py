@@ -127,7 +127,7 @@ def _become_daemon(asking: socket.socket, streams: Sequence[int], wanted: dict[s
     """Never returns. The connection stays open until this process ends: that is what the one that asked waits for."""
     code = 1
     try:
-        asking.sendall(b".")  # fails where nobody waits any more
+        asking.sendall(b".")  # fails if the other side no longer waits
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
@@ -160,7 +160,7 @@ def ask(address: str, argv: Sequence[str]) -> socket.socket:
     """Has a daemon forked with this process' streams, environment and folder; the connection ends with it.
 
     Raises:
-        OSError: nobody listens there, or there is no answer.
+        OSError: no server listens there, or there is no answer.
     """
     asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -1,4 +1,4 @@
-"""What a JVM maps of an earlier one's work instead of doing it anew, so that a start takes a part of the time.
+"""The cache with which a JVM starts faster: work of an earlier JVM that it maps instead of repeating it.
 
 Java 25 keeps an AOT cache: classes loaded and linked, and what its profiles had learned (JEP 483, 514, 515). Java 17 and 21
 keep a class archive: classes loaded and verified. Decides which of the two a Java has, where it lies and how a JVM makes and uses
