@@ -19,13 +19,12 @@ import pytest
 
 from tidemill.ids import TopicPartition
 from tidemill.spark.control import ControlServer
-from tidemill.spark.run import Asked, Command
 from tidemill.task.batch import BatchRequest, Membership, Positions
 
 
 class Desk:
-    def next_request(self, run: int) -> Asked:
-        return Asked(Command.SERVE, BatchRequest(batch_id=7, inputs={TopicPartition("in", 0): 3}))
+    def next_request(self, run: int) -> BatchRequest | None:
+        return BatchRequest(batch_id=7, inputs={TopicPartition("in", 0): 3})
 
     def membership(self) -> Membership:
         return Membership(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)

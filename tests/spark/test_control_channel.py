@@ -23,7 +23,6 @@ from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
 from tidemill.ids import TopicPartition
 from tidemill.spark.control import ControlServer
 from tidemill.spark.control_socket import TcpListener
-from tidemill.spark.run import Asked, Command
 from tidemill.spark.worker_process import FarWorker, WorkerProcess
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
@@ -42,10 +41,9 @@ ASKING_WORKER = """
     from tidemill.errors import BatchLostError
     from tidemill.ids import TopicPartition
     from tidemill.spark.control import ControlClient
-    from tidemill.task.batch import BatchReport, Outcome
+    from tidemill.task.batch import BatchReport, Outcome, request_from_json
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
-    asked = client.next_request(3)
-    print(asked.request, flush=True)
+    print(request_from_json(client.next_request(3)), flush=True)
     client.report(3, BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5))
     client.wait_served(3, 7)
     print(client.membership(), flush=True)
@@ -93,9 +91,9 @@ class Desk:
         self.heard: list[object] = []
         self.left: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
 
-    def next_request(self, run: int) -> Asked:
+    def next_request(self, run: int) -> BatchRequest | None:
         self.heard.append(run)
-        return Asked(Command.SERVE, REQUEST)
+        return REQUEST
 
     def reported(self, run: int, report: BatchReport) -> None:
         self.heard.append((run, report))

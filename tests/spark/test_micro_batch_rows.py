@@ -13,10 +13,9 @@ from tidemill.ids import TopicPartition
 from tidemill.spark import micro_batch_rows
 from tidemill.spark.micro_batch_rows import head_rows, micro_batches, source_run, step_run
 from tidemill.spark.rows import FILLER, HEAD, MARKER, SCHEMA
-from tidemill.spark.run import Asked, Command
 from tidemill.spark.source_step import marker_rows
 from tidemill.spark.standing import ARROW_ROWS, rows_behind
-from tidemill.task.batch import BatchRequest, Marker
+from tidemill.task.batch import BatchRequest, Marker, request_to_json
 
 DATA = 4
 
@@ -54,8 +53,8 @@ def rows_of(asked: BatchRequest) -> Iterator[pa.RecordBatch]:
 
 
 def given(*requests: BatchRequest) -> Any:
-    commands = iter([*(Asked(Command.SERVE, each) for each in requests), Asked(Command.END)])
-    return lambda: next(commands)
+    texts = iter([*map(request_to_json, requests), None])
+    return lambda: next(texts)
 
 
 def cut_anew(batches: Iterable[pa.RecordBatch], sizes: random.Random) -> list[pa.RecordBatch]:
@@ -131,7 +130,8 @@ def test_a_step_hands_on_requests_and_waits_for_the_report_before_it_reads_on(st
         events.append(("run", asked.batch_id))
         return iter(list(pieces))
 
-    source = [head_rows(request(1)), *rows_of(request(1)), head_rows(request(2)), *rows_of(request(2))]
+    heads = [head_rows(request_to_json(request(batch))) for batch in (1, 2)]
+    source = [heads[0], *rows_of(request(1)), heads[1], *rows_of(request(2))]
     made = step_run(reading(source), run, lambda batch: events.append(("served", batch)), stands=stands, next_is_last=True)
     handed_on = [(asked.batch_id, [tags(piece)[0] for piece in pieces]) for asked, pieces in micro_batches(made)]
     assert handed_on == [(1, [DATA, MARKER]), (2, [DATA, MARKER])]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.spark.run import Asked, Command, Run
+from tidemill.spark.run import Run
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 
 LONG_S = 60.0
@@ -40,12 +40,12 @@ def test_a_request_reaches_the_source_that_waits_for_it_and_its_report_the_threa
     run = Run(stands=True)
     source = Beside(run.next)
     run.ask(request(1))
-    assert source.result() == Asked(Command.SERVE, request(1))
+    assert source.result() == request(1)
     thread = Beside(lambda: run.wait(LONG_S))
     assert run.reported(report(1))
     assert thread.result() == report(1)
     run.ask(request(2))
-    assert run.next() == Asked(Command.SERVE, request(2))
+    assert run.next() == request(2)
 
 
 def test_a_report_counts_once_and_only_for_the_request_under_way() -> None:
@@ -63,8 +63,8 @@ def test_a_run_that_is_ended_serves_the_request_that_was_asked_before_and_then_e
     run = Run(stands=True)
     run.ask(request(1))
     run.end()
-    assert run.next() == Asked(Command.SERVE, request(1))
-    assert run.next() == Asked(Command.END)
+    assert run.next() == request(1)
+    assert run.next() is None
 
 
 @pytest.mark.parametrize("waits", [Run.next, lambda run: run.wait(LONG_S), lambda run: run.wait_served(1)])
@@ -74,7 +74,7 @@ def test_whoever_waits_hears_of_a_run_that_is_over(waits: Callable[[Run], Any]) 
     run.next()
     waiting = Beside(lambda: waits(run))
     run.over()
-    assert waiting.result() in (None, Asked(Command.END))
+    assert waiting.result() is None
     assert run.is_ending
     assert run.wait_over(0)
 

@@ -38,7 +38,6 @@ from tidemill.spark.engine import RUN, STANDS
 from tidemill.spark.graph_step import KeptGraphs
 from tidemill.spark.last_step import run_last_step, run_middle_step
 from tidemill.spark.micro_batch_rows import micro_batches, source_run, step_run
-from tidemill.spark.run import Asked
 from tidemill.spark.source_step import SourceReader, source_rows
 from tidemill.spark.step_context import Output, TaskStore
 from tidemill.spark.step_spec import SourceSpec, StepSpec
@@ -241,7 +240,7 @@ def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Ite
     yield from source_run(partial(_asked, worker, number), partial(_rows_of, worker), stands=stands, steps=worker.spec.steps)
 
 
-def _asked(worker: Worker, run: int) -> Asked:
+def _asked(worker: Worker, run: int) -> str | None:
     worker.rests()
     return worker.control.next_request(run)
 

@@ -14,7 +14,6 @@ from tidemill.kafka.group import GroupMember
 from tidemill.runtime.batch_handover import BatchHandover
 from tidemill.runtime.group_side import GroupSide
 from tidemill.runtime.micro_batches import MicroBatches
-from tidemill.spark.run import Asked, Command
 from tidemill.spark.worker_process import WorkerProcess
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
 from tidemill.task.batch_id import BatchId
@@ -28,9 +27,9 @@ class WorkerDesk:
         self.handover: BatchHandover | None = None
         """Set before workers can ask."""
 
-    def next_request(self, run: int) -> Asked:
+    def next_request(self, run: int) -> BatchRequest | None:
         engine = self._batches.engine
-        return Asked(Command.END) if engine is None else engine.next_request(run)
+        return None if engine is None else engine.next_request(run)
 
     def reported(self, run: int, report: BatchReport) -> None:
         if self._batches.engine is not None:

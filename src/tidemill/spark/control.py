@@ -29,10 +29,10 @@ from tidemill.errors import BatchLostError
 from tidemill.ids import TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.spark.control_socket import HereListener, Listener, greet, opened
-from tidemill.spark.run import Asked, Command
 from tidemill.spark.worker_process import FarWorker, HereWorker, WorkerProcess
 from tidemill.task.batch import (
     BatchReport,
+    BatchRequest,
     Membership,
     Positions,
     Taken,
@@ -40,7 +40,6 @@ from tidemill.task.batch import (
     positions_to_json,
     report_from_json,
     report_to_json,
-    request_from_json,
     request_to_json,
     taken_from_json,
     taken_to_json,
@@ -53,8 +52,8 @@ log = logging.getLogger("tidemill.control")
 class ControlDesk(Protocol):
     """A stream thread's side: what its workers may ask. Called on the channel's threads."""
 
-    def next_request(self, run: int) -> Asked:
-        """What the source step of a run is to do; waits for it."""
+    def next_request(self, run: int) -> BatchRequest | None:
+        """What the source step of a run is to serve next; waits for it. None: the run ends."""
 
     def reported(self, run: int, report: BatchReport) -> None:
         """What the last step of a run says of a batch."""
@@ -219,9 +218,8 @@ def _taking_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
 
 
 def _next_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
-    asked = desk.next_request(question["run"])
-    request = None if asked.request is None else request_to_json(asked.request)
-    return json.dumps({"command": asked.command.value, "request": request})
+    request = desk.next_request(question["run"])
+    return json.dumps({"request": None if request is None else request_to_json(request)})
 
 
 def _report_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
@@ -279,10 +277,10 @@ class ControlClient:
         connection.send_bytes(json.dumps({"op": op, "worker": self._name}).encode())
         return connection
 
-    def next_request(self, run: int) -> Asked:
-        answer = self._ask({"op": "next", "run": run})
-        request = answer["request"]
-        return Asked(Command(answer["command"]), None if request is None else request_from_json(request))
+    def next_request(self, run: int) -> str | None:
+        """As JSON, which travels on as it is; None: the run ends."""
+        request: str | None = self._ask({"op": "next", "run": run})["request"]
+        return request
 
     def report(self, run: int, report: BatchReport) -> None:
         self._ask({"op": "report", "run": run, "report": report_to_json(report)})

@@ -34,7 +34,7 @@ from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan import CompiledTopology
-from tidemill.spark.run import Asked, Command, Run
+from tidemill.spark.run import Run
 from tidemill.spark.shared_plan import copied
 from tidemill.spark.standing import task_settings
 from tidemill.spark.worker_process import WorkerProcess, end
@@ -300,10 +300,10 @@ class BatchEngine:
         failure.__cause__ = problem
         return failure
 
-    def next_request(self, run: int) -> Asked:
-        """Any thread: what the source step of a run is to do; waits for it. A run that is over is to end."""
+    def next_request(self, run: int) -> BatchRequest | None:
+        """Any thread: what the source step of a run is to serve next; waits for it. None: the run ends, or is over."""
         now = self._run
-        return now.next() if now is not None and now.number == run else Asked(Command.END)
+        return now.next() if now is not None and now.number == run else None
 
     def reported(self, run: int, report: BatchReport) -> None:
         """Any thread: what the last step of a run says."""

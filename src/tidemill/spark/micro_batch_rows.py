@@ -13,28 +13,29 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.spark.rows import FILLER, HEAD, MARKER, SCHEMA
-from tidemill.spark.run import Asked
 from tidemill.spark.standing import WorkerOutput, rows_behind
 from tidemill.task.batch import BatchRequest, request_from_json, request_to_json
 
 RowsOf = Callable[[BatchRequest], Iterable[pa.RecordBatch]]
 
 
-def source_run(asked: Callable[[], Asked], rows_of: RowsOf, *, stands: bool, steps: int) -> Iterator[pa.RecordBatch]:
-    """The source step of a run with so many later steps: the rows of one request after the other, until there are no more."""
+def source_run(asked: Callable[[], str | None], rows_of: RowsOf, *, stands: bool, steps: int) -> Iterator[pa.RecordBatch]:
+    """The source step of a run with so many later steps: the rows of one request after the other, until there are no more.
+    ``asked`` gives the next one as JSON."""
     output = WorkerOutput()
-    while (request := asked().request) is not None:
-        yield head_rows(request)
-        yield from rows_of(request)
+    while (text := asked()) is not None:
+        yield head_rows(text)
+        yield from rows_of(request_from_json(text))
         if not stands:
             return
         yield from rows_behind(next_is_last=steps == 1)
         output.flush()
 
 
-def head_rows(request: BatchRequest) -> pa.RecordBatch:
+def head_rows(request: str) -> pa.RecordBatch:
+    """``request``: as JSON."""
     values: dict[str, Any] = dict.fromkeys(SCHEMA.names)
-    values.update(node=HEAD, part=-1, off=request.batch_id, seq=0, ts=0, value=request_to_json(request).encode())
+    values.update(node=HEAD, part=-1, off=-1, seq=0, ts=0, value=request.encode())
     return pa.RecordBatch.from_pylist([values], schema=SCHEMA)
 
 
@@ -46,7 +47,7 @@ def step_run(
     last step has reported of a batch."""
     output = WorkerOutput()
     for request, rows in micro_batches(batches):
-        yield head_rows(request)
+        yield head_rows(request_to_json(request))
         yield from run(request, rows)
         if stands:
             yield from rows_behind(next_is_last=next_is_last)

@@ -9,28 +9,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from dataclasses import dataclass
-from enum import Enum
 
 from tidemill.task.batch import BatchReport, BatchRequest
 
 _numbers = itertools.count(1)
-
-
-class Command(Enum):
-    """What a source step is to do."""
-
-    SERVE = "serve"
-    """The request."""
-    END = "end"
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """``request``: of SERVE."""
-
-    command: Command
-    request: BatchRequest | None = None
 
 
 class Run:
@@ -92,12 +74,12 @@ class Run:
 
     # --- the workers and the job -----------------------------------------------------------------------------------
 
-    def next(self) -> Asked:
-        """What the source step is to do; waits for it."""
+    def next(self) -> BatchRequest | None:
+        """The request that the source step is to serve next; waits for it. None: the run ends."""
         with self._changed:
             self._changed.wait_for(lambda: self._request is not None or self._is_ending or self._is_over)
             request, self._request = self._request, None
-            return Asked(Command.END) if request is None else Asked(Command.SERVE, request)
+            return request
 
     def reported(self, report: BatchReport) -> bool:
         """Whether it is of the request under way."""

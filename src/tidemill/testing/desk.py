@@ -12,7 +12,6 @@ from functools import cache
 from tidemill.ids import TopicPartition
 from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine
-from tidemill.spark.run import Asked, Command
 from tidemill.spark.worker_process import WorkerProcess
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
 from tidemill.task.batch_id import BatchId
@@ -42,8 +41,8 @@ class DriverDesk:
         if self._engine is engine:
             self._engine = None
 
-    def next_request(self, run: int) -> Asked:
-        return Asked(Command.END) if self._engine is None else self._engine.next_request(run)
+    def next_request(self, run: int) -> BatchRequest | None:
+        return None if self._engine is None else self._engine.next_request(run)
 
     def reported(self, run: int, report: BatchReport) -> None:
         if self._engine is not None:
