@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from ha_reference import SlowAssignor
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.invariants import violations
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, Assignment, AssignmentConfig, Client
 from tidemill.ids import ProcessId, TaskId
 

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from tidemill.cli.main import main
-from tidemill.runtime.thread_metrics import ThreadMetrics
+from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 
 
 def trace(path: str) -> None:

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from output_topic import PARTITIONS, TOPIC
 from zipf_lines import ZipfLines
 
-from tidemill.kafka.admin import Admin, TopicSpec
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.kafka.admin.client import Admin, TopicSpec
 
 INPUT = "streams-plaintext-input"
 _WRITE_LIMIT_S = 120.0

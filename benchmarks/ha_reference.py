@@ -7,7 +7,7 @@ of the two shows as a difference.
 
 from __future__ import annotations
 
-from tidemill.assignment.java_hash import HashTable, task_hash
+from tidemill.assignment.java.java_hash import HashTable, task_hash
 from tidemill.assignment.model import LONG_MAX, ApplicationState
 from tidemill.ids import ProcessId, TaskId
 from tidemill.java_queue import JavaPriorityQueue

@@ -47,7 +47,7 @@ def kind_of(process: psutil.Process, root: int) -> str:
     words = process.cmdline()
     if words and Path(words[0]).name == "java":
         return "JVM"
-    if "tidemill.spark.fork_server" not in words:
+    if "tidemill.spark.launch.fork_server" not in words:
         return "others"
     above, depth = process.parent(), 0
     while above is not None and above.pid != root:

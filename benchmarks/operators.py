@@ -33,9 +33,9 @@ from operator_inputs import KEYS, PROGRAMS, check, inputs, keeps_latest, topics_
 from process_watch import ProcessWatch
 from systems import HERE, TIDEMILL, Instance, Start, System, kafka_streams_settings
 
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.jars import fetch_bundle
-from tidemill.kafka.java import find_java
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.embedded.jars import fetch_bundle
+from tidemill.embedded.java import find_java
 
 PARTITIONS, THREADS = 4, 2
 _APPLICATION = "operators"

@@ -150,6 +150,6 @@ def _pss_bytes(pid: int) -> int:
 
 def _kind(process: psutil.Process) -> str:
     words = process.cmdline()
-    if "pyspark.daemon" in words or "tidemill.spark.fork_server" in words:
+    if "pyspark.daemon" in words or "tidemill.spark.launch.fork_server" in words:
         return "python worker"
     return "jvm" if words and Path(words[0]).name == "java" else "python driver"

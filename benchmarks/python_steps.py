@@ -25,16 +25,16 @@ from unittest import mock
 import pyarrow as pa
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.task_store import OpenTasks
-from tidemill.spark import plan
-from tidemill.spark.edges import Edge, leaving_edge
-from tidemill.spark.graph_step import KeptGraphs
-from tidemill.spark.last_step import run_last_step
-from tidemill.spark.rows import CHUNK, SCHEMA, first_sequence
-from tidemill.spark.source_step import marker_rows
-from tidemill.spark.stages import stages
-from tidemill.spark.step_spec import SourceSpec, StepSpec
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.runtime.worker.task_store import OpenTasks
+from tidemill.spark.plan import compiled_topology as plan
+from tidemill.spark.plan.edges import Edge, leaving_edge
+from tidemill.spark.plan.stages import stages
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.last_step import run_last_step
+from tidemill.steps.rows.schema import CHUNK, SCHEMA, first_sequence
+from tidemill.steps.source_step import marker_rows
+from tidemill.steps.step_spec import SourceSpec, StepSpec
 from tidemill.task.batch import BatchRequest, Marker, Membership, Outcome, TaskRun
 from tidemill.task.commit import CommitStep
 from tidemill.topology.nodes import ProcessorNode, SourceNode

@@ -20,8 +20,8 @@ import pyspark
 from output_topic import CountReader, count_of_long, count_of_text
 from process_watch import end_tree
 
-from tidemill.kafka.jars import fetch_bundle
-from tidemill.kafka.java import find_java
+from tidemill.embedded.jars import fetch_bundle
+from tidemill.embedded.java import find_java
 
 HERE = Path(__file__).parent
 APP = HERE.parent / "examples" / "wordcount.py"

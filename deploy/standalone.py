@@ -25,9 +25,9 @@ from pathlib import Path
 
 import pyspark
 
+from tidemill.embedded.java import find_java
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.java import find_java
-from tidemill.spark.cluster_settings import worker_environment
+from tidemill.spark.launch.cluster_settings import worker_environment
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 120.0

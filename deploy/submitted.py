@@ -17,9 +17,9 @@ import threading
 from pyspark.sql import SparkSession
 
 from tidemill.cli.application_file import load_application
-from tidemill.config_texts import parse_assignments
+from tidemill.config.texts import parse_assignments
 from tidemill.errors import TidemillError
-from tidemill.runtime.application import KafkaStreams, State
+from tidemill.runtime.instance.application import KafkaStreams, State
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from commits import quantile
 from instances import Host
 
 from tidemill.assignment.choice import DEFAULT
-from tidemill.config_values import RebalanceProtocol
+from tidemill.config.values import RebalanceProtocol
 from tidemill.sim.cluster import simulate
 from tidemill.sim.scenario import Happening, Scenario
 from tidemill.sim.scenario_file import scenario_of

@@ -26,7 +26,7 @@ from java_streams import LEAST_PROBING_INTERVAL_MS, JavaStreams
 from traffic import Counts, Exactness, Feed
 
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.admin import Admin
+from tidemill.kafka.admin.client import Admin
 
 PARTITIONS = 6
 TASKS = 2 * PARTITIONS

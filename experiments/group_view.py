@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from instances import ExperimentError
 
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.group_client import GroupClient
-from tidemill.kafka.group_coordinator import GroupCoordinator
-from tidemill.kafka.group_members import live_group
-from tidemill.kafka.group_metadata import Membership
+from tidemill.kafka.admin.group_members import live_group
+from tidemill.kafka.group.client import GroupClient
+from tidemill.kafka.group.coordinator import GroupCoordinator
+from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.wire import SubscriptionInfo, decode_assignment, decode_subscription
 
 _LOOK_LIMIT_S = 1.0

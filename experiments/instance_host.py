@@ -19,9 +19,9 @@ from typing import Any
 from tidemill.cli.application_file import load_application
 from tidemill.errors import TidemillError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.application import KafkaStreams
-from tidemill.runtime.machine_jvm import machine_jvm
-from tidemill.spark.session import SparkHandle
+from tidemill.runtime.instance.application import KafkaStreams
+from tidemill.runtime.instance.machine_jvm import machine_jvm
+from tidemill.spark.launch.session import SparkHandle
 from tidemill.task.standby import StandbyTask
 
 _SESSION_LIMIT_S = 240.0

@@ -37,8 +37,8 @@ from typing import Any
 
 import psutil
 
-from tidemill.kafka.admin import Admin, TopicSpec
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.kafka.admin.client import Admin, TopicSpec
 
 HERE = Path(__file__).parent
 WORDCOUNT = HERE.parent / "examples" / "wordcount.py"

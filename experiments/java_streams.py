@@ -7,7 +7,7 @@
         java.log                         # each line led by the time in seconds, as the logs of `instances` are
 
 Decides its settings: exactly-once, the timeouts that Tidemill's instances have in experiments. The jars are those that the
-benchmarks take (``kafka-streams`` in tidemill/kafka/jars.lock), fetched by Ivy once.
+benchmarks take (``kafka-streams`` in tidemill/embedded/jars.lock), fetched by Ivy once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from types import TracebackType
 
 from instances import SETTINGS, ExperimentError, until
 
-from tidemill.kafka import guard
-from tidemill.kafka.jars import fetch_bundle
-from tidemill.kafka.java import find_java
+from tidemill.embedded import guard
+from tidemill.embedded.jars import fetch_bundle
+from tidemill.embedded.java import find_java
 
 VERSION = "4.3.1"
 LEAST_PROBING_INTERVAL_MS = 60_000

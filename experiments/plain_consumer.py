@@ -30,9 +30,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.errors import CommitRefusedError, RejoinError, TidemillError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group import GroupMember, GroupMemberConfig
-from tidemill.kafka.group_metadata import Membership, OffsetAndMetadata
-from tidemill.kafka.group_protocol import (
+from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.metadata import Membership, OffsetAndMetadata
+from tidemill.kafka.group.protocol import (
     Assigned,
     Failed,
     GroupAssignment,

@@ -28,7 +28,7 @@ from rounds import assignments
 from traffic import VOCABULARY, Counts, Exactness, Feed
 
 from tidemill.assignment.choice import DEFAULT
-from tidemill.kafka.broker_plan import free_port
+from tidemill.embedded.broker_plan import free_port
 
 PARTITIONS = 8
 TASKS = 2 * PARTITIONS

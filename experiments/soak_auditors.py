@@ -177,7 +177,7 @@ class ProcessAudit:
 
 def _kind(process: psutil.Process) -> str:
     words = process.cmdline()
-    if "pyspark.daemon" in words or "tidemill.spark.fork_server" in words:
+    if "pyspark.daemon" in words or "tidemill.spark.launch.fork_server" in words:
         return "worker"
     return "jvm" if words and words[0].endswith("java") else "driver"
 

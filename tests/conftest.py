@@ -19,7 +19,7 @@ from hypothesis import settings
 if TYPE_CHECKING:  # the process that hands tests out to others needs no engine
     from pyspark.sql import SparkSession
 
-    from tidemill.kafka.broker import EmbeddedBroker
+    from tidemill.embedded.broker import EmbeddedBroker
 
 _numbers = count(1)
 
@@ -76,7 +76,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
     """The session's broker: never stop, kill or reconfigure it; take names from `unique_name` to be undisturbed."""
-    from tidemill.kafka.broker import EmbeddedBroker
+    from tidemill.embedded.broker import EmbeddedBroker
 
     with EmbeddedBroker(environ=os.environ, start_limit_s=120) as running:
         yield running
@@ -91,7 +91,7 @@ def bootstrap_servers(broker: EmbeddedBroker) -> str:
 @pytest.fixture
 def private_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
     """Makes brokers that only this test uses, to be killed at will: ``private_broker(settings={...})`` is running."""
-    from tidemill.kafka.broker import EmbeddedBroker
+    from tidemill.embedded.broker import EmbeddedBroker
 
     with ExitStack() as running:
         yield lambda **options: running.enter_context(
@@ -108,7 +108,7 @@ def unique_name() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The run's session, with room for three stream threads. A process can have one at a time: take no other."""
-    from tidemill.runtime.machine_jvm import machine_jvm
+    from tidemill.runtime.instance.machine_jvm import machine_jvm
 
     jvm = machine_jvm(os.environ, application_id="tests", threads=3, settings={}, heap="768m")
     handle = jvm.session(start_limit_s=240)

@@ -15,12 +15,12 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 MOST_LINES = 500
 MOST_CHARACTERS = int(re.findall(r"^line-length = (\d+)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0])
 MAY_READ_THE_ENVIRONMENT = {
-    "spark/session.py": "PySpark takes the address of its JVM from there",
-    "kafka/config_providers.py": "${env:NAME} in a setting is a reference that the user has written",
-    "runtime/application.py": "a script that starts an application has no cli above it",
+    "spark/launch/session.py": "PySpark takes the address of its JVM from there",
+    "kafka/security/config_providers.py": "${env:NAME} in a setting is a reference that the user has written",
+    "runtime/instance/application.py": "a script that starts an application has no cli above it",
     "testing/sessions.py": "nor has a test",
-    "spark/fork_server.py": "a forked process takes over the environment that Spark gives it",
-    "spark/worker_daemon.py": "Spark tells it by its environment where the server is",
+    "spark/launch/fork_server.py": "a forked process takes over the environment that Spark gives it",
+    "spark/launch/worker_daemon.py": "Spark tells it by its environment where the server is",
 }
 TOO_VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tidemill.config import StreamsConfig, setting_table
-from tidemill.config_secrets import SPARK_REDACTED, has_credentials, is_secret, shown
-from tidemill.config_texts import load_toml, parse_assignments
-from tidemill.config_values import (
+from tidemill.config.secrets import SPARK_REDACTED, has_credentials, is_secret, shown
+from tidemill.config.streams_config import StreamsConfig, setting_table
+from tidemill.config.texts import load_toml, parse_assignments
+from tidemill.config.values import (
     DeserializationHandler,
     OffsetReset,
     ProcessingGuarantee,

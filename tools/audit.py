@@ -14,8 +14,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from tidemill.embedded.jars import LOCK_FILE, cache_folder, fetch_bundle, locked_jars
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.jars import LOCK_FILE, cache_folder, fetch_bundle, locked_jars
 
 _PIP_AUDIT = "pip-audit==2.10.1"
 _LIMIT_S = 600

@@ -57,16 +57,16 @@ def _example(example: Path) -> str:
 
 
 def settings_page() -> str:
-    """Every setting with its attribute, default and meaning, from `tidemill.config`."""
+    """Every setting with its attribute, default and meaning, from `tidemill.config.streams_config`."""
     from dataclasses import fields
 
-    from tidemill.config import StreamsConfig, setting_table
+    from tidemill.config.streams_config import StreamsConfig, setting_table
 
     attributes = {field.metadata["name"]: field.name for field in fields(StreamsConfig)}
     lines = [
         "# Settings from A to Z",
         "",
-        "All names that an application's settings may have, made from `tidemill.config`. A name that ends in `*` stands for",
+        "All names that an application's settings may have, made from `StreamsConfig`. A name that ends in `*` stands for",
         "all that begin so. [Configuration](../configuration.md) has them by subject, says where they come from and what",
         "Kafka's clients take.",
         "",

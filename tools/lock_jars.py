@@ -1,4 +1,4 @@
-"""Writes src/tidemill/kafka/jars.lock: every jar of every bundle, with its checksum.
+"""Writes src/tidemill/embedded/jars.lock: every jar of every bundle, with its checksum.
 
 Run it after changing a version in BUNDLES: ``.venv/bin/python tools/lock_jars.py``. It lets Ivy resolve what the named
 roots need and records exactly that; the program itself then fetches only what is recorded, and resolves nothing.
@@ -12,8 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tidemill.kafka.jars import LOCK_FILE, ivy_jar
-from tidemill.kafka.java import java_candidates
+from tidemill.embedded.jars import LOCK_FILE, ivy_jar
+from tidemill.embedded.java import java_candidates
 
 LOG4J = "2.25.4"  # what Kafka itself brings: one version for all of log4j's parts
 LOGGING = [

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext, ExceptionResponse
     from tidemill.operators.processors import ProcessorContext, PunctuationType
     from tidemill.operators.record import Record
-    from tidemill.runtime.application import KafkaStreams
-    from tidemill.runtime.instance_state import State
-    from tidemill.runtime.uncaught import StreamThreadExceptionResponse
+    from tidemill.runtime.instance.application import KafkaStreams
+    from tidemill.runtime.instance.instance_state import State
+    from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
     from tidemill.task.batch_id import BatchId
     from tidemill.topology.nodes import Topology
     from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
@@ -73,7 +73,7 @@ _MODULES = {
     "ExceptionResponse": "tidemill.operators.exception_handlers",
     "JoinWindows": "tidemill.topology.windows",
     "Joined": "tidemill.dsl.joined",
-    "KafkaStreams": "tidemill.runtime.application",
+    "KafkaStreams": "tidemill.runtime.instance.application",
     "Materialized": "tidemill.dsl.materialized",
     "ProcessorContext": "tidemill.operators.processors",
     "PunctuationType": "tidemill.operators.processors",
@@ -81,10 +81,10 @@ _MODULES = {
     "Serdes": "tidemill.dsl.serdes",
     "SessionWindows": "tidemill.topology.windows",
     "SlidingWindows": "tidemill.topology.windows",
-    "State": "tidemill.runtime.instance_state",
+    "State": "tidemill.runtime.instance.instance_state",
     "Stores": "tidemill.dsl.stores",
     "StreamJoined": "tidemill.dsl.joined",
-    "StreamThreadExceptionResponse": "tidemill.runtime.uncaught",
+    "StreamThreadExceptionResponse": "tidemill.runtime.instance.uncaught_exception",
     "StreamsBuilder": "tidemill.dsl.builder",
     "Suppressed": "tidemill.dsl.suppressed",
     "TableJoined": "tidemill.dsl.joined",

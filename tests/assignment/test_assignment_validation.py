@@ -3,8 +3,8 @@
 import pytest
 
 from tidemill.assignment.model import ApplicationState, Assignment, Client, ClientAssignment
-from tidemill.assignment.validation import FaultKind, first_fault
 from tidemill.ids import ProcessId, TaskId
+from tidemill.replay.validation import FaultKind, first_fault
 
 A, B, STRANGER = ProcessId(1, 0), ProcessId(2, 0), ProcessId(3, 0)
 STATEFUL, STATELESS, UNKNOWN = TaskId(1, 0), TaskId(0, 0), TaskId(7, 7)

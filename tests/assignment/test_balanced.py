@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from recorded import examples
 
-from tidemill.assignment.balanced import BalancedTaskAssignor
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
+from tidemill.assignment.balanced.shares import is_balanced, share
 from tidemill.assignment.invariants import guarantee_violations, unbalanced, violations
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, AssignmentConfig, Role, TaskInfo
-from tidemill.assignment.shares import is_balanced, share
 from tidemill.ids import TaskId
 
 BALANCED = BalancedTaskAssignor()

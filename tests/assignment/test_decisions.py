@@ -9,11 +9,11 @@ from groups import after, application_states, client, group, process
 from hypothesis import given, settings
 from recorded import VECTORS, examples
 
-import tidemill.assignment.high_availability as high_availability
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+import tidemill.assignment.kip441.high_availability as high_availability
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import Role
-from tidemill.assignment.records import application_state
 from tidemill.ids import ProcessId, TaskId
+from tidemill.replay.records import application_state
 
 BBB8 = ProcessId.parse("bbb83e43-b1af-4b2d-a60a-94a7091684d0")
 B4B61 = ProcessId.parse("4b61083e-57d0-457d-951f-d06556c148ca")

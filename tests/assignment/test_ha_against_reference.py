@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import examples
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.load_tree import LoadTree
+from tidemill.assignment.balanced.load_tree import LoadTree
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.java_queue import JavaPriorityQueue
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -3,7 +3,7 @@
 import pytest
 from groups import END, after, client, group, process, shown, tasks
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.lag import is_caught_up, lag_of, rank_of
 from tidemill.assignment.model import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM
 from tidemill.errors import AssignmentError

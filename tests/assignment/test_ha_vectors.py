@@ -6,9 +6,9 @@ import json
 import pytest
 from recorded import VECTORS, recorded
 
-from tidemill.assignment import client_queue
-from tidemill.assignment.high_availability import Compatibility, HighAvailabilityTaskAssignor
-from tidemill.assignment.records import application_state, expected
+from tidemill.assignment.kip441 import client_queue
+from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
+from tidemill.replay.records import application_state, expected
 
 KAFKA_4_3 = HighAvailabilityTaskAssignor()
 KAFKA_2_7 = HighAvailabilityTaskAssignor(compatibility="2.7")

@@ -7,8 +7,8 @@ from groups import application_states, client, group, process, tasks
 from hypothesis import given, settings
 from recorded import examples
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.invariants import guarantee_violations, unbalanced, violations
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import Assignment, ClientAssignment
 
 A, B, STRANGER = process(1), process(2), process(9)

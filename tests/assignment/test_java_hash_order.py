@@ -3,8 +3,8 @@
 import pytest
 from recorded import recorded
 
-from tidemill.assignment.iteration import hash_iteration
-from tidemill.assignment.java_hash import (
+from tidemill.assignment.java.iteration import hash_iteration
+from tidemill.assignment.java.java_hash import (
     HashTable,
     hash_order,
     process_hash,
@@ -13,9 +13,9 @@ from tidemill.assignment.java_hash import (
     task_hash,
     task_hash_2_7,
 )
-from tidemill.assignment.java_tree_bin import TreeBin
-from tidemill.assignment.records import application_state
+from tidemill.assignment.java.java_tree_bin import TreeBin
 from tidemill.ids import ProcessId, TaskId
+from tidemill.replay.records import application_state
 
 
 def crowding_hash(task):

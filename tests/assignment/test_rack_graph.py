@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import examples
 
-from tidemill.assignment.rack_graph import FlowGraph
+from tidemill.assignment.rack.graph import FlowGraph
 
 
 @st.composite

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import recorded
 
-from tidemill.assignment import rack
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.iteration import sorted_iteration
+from tidemill.assignment.java.iteration import sorted_iteration
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, AssignmentConfig, Client, RackStrategy, TaskInfo
-from tidemill.assignment.rack import RackCosts
-from tidemill.assignment.records import application_state, expected
-from tidemill.assignment.sticky import StickyTaskAssignor
+from tidemill.assignment.rack import aware as rack
+from tidemill.assignment.rack.aware import RackCosts
+from tidemill.assignment.sticky.assignor import StickyTaskAssignor
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.replay.records import application_state, expected
 
 RACKS = ("r0", "r1", "r2")
 ASSIGNORS = {"ha": HighAvailabilityTaskAssignor(), "sticky": StickyTaskAssignor()}

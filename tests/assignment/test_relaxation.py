@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import examples
 
-from tidemill.assignment.relaxation import Relaxation
+from tidemill.assignment.rack.relaxation import Relaxation
 
 
 def plain(open_edges):

@@ -5,11 +5,11 @@ import copy
 import pytest
 from recorded import recorded
 
-from tidemill.assignment.high_availability import Compatibility
-from tidemill.assignment.record_kinds import Kind, kind_of
-from tidemill.assignment.recorded_answers import first_difference, recorded_answer
-from tidemill.assignment.replay import ReplayOptions, replayed
+from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.errors import ConfigError
+from tidemill.replay.assignors import ReplayOptions, replayed
+from tidemill.replay.record_kinds import Kind, kind_of
+from tidemill.replay.recorded_answers import first_difference, recorded_answer
 
 FILES = {
     "ha_assignor": Kind.HIGH_AVAILABILITY,

@@ -3,12 +3,12 @@
 import pytest
 from recorded import recorded
 
-from tidemill.assignment.fallback import FallbackPriorTaskAssignor
-from tidemill.assignment.iteration import sorted_iteration
-from tidemill.assignment.java_hash import task_hash_2_7
+from tidemill.assignment.java.iteration import sorted_iteration
+from tidemill.assignment.java.java_hash import task_hash_2_7
 from tidemill.assignment.model import Role
-from tidemill.assignment.records import application_state, expected, texts
-from tidemill.assignment.sticky import PublicStickyTaskAssignor, StickyTaskAssignor
+from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
+from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
+from tidemill.replay.records import application_state, expected, texts
 
 
 def differing(lines, assignor, key="expected"):

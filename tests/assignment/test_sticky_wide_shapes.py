@@ -5,10 +5,10 @@ Recorded from the classes of Kafka 4.3.0 and 2.7.2 on JDK 17.
 
 from recorded import recorded
 
-from tidemill.assignment.high_availability import Compatibility
-from tidemill.assignment.record_kinds import Kind
-from tidemill.assignment.recorded_answers import first_difference
-from tidemill.assignment.replay import ReplayOptions, replayed
+from tidemill.assignment.kip441.high_availability import Compatibility
+from tidemill.replay.assignors import ReplayOptions, replayed
+from tidemill.replay.record_kinds import Kind
+from tidemill.replay.recorded_answers import first_difference
 
 
 def test_answers_on_wide_shapes_are_kafkas():

@@ -9,22 +9,22 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from tidemill.assignment.balanced import BalancedTaskAssignor
+from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
 from tidemill.assignment.choice import choose_assignor
 from tidemill.assignment.custom import CheckedAssignor
-from tidemill.assignment.fallback import FallbackPriorTaskAssignor
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment
-from tidemill.assignment.sticky import PublicStickyTaskAssignor, StickyTaskAssignor
-from tidemill.config import StreamsConfig
+from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
+from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka.admin import TopicSpec
-from tidemill.kafka.group_protocol import GroupAssignment
+from tidemill.kafka.admin.client import TopicSpec
+from tidemill.kafka.group.protocol import GroupAssignment
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, decode_assignment, encode_subscription
-from tidemill.runtime import leading
+from tidemill.runtime.group import leading
 
 P1, P2 = ProcessId(1, 0), ProcessId(2, 0)
 INTERNALS = "org.apache.kafka.streams.processor.internals.assignment."

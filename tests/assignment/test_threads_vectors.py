@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from recorded import VECTORS, recorded
 
 from tidemill.assignment.model import Client, ClientAssignment, Consumer
-from tidemill.assignment.records import application_state
 from tidemill.assignment.threads import Stage, assign_stages, assign_to_threads, assign_to_threads_2_7
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId
+from tidemill.replay.records import application_state
 
 PROCESS = ProcessId(1, 2)
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tidemill.cli.main import main
-from tidemill.config import StreamsConfig
-from tidemill.config_texts import load_toml
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.texts import load_toml
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.printable import printable
 from tidemill.state.directory import StateDirectory

@@ -13,14 +13,14 @@ import pytest
 from cli_process import ran_here
 from confluent_kafka import Producer
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import AssignmentConfig
 from tidemill.cli.assign_live_group import _facts
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import AssignmentError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka.group_members import LiveGroup, LiveMember
-from tidemill.kafka.group_protocol import GroupAssignment, MemberAssignment, MemberSubscription
+from tidemill.kafka.admin.group_members import LiveGroup, LiveMember
+from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.observed_topology import observed_facts

@@ -32,7 +32,7 @@ def test_a_trade_off_is_best_if_nothing_beats_it_in_everything():
 
 @pytest.mark.spark
 def test_each_variant_is_a_row_with_the_numbers_of_its_run(spark):
-    from tidemill.spark.sweep import RESULTS, sweep
+    from tidemill.cli.sweep_job import RESULTS, sweep
 
     base = read_scenario(SCENARIO)
     variants = [v.values for v in combinations([parse_axis("max.warmup.replicas=1,6"), parse_axis("seed=1..3")])]
@@ -48,7 +48,7 @@ def test_each_variant_is_a_row_with_the_numbers_of_its_run(spark):
 
 @pytest.mark.spark
 def test_a_variant_that_fails_is_a_row_with_its_error(spark):
-    from tidemill.spark.sweep import sweep
+    from tidemill.cli.sweep_job import sweep
 
     base = read_scenario(SCENARIO)
     good, bad = sweep(spark, base, [{"assignor": "balanced"}, {"assignor": "nobody"}]).orderBy("variant").collect()

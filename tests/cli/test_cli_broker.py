@@ -16,8 +16,8 @@ import psutil
 import pytest
 from cli_process import ran_here
 
-from tidemill.kafka.broker_plan import free_port
-from tidemill.kafka.jars import cache_folder
+from tidemill.embedded.broker_plan import free_port
+from tidemill.embedded.jars import cache_folder
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 

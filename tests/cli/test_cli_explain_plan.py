@@ -11,7 +11,7 @@ from cli_process import cli
 
 from tidemill.cli.application_file import load_application
 from tidemill.cli.explain_plan import explained, where_nodes_run
-from tidemill.spark.stages import stages
+from tidemill.spark.plan.stages import stages
 from tidemill.topology.nodes import Topology
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

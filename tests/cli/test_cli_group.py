@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from tidemill.cli.group import COLUMNS, aligned, app, group_rows
 from tidemill.errors import ConfigError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin, GroupMemberState, GroupState, TopicSpec
+from tidemill.kafka.admin.client import Admin, GroupMemberState, GroupState, TopicSpec
 
 
 def _member(name: str, *owned: TopicPartition) -> GroupMemberState:

@@ -14,7 +14,7 @@ from tidemill.cli.main import main
 from tidemill.cli.reset import datetime_ms, duration_ms
 from tidemill.errors import ConfigError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.kafka.admin import Admin, TopicSpec
+from tidemill.kafka.admin.client import Admin, TopicSpec
 from tidemill.state.directory import StateDirectory
 
 PROGRAM = """

@@ -17,10 +17,10 @@ from confluent_kafka import TopicPartition as ClientPartition
 from tidemill.cli.demo_text import words
 from tidemill.cli.instance_view import InstanceView, from_line, to_line, to_text
 from tidemill.cli.run import outside_settings
+from tidemill.embedded.broker_plan import free_port
 from tidemill.errors import ConfigError
 from tidemill.ids import TaskId
-from tidemill.kafka.admin import Admin, TopicSpec
-from tidemill.kafka.broker_plan import free_port
+from tidemill.kafka.admin.client import Admin, TopicSpec
 
 WORDCOUNT = Path(__file__).parents[2] / "examples" / "wordcount.py"
 VIEW = InstanceView(

@@ -13,7 +13,7 @@ from tidemill import StreamsBuilder
 from tidemill.cli.state import app
 from tidemill.errors import CorruptStateError, EnvironmentProblem, ForeignStateError, StateDirectoryInUseError, StopError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.application import KafkaStreams, State
+from tidemill.runtime.instance.application import KafkaStreams, State
 from tidemill.state.directory import StateDirectory
 from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState

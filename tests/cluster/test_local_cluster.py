@@ -10,7 +10,7 @@ import pytest
 from executors import Run, counts_on, executors, running
 from words import differences
 
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.cluster, pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(540)]
 

@@ -13,7 +13,7 @@ import pytest
 from executors import Master, Run, counts_on, executors, running, standalone
 from words import differences
 
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.cluster, pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(540)]
 

@@ -13,7 +13,7 @@ from executors import executors, standalone
 from instance_process import InstanceProcess
 from words import Counts, Feed, create_topics, differences
 
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [
     pytest.mark.cluster, pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(540),

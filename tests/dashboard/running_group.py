@@ -18,7 +18,7 @@ from browser import Browser
 from tidemill.cli.demo import APP
 from tidemill.cli.demo_instances import Command, Instances
 from tidemill.cli.demo_text import english
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 
 _START_LIMIT_S = 240.0
 _LINES = 400

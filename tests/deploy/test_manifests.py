@@ -10,10 +10,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tidemill.config import StreamsConfig
-from tidemill.config_texts import load_toml, parse_assignments
-from tidemill.spark.cluster_settings import cluster_settings
-from tidemill.spark.session import REQUIRED, check_settings
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.texts import load_toml, parse_assignments
+from tidemill.spark.launch.cluster_settings import cluster_settings
+from tidemill.spark.launch.session import REQUIRED, check_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 MANIFESTS = sorted(DEPLOY.glob("kubernetes/*.yaml"))

@@ -16,7 +16,7 @@ from doc_blocks import DOCS, Block, BlockError, check_commands, check_python, fe
 from harness import start
 
 import tidemill
-from tidemill.config import setting_table
+from tidemill.config.streams_config import setting_table
 
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidemill import JoinWindows, Materialized, Serdes, StreamJoined, StreamsBuilder, TimeWindows
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.stores import Stores
-from tidemill.runtime.configured import configured_topology
+from tidemill.runtime.instance.configured_topology import configured_topology
 
 TEXT = Serdes.string()
 NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}

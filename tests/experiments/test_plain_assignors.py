@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 from plain_consumer import PlainConsumer, _ranges, _sticky
 
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group_protocol import GroupProtocol, MemberSubscription
+from tidemill.kafka.group.protocol import GroupProtocol, MemberSubscription
 
 PARTITIONS = [TopicPartition("t", number) for number in range(5)]
 

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidemill import Serdes, StreamsBuilder
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import ProcessId, TopicPartition
-from tidemill.kafka import group_protocol
-from tidemill.kafka.admin import Admin
-from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
-from tidemill.kafka.group import GroupMember, GroupMemberConfig
+from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.group import protocol as group_protocol
+from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.membership import member_state as machine
 from tidemill.membership.topology_facts import topology_facts
 from tidemill.membership.wire import AssignmentInfo, decode_assignment
-from tidemill.runtime.group_side import GroupSide
-from tidemill.runtime.leading import Leader
+from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group.leading import Leader
 
 MakeAdmin = Callable[[Mapping[str, Any]], Admin]
 

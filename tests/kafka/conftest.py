@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidemill.kafka.reader import ThreadReader
+from tidemill.kafka.data.reader import ThreadReader
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group import GroupMember, GroupMemberConfig
-from tidemill.kafka.group_protocol import (
+from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.protocol import (
     Assigned,
     Failed,
     GroupAssignment,

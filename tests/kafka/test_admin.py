@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from kafka import KafkaAdminClient
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, RetriableError, StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin, PartitionState, TopicSpec
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.admin.client import Admin, PartitionState, TopicSpec
+from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 
 pytestmark = pytest.mark.broker
 

@@ -16,16 +16,16 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.embedded.broker_plan import PortTakenError
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.broker_plan import PortTakenError
 
 pytestmark = pytest.mark.broker
 
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 try:
     with EmbeddedBroker(environ=os.environ) as broker:
         print(broker.pid, broker.data, flush=True)

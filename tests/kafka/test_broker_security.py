@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tidemill.cli.broker import app
+from tidemill.embedded.broker_plan import BrokerPlan, server_properties
+from tidemill.embedded.broker_security import BrokerSecurity
+from tidemill.embedded.jars import Bundle
+from tidemill.embedded.java import Java
 from tidemill.errors import ConfigError
-from tidemill.kafka.broker_plan import BrokerPlan, server_properties
-from tidemill.kafka.broker_security import BrokerSecurity
-from tidemill.kafka.jars import Bundle
-from tidemill.kafka.java import Java
 
 PEM = Path("/own.pem")
 USERS = {"alice": "marked-secret-of-alice"}
@@ -80,7 +80,7 @@ def test_the_command_refuses_them_too_and_reads_users_from_a_file(tmp_path: Path
 
 
 def test_settings_with_passwords_are_for_the_owner_s_eyes(tmp_path: Path) -> None:
-    from tidemill.kafka.broker_plan import _write_for_owner
+    from tidemill.embedded.broker_plan import _write_for_owner
 
     path = tmp_path / "server.properties"
     path.write_text("of before")

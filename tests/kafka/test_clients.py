@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.net.manager import KafkaConnectionManager
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
-from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 
 NEEDED = {"application.id": "app", "bootstrap.servers": "a:9092,b:9092"}
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="hush";'

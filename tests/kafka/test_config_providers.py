@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
-from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
-from tidemill.kafka.config_providers import read_properties, resolved, resolved_spark
+from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.security.config_providers import read_properties, resolved, resolved_spark
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="{}";'
 SECRET = "marked-secret-value"

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.errors import FencedError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin
-from tidemill.kafka.fencing import fence_vanished, transactional_id
-from tidemill.kafka.producer import CommitOutcome, TransactionalProducer
+from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.data.fencing import fence_vanished, transactional_id
+from tidemill.kafka.data.producer import CommitOutcome, TransactionalProducer
 
 pytestmark = pytest.mark.broker
 

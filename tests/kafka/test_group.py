@@ -17,9 +17,9 @@ from group_application import Application, create_topic, joined, shared_out, unt
 
 from tidemill.errors import CommitRefusedError, ConfigError, RejoinError, RetriableError, StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group import GroupMember
-from tidemill.kafka.group_metadata import OffsetAndMetadata, group_metadata_bytes
-from tidemill.kafka.group_protocol import (
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.metadata import OffsetAndMetadata, group_metadata_bytes
+from tidemill.kafka.group.protocol import (
     Assigned,
     GroupAssignment,
     Lost,

@@ -8,10 +8,10 @@ import pytest
 
 from tidemill.errors import CommitRefusedError, RejoinError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group import GroupMember, GroupMemberConfig
-from tidemill.kafka.group_coordinator import MembershipLostError
-from tidemill.kafka.group_metadata import Membership, OffsetAndMetadata
-from tidemill.kafka.group_protocol import Assigned, GroupAssignment, Lost, MemberAssignment, MemberSubscription
+from tidemill.kafka.group.coordinator import MembershipLostError
+from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.metadata import Membership, OffsetAndMetadata
+from tidemill.kafka.group.protocol import Assigned, GroupAssignment, Lost, MemberAssignment, MemberSubscription
 
 ONE = TopicPartition("t", 1)
 

@@ -16,11 +16,11 @@ import group_application
 import pytest
 from group_application import SESSION_TIMEOUT_MS, Application, create_topic, joined, until
 
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import CommitRefusedError, ConfigError, EnvironmentProblem
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.group import GroupMember, GroupMemberConfig
-from tidemill.kafka.group_metadata import OffsetAndMetadata
-from tidemill.kafka.group_protocol import Assigned, Lost
+from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.metadata import OffsetAndMetadata
+from tidemill.kafka.group.protocol import Assigned, Lost
 
 
 @pytest.fixture(scope="module")

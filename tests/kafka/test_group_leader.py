@@ -10,9 +10,9 @@ from group_application import shared_out
 
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group_coordinator import GroupCoordinator, Joined
-from tidemill.kafka.group_leader import GroupLeader
-from tidemill.kafka.group_protocol import (
+from tidemill.kafka.group.coordinator import GroupCoordinator, Joined
+from tidemill.kafka.group.leader import GroupLeader
+from tidemill.kafka.group.protocol import (
     GroupAssignment,
     MemberAssignment,
     MemberSubscription,

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 from group_application import create_topic, until
 
-from tidemill.kafka.group_metadata import Membership, group_metadata_bytes
+from tidemill.kafka.group.metadata import Membership, group_metadata_bytes
 
 
 def _of_a_consumer(consumer: Consumer) -> bytes:

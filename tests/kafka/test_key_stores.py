@@ -12,7 +12,7 @@ from certificates import Authority, Certified
 from confluent_kafka.admin import AdminClient
 
 from tidemill.errors import ConfigError
-from tidemill.kafka.key_stores import data_store_settings, group_store_settings
+from tidemill.kafka.security.key_stores import data_store_settings, group_store_settings
 
 PASSWORD = "marked-secret-of-the-store"
 
@@ -86,7 +86,7 @@ def test_an_encrypted_key_without_its_password_is_an_error_and_no_question_on_th
     authority: Authority, client: Certified
 ) -> None:
     program = (
-        "import sys, tidemill.kafka.key_stores as s\n"
+        "import sys, tidemill.kafka.security.key_stores as s\n"
         "s.group_store_settings({'ssl.truststore.certificates': open(sys.argv[1]).read(), 'ssl.keystore.location': sys.argv[2]},"
         " checks_host=True)"
     )

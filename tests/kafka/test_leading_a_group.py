@@ -10,8 +10,8 @@ import pytest
 from acting_member import ActingMember
 from group_application import Application, create_topic, joined, until
 
-from tidemill.kafka.admin import Admin, PartitionState
-from tidemill.kafka.group_protocol import GroupAssignment, MemberAssignment, MemberSubscription
+from tidemill.kafka.admin.client import Admin, PartitionState
+from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, AssignmentInfo, encode_assignment
 
 pytestmark = pytest.mark.broker

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from group_application import SESSION_TIMEOUT_MS, Application, create_topic, joined, until
 
-from tidemill.kafka.group import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 
 
 @pytest.mark.broker

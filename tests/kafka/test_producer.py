@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as DataPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from holding_proxy import END_TXN, HoldingProxy
 
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import (
     BatchLostError,
     CommitRefusedError,
@@ -29,10 +30,9 @@ from tidemill.errors import (
     StopError,
 )
 from tidemill.ids import TopicPartition
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.connection_notes import tells_of_a_lost_request
-from tidemill.kafka.group_metadata import OffsetAndMetadata, group_metadata_bytes
-from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer, fence
+from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer, fence
+from tidemill.kafka.group.metadata import OffsetAndMetadata, group_metadata_bytes
+from tidemill.kafka.security.connection_notes import tells_of_a_lost_request
 
 NO_GROUP_MEMBER = -1, ""
 """How a producer commits offsets for a group that has no members."""
@@ -673,5 +673,5 @@ def test_a_setting_that_librdkafka_refuses_is_named(settings: dict[str, int | st
 
 
 def test_a_worker_can_import_it_without_the_group_client() -> None:
-    code = "import sys; sys.modules['kafka'] = None; import tidemill.kafka.producer, tidemill.kafka.group_metadata"
+    code = "import sys; sys.modules['kafka'] = None; import tidemill.kafka.data.producer, tidemill.kafka.group.metadata"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin, TopicSpec
-from tidemill.kafka.reader import ThreadReader
-from tidemill.spark.alignment import AlignedReader
+from tidemill.kafka.admin.client import Admin, TopicSpec
+from tidemill.kafka.data.reader import ThreadReader
+from tidemill.steps.alignment import AlignedReader
 from tidemill.task.batch import BatchRequest
 
 pytestmark = pytest.mark.broker

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.ids import TopicPartition
-from tidemill.kafka.reader import FIRST_FETCH_LIMIT_S, ThreadReader
+from tidemill.kafka.data.reader import FIRST_FETCH_LIMIT_S, ThreadReader
 from tidemill.task.batch import BatchRequest
 
 pytestmark = pytest.mark.broker

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin, TopicSpec
-from tidemill.kafka.reader import PartitionConsumer
+from tidemill.kafka.admin.client import Admin, TopicSpec
+from tidemill.kafka.data.reader import PartitionConsumer
 
 pytestmark = pytest.mark.broker
 

@@ -14,8 +14,8 @@ from certificates import Authority
 from confluent_kafka import KafkaError
 
 from tidemill.errors import StopError
-from tidemill.kafka.no_entry import keeps_out, no_entry
-from tidemill.kafka.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, principal_of
+from tidemill.kafka.security.access_errors import keeps_out, no_entry
+from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, principal_of
 
 ALICE = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "hush"}
 

@@ -12,13 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemill.assignment.choice import NAMES, PUBLIC_STICKY, choose_assignor
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.invariants import violations
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LONG_MAX, AssignmentConfig
 from tidemill.endpoint import HostInfo, host_of, listed_host
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka.group_protocol import MemberAssignment as GivenPartitions
-from tidemill.kafka.group_protocol import MemberSubscription, handed_over_too_early
+from tidemill.kafka.group.protocol import MemberAssignment as GivenPartitions
+from tidemill.kafka.group.protocol import MemberSubscription, handed_over_too_early
 from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LONG_MAX, Assignment, AssignmentConfig, ClientAssignment
-from tidemill.assignment.sticky import StickyTaskAssignor
+from tidemill.assignment.sticky.assignor import StickyTaskAssignor
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets

@@ -4,7 +4,7 @@ import time
 from random import Random
 from uuid import UUID
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import AssignmentConfig
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import AssignmentError
-from tidemill.membership.replay_e2e import replay_e2e, replay_rounds, result_json
+from tidemill.replay.end_to_end import replay_e2e, replay_rounds, result_json
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 

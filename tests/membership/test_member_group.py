@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LONG_MAX, AssignmentConfig
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets

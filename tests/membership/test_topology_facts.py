@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tidemill import Serdes, StreamsBuilder, TimeWindows
-from tidemill.membership.replay_e2e import facts_of
 from tidemill.membership.topology_facts import topology_facts
+from tidemill.replay.end_to_end import facts_of
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 

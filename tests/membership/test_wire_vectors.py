@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.membership.replay_wire import replay_wire
 from tidemill.membership.wire import decode_assignment, encode_assignment
+from tidemill.replay.wire import replay_wire
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 

@@ -21,17 +21,17 @@ from vector_values import writer
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
-from tidemill.runtime.global_topics import global_topics
-from tidemill.spark.graph_step import KeptGraphs
-from tidemill.spark.last_step import run_last_step, run_middle_step
-from tidemill.spark.plan import compile_topology
-from tidemill.spark.records import ANY_PARTITION
-from tidemill.spark.restored import restored_writes
-from tidemill.spark.rows import SCHEMA
-from tidemill.spark.source_step import source_rows
-from tidemill.spark.state_step import Written
-from tidemill.spark.task_rows import TaskRows
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.runtime.thread.global_topics import global_topics
+from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.steps.commit.restored import restored_writes
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.rows.records import ANY_PARTITION
+from tidemill.steps.rows.schema import SCHEMA
+from tidemill.steps.rows.task_rows import TaskRows
+from tidemill.steps.source_step import source_rows
+from tidemill.steps.state_step import Written
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, times_after
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep

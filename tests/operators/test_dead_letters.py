@@ -10,8 +10,8 @@ from step_harness import StepRun
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
-from tidemill.spark.graph_step import KeptGraphs
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
 from tidemill.testing.wire import RawRecord
 
 STRING, LONG = Serdes.string(), Serdes.long()

@@ -14,12 +14,12 @@ from step_harness import StepRun
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import TopologyError
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
-from tidemill.spark.graph_step import KeptGraphs
-from tidemill.spark.outputs import Destination, Outputs, ToDeadLetters, ToSink, ToTopic
-from tidemill.spark.records import ANY_PARTITION, Records
-from tidemill.spark.rows import OUTPUT, SCHEMA
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
-from tidemill.spark.writes import outputs_as_rows, take_outputs
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToSink, ToTopic
+from tidemill.steps.rows.records import ANY_PARTITION, Records
+from tidemill.steps.rows.schema import OUTPUT, SCHEMA
+from tidemill.steps.rows.writes import outputs_as_rows, take_outputs
 
 STRING = Serdes.string()
 EXPECTED = dict.fromkeys(range(20), "other bytes")

@@ -16,7 +16,7 @@ from tidemill.errors import RecordError
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.record import Record
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.testing.worker import Message
 from tidemill.topology.nodes import Store
 from tidemill.topology.windows import Windowed

@@ -9,7 +9,7 @@ from stand_ins import COUNTS
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import HeldTask, Hold, Role
 from tidemill.query.local_copies import LocalCopies, LocalCopy
-from tidemill.runtime.queries import held_copies
+from tidemill.runtime.reads.queries import held_copies
 from tidemill.state.lmdb import TaskState
 from tidemill.task.lifecycle import ActiveTask, Phase
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 
 NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}

@@ -12,7 +12,7 @@ import pytest
 from certificates import Authority
 from stand_ins import StandInDirectory, host_map
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.membership.wire import host_of
 from tidemill.query.http_listening import address_of, listen

@@ -12,8 +12,8 @@ from tidemill.errors import InvalidStateStoreError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
 from tidemill.query.local_copies import LocalCopies, LocalCopy
-from tidemill.runtime.task_store import VOLATILE_FOLDER, OwnedStores
-from tidemill.spark.step_spec import StoreSpec
+from tidemill.runtime.worker.task_store import VOLATILE_FOLDER, OwnedStores
+from tidemill.steps.step_spec import StoreSpec
 from tidemill.task.batch import TaskRun
 
 FACTS = store_facts(folder=VOLATILE_FOLDER)

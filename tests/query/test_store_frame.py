@@ -17,10 +17,10 @@ from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.operators.stores import store_of
 from tidemill.query.store_facts import StoreFacts
 from tidemill.query.store_frame import CopyToRead, StoreFrames, readable_store, reading
-from tidemill.spark.state_step import Written
-from tidemill.spark.task_rows import NO_STATE, TaskRows
 from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
+from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
+from tidemill.steps.state_step import Written
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.windows import Windowed
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from tidemill import StreamsBuilder
-from tidemill.runtime.application import KafkaStreams, State
+from tidemill.runtime.instance.application import KafkaStreams, State
 
 LIMIT_S = 240.0
 

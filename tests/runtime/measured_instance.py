@@ -8,10 +8,10 @@ from typing import Any
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.metrics.sensor import Window
-from tidemill.runtime.instance_metrics import InstanceFacts, instance_metrics
-from tidemill.runtime.instance_state import State
-from tidemill.runtime.rebalance_watch import RebalanceCost
-from tidemill.runtime.thread_metrics import ThreadMetrics
+from tidemill.runtime.instance.instance_state import State
+from tidemill.runtime.observe.instance_metrics import InstanceFacts, instance_metrics
+from tidemill.runtime.observe.rebalance_watch import RebalanceCost
+from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.task.batch import Arrived, BatchReport, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress

@@ -9,7 +9,7 @@ import pytest
 from instance_process import InstanceProcess, until
 from words import Counts, Feed, create_topics, differences
 
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import CommitStep
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder, per_record
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.runtime.application import State
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.runtime.instance.application import State
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.global_topics import GlobalTopics
-from tidemill.runtime.micro_batches import MicroBatches
-from tidemill.runtime.offsets import TaskFacts
+from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.micro_batches import MicroBatches
+from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.task.batch import BatchReport, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
 

@@ -10,7 +10,7 @@ import pytest
 from instance_process import InstanceProcess
 from words import Counts, Feed, create_topics, differences, stored_counts
 
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka.group_metadata import Membership
+from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member_state import Assigned, MemberConfig, TasksReleased
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.runtime import group_side
-from tidemill.runtime.group_side import GroupSide
+from tidemill.runtime.group import group_side
+from tidemill.runtime.group.group_side import GroupSide
 
 LIMIT_S = 30.0
 """Of what comes at once on any machine that is not standing still."""

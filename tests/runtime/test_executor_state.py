@@ -9,9 +9,9 @@ import pytest
 
 from tidemill.errors import BatchLostError, QueryError, StateError
 from tidemill.ids import TaskId
-from tidemill.runtime import executor_state
-from tidemill.runtime.executor_reads import FarState
-from tidemill.runtime.executor_state import ExecutorDisk, ExecutorState
+from tidemill.runtime.reads.executor_reads import FarState
+from tidemill.runtime.worker import executor_state
+from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
 from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock

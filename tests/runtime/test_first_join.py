@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tidemill.errors import RetriableError
-from tidemill.kafka.admin import GroupMemberState, GroupState
-from tidemill.runtime.first_join import _OTHERS_LIMIT_S, FirstJoin
+from tidemill.kafka.admin.client import GroupMemberState, GroupState
+from tidemill.runtime.instance.first_join import _OTHERS_LIMIT_S, FirstJoin
 
 MEMBER = GroupMemberState(member_id="m", client_id="c", host="h", instance_id=None, assignment=())
 

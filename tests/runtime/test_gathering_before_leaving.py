@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.kafka.group_metadata import Membership
-from tidemill.runtime.leaving import Leaving
+from tidemill.kafka.group.metadata import Membership
+from tidemill.runtime.thread.leaving import Leaving
 
 INTERVAL_MS = 3_000
 

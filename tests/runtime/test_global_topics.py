@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TopicPartition
-from tidemill.runtime.global_topics import GlobalTopics
+from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 
 IN, RATES = TopicPartition("in", 0), TopicPartition("rates", 0)

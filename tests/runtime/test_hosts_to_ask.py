@@ -8,14 +8,14 @@ from typing import cast
 
 import pytest
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.endpoint import HostInfo
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.membership.member import step
 from tidemill.membership.member_state import Assigned, MemberConfig, MemberState, new_member
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.runtime.group_side import GroupSide
-from tidemill.runtime.queries import InstanceReads
+from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.state.directory import StateDirectory
 
 STRANGE = (HostInfo("pod-0..default", 8080), HostInfo("h\x1b[2J", 1), HostInfo("h", -1), HostInfo("h", 70_000))

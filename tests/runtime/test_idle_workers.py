@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from instance_process import InstanceProcess, until
 from words import create_topics
 
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ import pytest
 from measured_instance import measured
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import Serdes
 from tidemill.ids import ProcessId, TopicPartition
@@ -23,9 +23,9 @@ from tidemill.query.group_documents import Instance
 from tidemill.query.http_answer import to_json
 from tidemill.query.http_metrics import all_exported_names, to_prometheus
 from tidemill.query.metadata import HostMap
-from tidemill.runtime.instance_state import InstanceState
-from tidemill.runtime.instance_status import InstanceStatus
-from tidemill.runtime.led_rebalances import LedRebalances
+from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.runtime.instance.instance_state import InstanceState
+from tidemill.runtime.observe.instance_status import InstanceStatus
 from tidemill.task.standby import StandbyTask
 
 ROOT = Path(__file__).parents[2]

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import ProcessId, TopicPartition
-from tidemill.kafka.admin import GroupMemberState, GroupState, TopicSpec
+from tidemill.kafka.admin.client import GroupMemberState, GroupState, TopicSpec
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
-from tidemill.runtime import leading
+from tidemill.runtime.group import leading
 
 HERE = "app-x-StreamThread-1-consumer-00000000-0000-0000-0000-00000000000a"
 THERE = "app-x-StreamThread-1-consumer-00000000-0000-0000-0000-00000000000b"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig, Assignor, ClientAssignment
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
@@ -15,7 +15,7 @@ from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFa
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.query.document_reader import read_document, to_plain
 from tidemill.query.group_documents import LedDecisions, Rebalance
-from tidemill.runtime.led_rebalances import LedRebalances
+from tidemill.runtime.group.rebalance_history import LedRebalances
 
 ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
 CHANGELOG = "app-store-changelog"

@@ -14,10 +14,10 @@ from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 
 from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError
-from tidemill.kafka.admin import Admin
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.runtime.application import KafkaStreams, State, StreamThreadExceptionResponse
+from tidemill.kafka.admin.client import Admin
+from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -137,7 +137,7 @@ def test_a_second_session_in_one_process_is_refused_with_what_to_do(place: Place
 NOTEBOOK = """
     import sys
     from tidemill import KafkaStreams, Serdes, StreamsBuilder
-    from tidemill.runtime.application import State
+    from tidemill.runtime.instance.application import State
 
     name, servers, folder = sys.argv[1:]
     config = {"application.id": name, "bootstrap.servers": servers, "state.dir": folder}

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ForeignStateError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import AssignTasks
-from tidemill.runtime.held_tasks import HeldTasks
-from tidemill.runtime.local_state import LocalState, kept_offset_sum
-from tidemill.runtime.offsets import TaskFacts
-from tidemill.runtime.queries import InstanceReads
+from tidemill.runtime.instance.local_state import LocalState, kept_offset_sum
+from tidemill.runtime.reads.queries import InstanceReads
+from tidemill.runtime.thread.start_offsets import TaskFacts
+from tidemill.runtime.thread.task_registry import HeldTasks
 from tidemill.state.directory import StateDirectory
 from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState

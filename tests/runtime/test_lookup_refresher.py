@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.runtime.lookup_refresher import LookupRefresher
+from tidemill.runtime.instance.lookup_refresher import LookupRefresher
 from tidemill.topology.spark_operations import DataFrameJoin
 
 

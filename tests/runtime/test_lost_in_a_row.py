@@ -20,9 +20,9 @@ from tidemill.errors import (
     WorkerDiedError,
 )
 from tidemill.ids import TopicPartition
-from tidemill.runtime import batch_runner
-from tidemill.runtime.instance_state import State
-from tidemill.runtime.instance_status import InstanceStatus
+from tidemill.runtime.instance.instance_state import State
+from tidemill.runtime.observe.instance_status import InstanceStatus
+from tidemill.runtime.thread import batch_runner
 from tidemill.task.batch import BatchReport, Outcome, Taken
 from tidemill.task.lost_batches import MOST_MISFITS
 

@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 from restore_notes import ListenerNotes
 
 from tidemill import Serdes, StreamsBuilder
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin, TopicSpec
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.runtime.application import State
-from tidemill.runtime.restore_listeners import StandbyUpdateListener, StateRestoreListener
+from tidemill.kafka.admin.client import Admin, TopicSpec
+from tidemill.runtime.instance.application import State
+from tidemill.runtime.observe.restore_listeners import StandbyUpdateListener, StateRestoreListener
 from tidemill.task.lifecycle import Phase
 from tidemill.task.progress import SuspendReason
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.kafka.admin.client import Admin
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tidemill.errors import RejoinError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.kafka.group_metadata import OffsetAndMetadata
-from tidemill.runtime.own_commits import OwnCommits
+from tidemill.kafka.group.metadata import OffsetAndMetadata
+from tidemill.runtime.thread.offset_commits import OwnCommits
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.partition_time import PartitionTime, metadata_of
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.global_topics import GlobalTopics
-from tidemill.runtime.micro_batches import MicroBatches
-from tidemill.runtime.offsets import TaskFacts
+from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.micro_batches import MicroBatches
+from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.standby import StandbyBounds, StandbyTask
 

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from wordcount_instance import wordcount
 from words import VOCABULARY, Counts, Feed, create_topics
 
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import InvalidStateStoreError, QueryError, StopError, StreamsNotStartedError, UnknownStoreError
-from tidemill.kafka.broker import EmbeddedBroker
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.store_facts import ValueAndTimestamp
-from tidemill.runtime.application import KafkaStreams, State
+from tidemill.runtime.instance.application import KafkaStreams, State
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 

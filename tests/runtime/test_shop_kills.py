@@ -12,7 +12,7 @@ import pytest
 from instance_process import InstanceProcess, until
 from shop import Shop, create_shop_topics, wrong
 
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import ORDER
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(1800)]

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from restore_notes import ListenerNotes
 
 from tidemill import KafkaStreams, Materialized, Serdes, StreamsBuilder
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.runtime.application import State
-from tidemill.runtime.restore_listeners import StandbyUpdateListener, StateRestoreListener
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.runtime.instance.application import State
+from tidemill.runtime.observe.restore_listeners import StandbyUpdateListener, StateRestoreListener
 from tidemill.task.lifecycle import Phase
 from tidemill.task.progress import SuspendReason
 

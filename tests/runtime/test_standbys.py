@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from words import PARTITIONS, Counts, Feed, create_topics, differences
 
 from tidemill.cli.group import app as group_app
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tidemill import Serdes, StreamsBuilder, TimeWindows
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.membership.topology_facts import TopologyFacts, topology_facts
-from tidemill.runtime.start_checks import require_fitting_state, require_fitting_topics, require_topics
-from tidemill.spark.step_spec import StoreSpec
+from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
+from tidemill.steps.step_spec import StoreSpec
 from tidemill.topology.nodes import Topology
 
 STRING = Serdes.string()

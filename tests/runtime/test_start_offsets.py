@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tidemill import Serdes, StreamsBuilder
-from tidemill.config_values import OffsetReset, OffsetResetByDuration, offset_reset
+from tidemill.config.values import OffsetReset, OffsetResetByDuration, offset_reset
 from tidemill.errors import StopError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.kafka.group_metadata import OffsetAndMetadata
-from tidemill.runtime.offsets import StartOffsets
-from tidemill.runtime.task_facts import task_facts
+from tidemill.kafka.group.metadata import OffsetAndMetadata
+from tidemill.runtime.instance.task_layout import task_facts
+from tidemill.runtime.thread.start_offsets import StartOffsets
 from tidemill.task.lifecycle import ActiveTask, Bounds
 from tidemill.task.partition_time import PartitionTime, metadata_of
 from tidemill.task.standby import StandbyBounds, StandbyTask

@@ -15,11 +15,11 @@ from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 
 from tidemill import Serdes, StreamsBuilder
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, StateDirectoryInUseError, TopologyMismatchError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.runtime.application import KafkaStreams, State
+from tidemill.kafka.admin.client import Admin
+from tidemill.runtime.instance.application import KafkaStreams, State
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -12,11 +12,11 @@ import pytest
 from tidemill import Serdes
 from tidemill.errors import BatchLostError, StopError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.task_store import OpenTasks, OwnedStores
-from tidemill.spark.step_spec import StoreSpec
-from tidemill.spark.store_forms import form_of
+from tidemill.runtime.worker.task_store import OpenTasks, OwnedStores
 from tidemill.state.lmdb import TaskState
 from tidemill.state.registry import DATA_FILE
+from tidemill.steps.commit.store_layout import form_of
+from tidemill.steps.step_spec import StoreSpec
 from tidemill.task.batch import TaskRun
 
 TASK = TaskId(1, 0)

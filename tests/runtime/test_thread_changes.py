@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, StopError, TidemillError
-from tidemill.runtime.thread_set import ThreadSet, free_number
-from tidemill.runtime.uncaught import StreamThreadExceptionResponse as Response
-from tidemill.runtime.uncaught import response_to
+from tidemill.runtime.instance.thread_set import ThreadSet, free_number
+from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse as Response
+from tidemill.runtime.instance.uncaught_exception import response_to
 
 FAILED = StopError("a record")
 

@@ -10,10 +10,10 @@ from local_application import Place, until
 from pyspark.sql import SparkSession
 
 from tidemill import Serdes, StreamsBuilder
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import TopologyMismatchError
-from tidemill.kafka.admin import Admin
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.runtime.application import KafkaStreams
+from tidemill.kafka.admin.client import Admin
+from tidemill.runtime.instance.application import KafkaStreams
 from tidemill.runtime.reset import Target, carry_out, plan_reset
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -11,7 +11,7 @@ import pytest
 from instance_process import InstanceProcess, until
 from words import PARTITIONS, Counts, Feed, create_topics, differences, stored_counts
 
-from tidemill.kafka.broker import EmbeddedBroker
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import CommitStep
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(1500)]

@@ -11,10 +11,10 @@ import pytest
 from tidemill import KafkaStreams, StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.instance_state import InstanceState, State
-from tidemill.runtime.rebalance_watch import RebalanceCost, RebalanceWatch
-from tidemill.runtime.restore_listeners import RestoreListeners
-from tidemill.runtime.restore_watch import RestoreWatch
+from tidemill.runtime.instance.instance_state import InstanceState, State
+from tidemill.runtime.observe.rebalance_watch import RebalanceCost, RebalanceWatch
+from tidemill.runtime.observe.restore_listeners import RestoreListeners
+from tidemill.runtime.observe.restore_watch import RestoreWatch
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.progress import SuspendReason
 from tidemill.task.standby import StandbyBounds, StandbyTask

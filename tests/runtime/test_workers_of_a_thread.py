@@ -14,11 +14,11 @@ from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 
 from tidemill import Serdes, StreamsBuilder, per_record
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.fencing import transactional_id
-from tidemill.kafka.producer import fence
-from tidemill.runtime.application import State
-from tidemill.runtime.worker import warm
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.kafka.data.fencing import transactional_id
+from tidemill.kafka.data.producer import fence
+from tidemill.runtime.instance.application import State
+from tidemill.runtime.worker.worker import warm
 from tidemill.spark.engine import start_workers
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]

@@ -8,17 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import BatchLostError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka.group_metadata import Membership
+from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member_state import AssignTasks, MemberConfig
-from tidemill.runtime.global_topics import GlobalTopics
-from tidemill.runtime.local_state import LocalState
-from tidemill.runtime.offsets import TaskFacts
-from tidemill.runtime.restore_listeners import RestoreListeners
-from tidemill.runtime.stream_thread import StreamThread
-from tidemill.runtime.uncaught import StreamThreadExceptionResponse
+from tidemill.runtime.instance.local_state import LocalState
+from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
+from tidemill.runtime.observe.restore_listeners import RestoreListeners
+from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.start_offsets import TaskFacts
+from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.state.directory import StateDirectory
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
 from tidemill.task.lifecycle import ActiveTask, Phase

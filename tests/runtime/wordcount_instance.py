@@ -18,8 +18,8 @@ from shop import shop
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import TidemillError
-from tidemill.runtime.application import KafkaStreams, State
-from tidemill.runtime.worker import Fault
+from tidemill.runtime.instance.application import KafkaStreams, State
+from tidemill.runtime.worker.worker import Fault
 
 
 def wordcount(input_topic: str, output_topic: str) -> StreamsBuilder:

@@ -18,7 +18,7 @@ from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.dsl.serdes_foreign_key import SubscriptionResponseSerde, SubscriptionSerde
 from tidemill.dsl.serdes_windowed import WindowedSerdes
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka import group_protocol
+from tidemill.kafka.group import protocol as group_protocol
 from tidemill.membership.wire import (
     AssignmentInfo,
     HostInfo,

@@ -9,8 +9,8 @@ import pytest
 from certificates import Authority
 from secured import PASSWORD
 
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.broker_security import BrokerSecurity
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.embedded.broker_security import BrokerSecurity
 
 
 @pytest.fixture(scope="session")

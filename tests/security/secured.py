@@ -29,8 +29,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.runtime.application import KafkaStreams, State
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.runtime.instance.application import KafkaStreams, State
 
 PASSWORD = "marked-secret-of-app"
 LIMIT_S = 120.0

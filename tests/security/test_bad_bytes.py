@@ -10,7 +10,7 @@ from bad_bytes import KINDS, READERS, Kind
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidemill.assignment.high_availability import HighAvailabilityTaskAssignor
+from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId
 from tidemill.membership.assignor_error import AssignorError

@@ -16,8 +16,8 @@ from tidemill import Serdes
 from tidemill.dsl.serdes_foreign_key import SubscriptionSerde
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
-from tidemill.spark.restored import restored_writes
-from tidemill.spark.step_spec import StoreSpec
+from tidemill.steps.commit.restored import restored_writes
+from tidemill.steps.step_spec import StoreSpec
 from tidemill.topology.nodes import Store, StoreKind
 
 TIME = struct.pack(">q", 5)

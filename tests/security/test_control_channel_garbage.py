@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from tidemill.control.channel import ControlServer
 from tidemill.ids import TopicPartition
-from tidemill.spark.control import ControlServer
 from tidemill.task.batch import BatchRequest, Membership, Positions
 
 

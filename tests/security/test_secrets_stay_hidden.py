@@ -19,10 +19,10 @@ import pytest
 from certificates import Authority
 from secured import LINES, PASSWORD, Secured, words_of
 
-from tidemill.config import StreamsConfig
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.broker_plan import free_port
-from tidemill.kafka.group_config import GroupMemberConfig
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.embedded.broker_plan import free_port
+from tidemill.kafka.group.config import GroupMemberConfig
 
 MARK = "marked-secret"
 TOKEN = "marked-secret-token-of-http"

@@ -17,17 +17,17 @@ from certificates import Authority
 from pyspark.sql import SparkSession
 from secured import LINES, PASSWORD, Right, Secured, within, words_of
 
+from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import StopError
-from tidemill.kafka.broker import EmbeddedBroker
-from tidemill.kafka.clients import ClientRole, data_client_settings, group_client_settings
-from tidemill.kafka.group_client import GroupClient
-from tidemill.kafka.group_coordinator import GroupCoordinator, MemberIdRequiredError
-from tidemill.kafka.group_metadata import Membership
-from tidemill.kafka.group_protocol import decode_assignment
-from tidemill.kafka.producer import CommitOutcome, FlushingProducer, TransactionalProducer
+from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer
+from tidemill.kafka.group.client import GroupClient
+from tidemill.kafka.group.coordinator import GroupCoordinator, MemberIdRequiredError
+from tidemill.kafka.group.metadata import Membership
+from tidemill.kafka.group.protocol import decode_assignment
+from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.membership import wire
 from tidemill.membership.assignor_error import AssignorError
-from tidemill.runtime.application import State
+from tidemill.runtime.instance.application import State
 
 pytestmark = [pytest.mark.security, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -344,7 +344,7 @@ def test_a_member_that_sends_garbage_is_left_out_and_the_others_go_on(place: Sec
 
 def wire_garbage() -> bytes:
     """A good subscription of the consumer protocol whose user data are garbage, and which claims what others have."""
-    from tidemill.kafka.group_protocol import MemberSubscription, encode_subscription
+    from tidemill.kafka.group.protocol import MemberSubscription, encode_subscription
 
     said = MemberSubscription(member_id="", topics=("no topic's name!",), user_data=bytes(64), generation=1 << 30)
     return encode_subscription(said)

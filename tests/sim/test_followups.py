@@ -10,7 +10,7 @@ import pytest
 from sim_runs import run
 
 from tidemill.assignment.model import ApplicationState, Assignment
-from tidemill.assignment.sticky import StickyTaskAssignor
+from tidemill.assignment.sticky.assignor import StickyTaskAssignor
 
 DEADLINE_MS = 100_000
 

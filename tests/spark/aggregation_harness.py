@@ -16,11 +16,11 @@ from tidemill.ids import TaskId
 from tidemill.operators.context import Origin
 from tidemill.operators.record import Record
 from tidemill.operators.task_graph import TaskGraph
-from tidemill.spark.headers import packed
-from tidemill.spark.records import Records
-from tidemill.spark.rows import SCHEMA
-from tidemill.spark.state_step import StepState
-from tidemill.spark.step_spec import NodeSpec, StoreSpec
+from tidemill.steps.rows.headers import packed
+from tidemill.steps.rows.records import Records
+from tidemill.steps.rows.schema import SCHEMA
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import NodeSpec, StoreSpec
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.operations import Counting, SessionAggregate, TableToStream, WindowAggregate
 

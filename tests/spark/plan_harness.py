@@ -20,18 +20,18 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.global_topics import global_topics
-from tidemill.runtime.task_store import OpenTasks, ReadTasks
-from tidemill.runtime.worker import run_of_task
+from tidemill.runtime.thread.global_topics import global_topics
+from tidemill.runtime.worker.task_store import OpenTasks, ReadTasks
+from tidemill.runtime.worker.worker import run_of_task
 from tidemill.spark.engine import BatchEngine
-from tidemill.spark.graph_step import KeptGraphs
-from tidemill.spark.last_step import run_last_step, run_middle_step
-from tidemill.spark.micro_batch_rows import micro_batches, source_run, step_run
-from tidemill.spark.plan import CompiledTopology, compile_topology
-from tidemill.spark.source_step import source_rows
-from tidemill.spark.step_context import TaskStore
-from tidemill.spark.step_spec import SourceSpec, StepSpec
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
+from tidemill.steps.source_step import source_rows
+from tidemill.steps.step_context import TaskStore
+from tidemill.steps.step_spec import SourceSpec, StepSpec
 from tidemill.task.batch import (
     BatchReport,
     BatchRequest,

@@ -12,11 +12,11 @@ import pyarrow as pa
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.spark.graph_step import KeptGraphs
-from tidemill.spark.last_step import run_last_step
-from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, SCHEMA
-from tidemill.spark.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.last_step import run_last_step
+from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, SCHEMA
+from tidemill.steps.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
 from tidemill.task.batch import (
     BatchReport,
     BatchRequest,

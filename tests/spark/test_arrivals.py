@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.spark.arrivals import add_arrivals
+from tidemill.steps.rows.partition_stats import add_arrivals
 from tidemill.task.batch import (
     Arrived,
     BatchReport,

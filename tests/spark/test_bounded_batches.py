@@ -15,12 +15,12 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.errors import RecordError
 from tidemill.ids import TopicPartition
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
-from tidemill.spark.alignment import AlignedReader
-from tidemill.spark.refused_records import pass_over_refused
-from tidemill.spark.rows import CHUNK, MARKER, REFUSED
-from tidemill.spark.source_step import source_rows
-from tidemill.spark.state_step import StepState
-from tidemill.spark.step_spec import Origin, SourceSpec, SourceTopic
+from tidemill.steps.alignment import AlignedReader
+from tidemill.steps.commit.refused_records import pass_over_refused
+from tidemill.steps.rows.schema import CHUNK, MARKER, REFUSED
+from tidemill.steps.source_step import source_rows
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import Origin, SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, RefusedRecord, Taken, request_from_json, request_to_json
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.testing.wire import RawRecord

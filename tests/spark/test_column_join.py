@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 from tidemill import Joined, JoinWindows, Materialized, Serdes, StreamsBuilder, of_columns, per_record
 from tidemill.errors import TopologyError
-from tidemill.spark.codecs_wire import PairSerde
-from tidemill.spark.column_join import both_sides
-from tidemill.spark.planned import planned
-from tidemill.spark.stages import stages
+from tidemill.spark.plan.planned import planned
+from tidemill.spark.plan.stages import stages
+from tidemill.steps.rows.codecs_wire import PairSerde
+from tidemill.steps.vector.column_join import both_sides
 from tidemill.testing import TestRecord
 from tidemill.topology.nodes import ProcessorNode
 from tidemill.topology.operations import MapValues

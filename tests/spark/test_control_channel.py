@@ -19,11 +19,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tidemill.control.channel import ControlServer
+from tidemill.control.sockets import TcpListener
+from tidemill.control.worker_process import FarWorker, WorkerProcess
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
 from tidemill.ids import TopicPartition
-from tidemill.spark.control import ControlServer
-from tidemill.spark.control_socket import TcpListener
-from tidemill.spark.worker_process import FarWorker, WorkerProcess
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
 
@@ -31,7 +31,7 @@ IN = TopicPartition("in", 0)
 REQUEST = BatchRequest(batch_id=7, inputs={IN: 3})
 WORKER = """
     import sys, time
-    from tidemill.spark.control import ControlClient
+    from tidemill.control.channel import ControlClient
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
     print("joined", flush=True)
     time.sleep(600)
@@ -40,7 +40,7 @@ ASKING_WORKER = """
     import sys
     from tidemill.errors import BatchLostError
     from tidemill.ids import TopicPartition
-    from tidemill.spark.control import ControlClient
+    from tidemill.control.channel import ControlClient
     from tidemill.task.batch import BatchReport, Outcome, request_from_json
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
     print(request_from_json(client.next_request(3)), flush=True)
@@ -55,7 +55,7 @@ ASKING_WORKER = """
 DRIVER = """
     import sys, time
     from pathlib import Path
-    from tidemill.spark.control import ControlServer
+    from tidemill.control.channel import ControlServer
     from tidemill.state.lock import StateDirectoryLock
     class Desk:
         def worker_joined(self, step, worker): pass
@@ -70,7 +70,7 @@ DRIVER = """
 
 READING_WORKER = """
     import sys, time
-    from tidemill.spark.control import ControlClient
+    from tidemill.control.channel import ControlClient
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
     def answer(question):
         if question["op"] == "fail":
@@ -205,7 +205,7 @@ def test_a_worker_on_an_executor_answers_reads_says_what_fails_and_late_answers_
         assert known.ask({"op": "get"})["said"] == "get"
         assert "no such store" in known.ask({"op": "fail"})["error"]
         with monkeypatch.context() as hurry:
-            hurry.setattr("tidemill.spark.worker_process._READ_LIMIT_S", 0.2)
+            hurry.setattr("tidemill.control.worker_process._READ_LIMIT_S", 0.2)
             with pytest.raises(TimeoutError):
                 known.ask({"op": "slow", "pause_s": 0.5})
         assert known.ask({"op": "next"})["said"] == "next"
@@ -219,7 +219,7 @@ def test_a_worker_on_an_executor_answers_reads_says_what_fails_and_late_answers_
 
 
 def test_a_caller_who_says_nothing_does_not_keep_the_channel_busy(server: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.spark.control_socket._CONNECT_LIMIT_S", 1)
+    monkeypatch.setattr("tidemill.control.sockets._CONNECT_LIMIT_S", 1)
     kind = socket.AF_UNIX if server.address.startswith("/") else socket.AF_INET
     host, _, port = server.address.removeprefix("tcp:").rpartition(":")
     with socket.socket(kind, socket.SOCK_STREAM) as silent:

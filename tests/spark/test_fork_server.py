@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tidemill.spark.fork_server import ADDRESS_KEY, ForkServer, start_fork_server
+from tidemill.spark.launch.fork_server import ADDRESS_KEY, ForkServer, start_fork_server
 
 LIMIT_S = 60.0
 SOURCE = Path(__file__).parents[2] / "src"
@@ -47,7 +47,7 @@ def daemon(address: str, folder: Path, extra: Mapping[str, str] | None = None) -
         "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder), ADDRESS_KEY: address, **(extra or {}),
     }  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-m", "tidemill.spark.worker_daemon", "pyspark.worker"],
+        [sys.executable, "-m", "tidemill.spark.launch.worker_daemon", "pyspark.worker"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=folder,
     )  # fmt: skip
     assert process.stdin is not None
@@ -162,7 +162,7 @@ def test_a_server_that_ends_while_it_imports_is_done_without(folder: Path) -> No
 
 def test_the_server_ends_with_its_driver() -> None:
     code = (
-        "import sys, time; from tidemill.spark.fork_server import start_fork_server\n"
+        "import sys, time; from tidemill.spark.launch.fork_server import start_fork_server\n"
         "print(start_fork_server([]).process.pid, flush=True); time.sleep(600)"
     )
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}

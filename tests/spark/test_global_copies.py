@@ -9,11 +9,11 @@ from step_harness import APPLICATION, StepRun, Worker
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TopicPartition
-from tidemill.spark.last_step import run_last_step, run_middle_step
-from tidemill.spark.plan import compile_topology
-from tidemill.spark.source_step import source_rows
-from tidemill.spark.stages import stages
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.stages import stages
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.source_step import source_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.testing.wire import RawRecord
 from tidemill.testing.worker import GivenReader

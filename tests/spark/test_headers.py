@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import SerdeError
-from tidemill.spark.headers import packed, unpacked
+from tidemill.steps.rows.headers import packed, unpacked
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=40)), min_size=1))

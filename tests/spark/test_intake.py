@@ -13,9 +13,9 @@ from step_harness import StepRun
 
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import RetriableError, SerdeError
-from tidemill.spark.codecs_wire import fixed_width
-from tidemill.spark.intake import Intake, intake_of
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.rows.codecs_wire import fixed_width
+from tidemill.steps.rows.intake import Intake, intake_of
 
 BYTES = Serdes.bytes()
 SERDES: dict[str, Any] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.kafka.jars import cache_folder
-from tidemill.kafka.java import find_java
-from tidemill.spark import jvm_cache
-from tidemill.spark.jvm_cache import cache_for
-from tidemill.spark.session import JVM_FLAGS, start_jvm
+from tidemill.embedded.jars import cache_folder
+from tidemill.embedded.java import find_java
+from tidemill.spark.launch import jvm_cache
+from tidemill.spark.launch.jvm_cache import cache_for
+from tidemill.spark.launch.session import JVM_FLAGS, start_jvm
 
 
 def _installed(folder: Path, mtime_s: int) -> Path:

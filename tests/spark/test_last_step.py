@@ -12,8 +12,8 @@ from step_fixtures import COUNT_TAG, INPUT, LOST, SINK_TAG, TASK, Context, Crash
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import CommitRefusedError, FencedError
 from tidemill.ids import TopicPartition
-from tidemill.spark.rows import CHANGELOG, CHUNK, MARKER, UNREADABLE
-from tidemill.spark.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
 from tidemill.task.batch import Arrived, BatchRequest, Outcome, TaskRun
 from tidemill.task.commit import ORDER, CommitStep
 from tidemill.task.partition_time import PartitionTime

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from tidemill.ids import TopicPartition
-from tidemill.spark import micro_batch_rows
-from tidemill.spark.micro_batch_rows import head_rows, micro_batches, source_run, step_run
-from tidemill.spark.rows import FILLER, HEAD, MARKER, SCHEMA
-from tidemill.spark.source_step import marker_rows
-from tidemill.spark.standing import ARROW_ROWS, rows_behind
+from tidemill.steps import micro_batch_rows
+from tidemill.steps.micro_batch_rows import head_rows, micro_batches, source_run, step_run
+from tidemill.steps.rows.schema import FILLER, HEAD, MARKER, SCHEMA
+from tidemill.steps.source_step import marker_rows
+from tidemill.steps.standing import ARROW_ROWS, rows_behind
 from tidemill.task.batch import BatchRequest, Marker, request_to_json
 
 DATA = 4

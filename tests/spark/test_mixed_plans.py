@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tidemill import JoinWindows, Serdes, StreamsBuilder, TimeWindows, per_record
 from tidemill.errors import TopologyError
-from tidemill.spark.stages import stages
+from tidemill.spark.plan.stages import stages
 
 STRING, LONG = Serdes.string(), Serdes.long()
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from tidemill import Serdes
 from tidemill.ids import TopicPartition
-from tidemill.spark.intake import Intake
-from tidemill.spark.source_step import source_rows
-from tidemill.spark.step_spec import SourceSpec, SourceTopic
+from tidemill.steps.rows.intake import Intake
+from tidemill.steps.source_step import source_rows
+from tidemill.steps.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, marker_from_json, times_after
 from tidemill.task.partition_time import PartitionTime, Times
 from tidemill.testing.wire import RawRecord

@@ -9,8 +9,8 @@ from tidemill import Serdes
 from tidemill.errors import RecordError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
-from tidemill.spark.records import Records
-from tidemill.spark.state_step import StepState, run_node
+from tidemill.steps.rows.records import Records
+from tidemill.steps.state_step import StepState, run_node
 from tidemill.topology.operations import Aggregate, Peek
 
 STRING = Serdes.string()

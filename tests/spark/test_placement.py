@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.spark import placement
-from tidemill.spark.cluster_settings import check_cluster_settings, cluster_settings, driver_host
+from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, driver_host
 from tidemill.spark.placement import Executor, OnExecutors, choose, is_cluster, room
 
 

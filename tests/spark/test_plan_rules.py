@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import BatchLostError, ConfigError, StopError, TopologyError
-from tidemill.runtime import worker
-from tidemill.spark.plan_check import check_expressions, check_physical
-from tidemill.spark.session import REQUIRED, adopt_session, check_settings
+from tidemill.runtime.worker import worker
+from tidemill.spark.launch.session import REQUIRED, adopt_session, check_settings
+from tidemill.spark.plan.plan_check import check_expressions, check_physical
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidemill.ids import TopicPartition
-from tidemill.spark.rows import MARKER
-from tidemill.spark.source_step import source_rows
-from tidemill.spark.step_spec import SourceSpec
+from tidemill.steps.rows.schema import MARKER
+from tidemill.steps.source_step import source_rows
+from tidemill.steps.step_spec import SourceSpec
 from tidemill.task.batch import BatchRequest, marker_from_json, request_from_json, request_to_json
 
 IN = TopicPartition("in", 0)

@@ -9,8 +9,9 @@ import pytest
 from aggregation_harness import PARTITIONS, InBatches, Input, PerRecord, batches, inputs, topology_of
 
 from tidemill.errors import RecordError
-from tidemill.spark import session_fold, shown_rows
-from tidemill.spark.session_fold import fold_sessions, folds_sessions
+from tidemill.steps.vector import retained_rows as shown_rows
+from tidemill.steps.vector import session_fold
+from tidemill.steps.vector.session_fold import fold_sessions, folds_sessions
 from tidemill.topology.operations import Aggregating, Aggregation, Counting, Reducing, SessionAggregate
 from tidemill.topology.windows import SessionWindows
 

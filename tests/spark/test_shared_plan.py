@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.spark.engine import BatchEngine, pinning
-from tidemill.spark.map_in_arrow import map_in_arrow
-from tidemill.spark.plan import compile_topology
-from tidemill.spark.shared_plan import SharedPlan, copied
+from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.map_in_arrow import map_in_arrow
+from tidemill.spark.plan.shared_plan import SharedPlan, copied
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

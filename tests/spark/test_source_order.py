@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidemill.ids import TopicPartition
-from tidemill.spark.alignment import NEVER_IDLE, AlignedReader
+from tidemill.steps.alignment import NEVER_IDLE, AlignedReader
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.wire import RawRecord
 from tidemill.testing.worker import Message

@@ -20,7 +20,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import BatchLostError, FunctionFailedError, StopError
 from tidemill.spark import engine as engines
 from tidemill.spark.placement import BesideTheDriver
-from tidemill.spark.standing import ARROW_ROWS, WorkerOutput, task_settings
+from tidemill.steps.standing import ARROW_ROWS, WorkerOutput, task_settings
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.desk import THREAD
 

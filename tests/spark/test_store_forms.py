@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import CorruptStateError
-from tidemill.spark.store_forms import is_other_changelog
 from tidemill.state.lmdb import TaskState, wipe_files
+from tidemill.steps.commit.store_layout import is_other_changelog
 
 COUNTS = "timestamped_key_value key=string value=long"
 

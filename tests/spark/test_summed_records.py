@@ -13,14 +13,14 @@ from step_harness import PlacedOutput
 
 from tidemill import Serdes
 from tidemill.ids import TopicPartition
-from tidemill.spark.outputs import Destination, Outputs, ToSink, ToTopic
-from tidemill.spark.produce import produce_batch
-from tidemill.spark.records import Records
-from tidemill.spark.rows import SUMMED_HEADER, UNREADABLE
-from tidemill.spark.source_step import source_rows
-from tidemill.spark.state_step import StepState
-from tidemill.spark.step_spec import Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec
-from tidemill.spark.unreadable import OnUnreadable, Unreadable, unreadable_records
+from tidemill.steps.commit.produce import produce_batch
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable, unreadable_records
+from tidemill.steps.outputs import Destination, Outputs, ToSink, ToTopic
+from tidemill.steps.rows.records import Records
+from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE
+from tidemill.steps.source_step import source_rows
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.wire import RawRecord
 from tidemill.testing.worker import GivenReader

@@ -18,13 +18,13 @@ from tidemill.ids import TaskId
 from tidemill.operators.context import Origin
 from tidemill.operators.record import Record
 from tidemill.operators.task_graph import TaskGraph
-from tidemill.spark.codecs_wire import PairSerde
-from tidemill.spark.column_join import both_sides
-from tidemill.spark.records import Records
-from tidemill.spark.state_step import StepState, run_node
-from tidemill.spark.step_spec import NodeSpec, StoreSpec
-from tidemill.spark.table_lookup import join_with_table, looks_up
-from tidemill.spark.task_rows import TaskRows
+from tidemill.steps.rows.codecs_wire import PairSerde
+from tidemill.steps.rows.records import Records
+from tidemill.steps.rows.task_rows import TaskRows
+from tidemill.steps.state_step import StepState, run_node
+from tidemill.steps.step_spec import NodeSpec, StoreSpec
+from tidemill.steps.vector.column_join import both_sides
+from tidemill.steps.vector.table_lookup import join_with_table, looks_up
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
 from tidemill.topology.operations import StreamTableJoin, TableSource
 

@@ -7,8 +7,8 @@ import random
 import pytest
 from aggregation_harness import Reader
 
-from tidemill.spark.state_step import Written
-from tidemill.spark.task_rows import TaskRows
+from tidemill.steps.rows.task_rows import TaskRows
+from tidemill.steps.state_step import Written
 
 
 def _key(number: int) -> bytes:

@@ -7,7 +7,7 @@ import random
 import pytest
 from aggregation_harness import PARTITIONS, InBatches, PerRecord, batches, inputs, topology_of
 
-from tidemill.spark.window_count import count_windows, counts_windows
+from tidemill.steps.vector.window_count import count_windows, counts_windows
 from tidemill.topology.operations import Counting, Reducing, TableToStream, WindowAggregate
 from tidemill.topology.windows import SlidingWindows, TimeWindows, UnlimitedWindows
 

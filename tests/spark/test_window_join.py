@@ -13,7 +13,8 @@ from harness import ALL
 from step_harness import StepRun
 
 from tidemill import JoinWindows, Serdes, StreamJoined, StreamsBuilder
-from tidemill.spark import shown_rows, window_join
+from tidemill.steps.vector import retained_rows as shown_rows
+from tidemill.steps.vector import window_join
 from tidemill.topology.nodes import Topology
 
 STRING, LONG, JSON = Serdes.string(), Serdes.long(), Serdes.json("n bigint, t string")

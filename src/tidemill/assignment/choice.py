@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill.assignment.balanced import BalancedTaskAssignor
+from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
 from tidemill.assignment.custom import custom_assignor
-from tidemill.assignment.fallback import FallbackPriorTaskAssignor
-from tidemill.assignment.high_availability import Compatibility, HighAvailabilityTaskAssignor
-from tidemill.assignment.java_hash import task_hash, task_hash_2_7
+from tidemill.assignment.java.java_hash import task_hash, task_hash_2_7
+from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
 from tidemill.assignment.model import Assignor
-from tidemill.assignment.sticky import PublicStickyTaskAssignor, StickyTaskAssignor
+from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
+from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
 from tidemill.errors import ConfigError
 
 DEFAULT = "HighAvailabilityTaskAssignor"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import cycle
 
-from tidemill.assignment.iteration import TaskHash
-from tidemill.assignment.java_hash import hash_order, string_order, task_hash, task_hash_2_7
+from tidemill.assignment.java.iteration import TaskHash
+from tidemill.assignment.java.java_hash import hash_order, string_order, task_hash, task_hash_2_7
+from tidemill.assignment.java.task_heap import TaskHeap
 from tidemill.assignment.model import Client, ClientAssignment
-from tidemill.assignment.task_heap import TaskHeap
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId
 

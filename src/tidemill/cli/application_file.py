@@ -1,7 +1,7 @@
 """Application files: ordinary Python files that define ``builder`` or ``topology``, and ``config`` if they like.
 
 Decides how a file is run and what its names mean; every failure says which file and which line. Leaves the meaning of
-settings to ``tidemill.config``. The file runs under a module name of its own, not as ``__main__``, so that a file can
+settings to `config`. The file runs under a module name of its own, not as ``__main__``, so that a file can
 also be a script; the module is not kept in ``sys.modules``, so that its functions travel to Spark's workers by value.
 """
 
@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from tidemill.cli.files import read_text
-from tidemill.config_secrets import has_credentials, is_secret, without_credentials
+from tidemill.config.secrets import has_credentials, is_secret, without_credentials
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.topology.nodes import Topology

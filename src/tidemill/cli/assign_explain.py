@@ -145,7 +145,7 @@ def _of_scenario(wanted: _Wanted) -> _Explained:
 
 def _of_record(wanted: _Wanted) -> _Explained:
     from tidemill.assignment.choice import choose_assignor
-    from tidemill.assignment.records import application_state
+    from tidemill.replay.records import application_state
     from tidemill.sim.report import duration
 
     record = _record(wanted)
@@ -190,7 +190,7 @@ def _record(wanted: _Wanted) -> Record:
 def _assignor_of(record: Record) -> str:
     """The assignor that answers this record."""
     from tidemill.assignment.choice import DEFAULT
-    from tidemill.assignment.record_kinds import Kind, kind_of
+    from tidemill.replay.record_kinds import Kind, kind_of
 
     match kind_of(record, Kind.HIGH_AVAILABILITY):
         case Kind.HIGH_AVAILABILITY | Kind.CONVERGENCE | Kind.EXPERIMENT:
@@ -215,7 +215,7 @@ def _compatibility(wanted: _Wanted, record: Record) -> Any:
 
 
 def _compatibility_of(said: str) -> Any:
-    from tidemill.assignment.high_availability import Compatibility
+    from tidemill.assignment.kip441.high_availability import Compatibility
 
     try:
         return Compatibility(said)

@@ -20,8 +20,8 @@ from tidemill.printable import printable
 
 if TYPE_CHECKING:
     from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig
-    from tidemill.config import StreamsConfig
-    from tidemill.kafka.group_members import LiveGroup
+    from tidemill.config.streams_config import StreamsConfig
+    from tidemill.kafka.admin.group_members import LiveGroup
     from tidemill.membership.topology_facts import TopologyFacts
     from tidemill.membership.wire import AssignmentInfo
 
@@ -52,8 +52,8 @@ class LiveExplanation:
 
 def live_explanation(question: Question) -> LiveExplanation:
     """EnvironmentProblem if the group can't be seen; ConfigError if a setting is wrong."""
-    from tidemill.kafka.clients import group_client_settings
-    from tidemill.kafka.group_members import live_group
+    from tidemill.kafka.admin.group_members import live_group
+    from tidemill.kafka.security.clients import group_client_settings
     from tidemill.membership.wire import decode_assignment
 
     config, topology = _application(question)
@@ -86,7 +86,7 @@ def live_explanation(question: Question) -> LiveExplanation:
 def _application(question: Question) -> tuple[StreamsConfig, Any]:
     """The settings, and the topology if its file is named."""
     from tidemill.cli.application_file import load_application
-    from tidemill.config import StreamsConfig
+    from tidemill.config.streams_config import StreamsConfig
 
     settings: dict[str, Any] = dict(question.settings)
     topology = None
@@ -137,8 +137,8 @@ def _as_its_leader(
 ) -> tuple[ApplicationState, Assignment]:
     """The leader's two steps over what the members said in their last join."""
     from tidemill.assignment.choice import choose_assignor
-    from tidemill.kafka.admin import Admin
-    from tidemill.kafka.clients import ClientRole, data_client_settings
+    from tidemill.kafka.admin.client import Admin
+    from tidemill.kafka.security.clients import ClientRole, data_client_settings
     from tidemill.membership.client_states import FetchedOffsets
     from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
     from tidemill.membership.topic_plan import ClusterMetadata

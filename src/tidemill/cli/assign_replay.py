@@ -1,7 +1,7 @@
 """`tidemill assign replay`: recompute recorded answers of Kafka's assignors and compare, or print.
 
 Decides how files become records (JSON Lines, gzipped or not; the WordCount experiment is one document), which other file
-a record needs, and what is printed. Which assignor answers, and how, is decided in `tidemill.assignment.replay`.
+a record needs, and what is printed. Which assignor answers, and how, is decided in `tidemill.replay.assignors`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def replay(
 
 def _report(run: _Replay) -> int:
     """Print the comparison; the number of results that differ."""
-    from tidemill.assignment.recorded_answers import first_difference
+    from tidemill.replay.recorded_answers import first_difference
 
     compared = 0
     left_out: Counter[str] = Counter()
@@ -122,8 +122,8 @@ class _Replay:
 
     def results(self) -> Iterator[tuple[str, Any, Any]]:
         """(id, result, recorded answer or None) of each record."""
-        from tidemill.assignment.record_kinds import Kind, kind_of
-        from tidemill.assignment.recorded_answers import recorded_answer
+        from tidemill.replay.record_kinds import Kind, kind_of
+        from tidemill.replay.recorded_answers import recorded_answer
 
         otherwise = None if self.kind is None else _one_of(Kind, ALIASES.get(self.kind, self.kind), "--kind")
         for line_number, record in read_records(self.file):
@@ -142,7 +142,7 @@ class _Replay:
 
     def _with_inputs(self, record: Record, name: str) -> tuple[Record, Any]:
         """A record of answers only is completed from the inputs, and is 2.7's unless the caller says otherwise."""
-        from tidemill.assignment.high_availability import Compatibility
+        from tidemill.assignment.kip441.high_availability import Compatibility
 
         said = None if self.compatibility is None else _one_of(Compatibility, self.compatibility, "--compatibility")
         if record.keys() - {"id", "same_as_4.3.0", "expected", "error"}:
@@ -155,18 +155,18 @@ class _Replay:
         return {**without, **answers}, said or Compatibility.KAFKA_2_7
 
     def _result(self, record: Record, kind: Any, compatibility: Any) -> Any:
-        from tidemill.assignment.high_availability import Compatibility
-        from tidemill.assignment.record_kinds import Kind
-        from tidemill.assignment.replay import ReplayOptions, replayed
+        from tidemill.assignment.kip441.high_availability import Compatibility
+        from tidemill.replay.assignors import ReplayOptions, replayed
+        from tidemill.replay.record_kinds import Kind
 
         if compatibility is Compatibility.KAFKA_2_7 and kind in (Kind.E2E, Kind.WIRE, Kind.PUBLIC_STICKY, Kind.THREAD):
             raise ConfigError(f"--compatibility 2.7: records of kind {kind.value} have no form of 2.7; leave it out")
         if kind is Kind.WIRE:
-            from tidemill.membership.replay_wire import replay_wire
+            from tidemill.replay.wire import replay_wire
 
             return replay_wire(record)
         if kind is Kind.E2E:
-            from tidemill.membership.replay_e2e import replay_e2e
+            from tidemill.replay.end_to_end import replay_e2e
 
             if record["topology"] not in self._topologies:
                 return {"error": f"the topology {record['topology']} is in no file of topologies; see --topologies"}
@@ -200,7 +200,7 @@ class _Replay:
 
 def read_records(file: Path) -> Iterator[tuple[int, Record]]:
     """(line number, record); a document of several lines is the WordCount experiment."""
-    from tidemill.assignment.record_kinds import experiment_records
+    from tidemill.replay.record_kinds import experiment_records
 
     lines = read_text(file, expected="a file of recorded answers, JSON Lines").splitlines()
     for number, line in enumerate(lines, 1):

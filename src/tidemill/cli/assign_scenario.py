@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.cli.files import read_text
-from tidemill.config_texts import parse_toml
+from tidemill.config.texts import parse_toml
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:

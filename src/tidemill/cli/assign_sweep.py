@@ -1,7 +1,7 @@
 """`tidemill assign sweep`: all combinations of settings over a scenario, as a Spark job, and the best trade-offs.
 
 Decides which variants run, where the rows go and which of them are the best trade-offs; a run's numbers are made in
-``tidemill.sim``, the job in ``tidemill.spark.sweep``.
+``tidemill.sim``, the job in ``tidemill.cli.sweep_job``.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _rows(
 
     import pyarrow.parquet
 
-    from tidemill.runtime.machine_jvm import machine_jvm
-    from tidemill.spark.sweep import sweep as sweep_job
+    from tidemill.cli.sweep_job import sweep as sweep_job
+    from tidemill.runtime.instance.machine_jvm import machine_jvm
 
     # A session has one slot to spare beyond its stream threads.
     handle = machine_jvm(

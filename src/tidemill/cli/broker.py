@@ -1,7 +1,7 @@
 """`tidemill broker`: the embedded Kafka for everyday use.
 
 Decides where its data and records are kept by default (the user's data and state folders); the work is in
-`tidemill.kafka.daemon`.
+`tidemill.embedded.daemon`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemill.cli.progress import status_line
 from tidemill.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
-    from tidemill.kafka.daemon import RunningBroker
+    from tidemill.embedded.daemon import RunningBroker
 
 app = typer.Typer(help="Start, stop and look at the embedded Kafka broker.", no_args_is_help=True)
 
@@ -37,8 +37,8 @@ def start(
     super_user: list[str] = typer.Option([], help="Who may do all, such as User:admin; may be given more than once."),
 ) -> None:
     """Start a broker that runs until `tidemill broker stop`."""
-    from tidemill.kafka.broker_security import BrokerSecurity
-    from tidemill.kafka.daemon import start_broker
+    from tidemill.embedded.broker_security import BrokerSecurity
+    from tidemill.embedded.daemon import start_broker
 
     security = None
     if protocol != "PLAINTEXT" or acls or keystore or truststore or mechanism or users:
@@ -67,7 +67,7 @@ def stop(
     data: Path | None = typer.Option(None, help="Which one, by its folder."),
 ) -> None:
     """Stop a broker in good order; its data stays."""
-    from tidemill.kafka.daemon import running_brokers, stop_broker
+    from tidemill.embedded.daemon import running_brokers, stop_broker
 
     running = running_brokers(_records())
     chosen = [
@@ -91,7 +91,7 @@ def stop(
 @app.command()
 def status() -> None:
     """Show the brokers that run; exit code 1 if there is none."""
-    from tidemill.kafka.daemon import running_brokers
+    from tidemill.embedded.daemon import running_brokers
 
     running = running_brokers(_records())
     for broker in running:
@@ -106,7 +106,7 @@ def _records() -> Path:
 
 
 def _users(path: Path) -> dict[str, str]:
-    from tidemill.kafka.config_providers import read_properties
+    from tidemill.kafka.security.config_providers import read_properties
 
     return read_properties(read_text(path, expected="users, a line name=password for each", most_bytes=1 << 20))
 

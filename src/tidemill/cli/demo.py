@@ -29,7 +29,7 @@ from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 
 if TYPE_CHECKING:
     from tidemill.cli.demo_topics import Counts, Feed
-    from tidemill.kafka.broker import EmbeddedBroker
+    from tidemill.embedded.broker import EmbeddedBroker
 
 APP = Path(__file__).with_name("demo_wordcount.py")
 """examples/wordcount.py, under a name by which it travels with the package."""
@@ -88,7 +88,7 @@ def as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
 
 
 def start_broker(stack: ExitStack, data: Path | None) -> EmbeddedBroker:
-    from tidemill.kafka.broker import EmbeddedBroker
+    from tidemill.embedded.broker import EmbeddedBroker
 
     with status_line() as say:
         say("starting a Kafka broker")

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin import Admin, TopicSpec
+from tidemill.kafka.admin.client import Admin, TopicSpec
 
 INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
 PARTITIONS = 6

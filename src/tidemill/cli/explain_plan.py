@@ -17,11 +17,11 @@ import typer
 from tidemill.cli.application_file import load_application
 from tidemill.cli.progress import status_line
 from tidemill.cli.run import ConfigFile, Settings, outside_settings
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
 if TYPE_CHECKING:
-    from tidemill.spark.stages import Stages
+    from tidemill.spark.plan.stages import Stages
 
 _DEFAULTS = {"application.id": "explain-plan", "bootstrap.servers": "localhost:9092"}
 """So that a file without them can be explained."""
@@ -59,7 +59,7 @@ def explained(topology: Topology, stages: Stages, plans: list[str]) -> str:
 
 def where_nodes_run(topology: Topology, stages: Stages) -> list[str]:
     """One line for each step and layer in the order of the data, with its nodes."""
-    from tidemill.spark.stages import only_forwards, parents_first
+    from tidemill.spark.plan.stages import only_forwards, parents_first
 
     in_python: dict[int, list[str]] = {}
     in_jvm: dict[int, list[str]] = {}
@@ -101,9 +101,9 @@ def _without_ids(plan: str) -> str:
 def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]]:
     """The stages, and each thread's physical plan as Spark writes it."""
     from tidemill.dsl.serdes import serde_by_name
-    from tidemill.runtime.exception_policies import takes_one_by_one
-    from tidemill.runtime.machine_jvm import JVM_HEAP, machine_jvm
-    from tidemill.spark.plan import compile_topology
+    from tidemill.runtime.instance.exception_policies import takes_one_by_one
+    from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
+    from tidemill.spark.plan.compiled_topology import compile_topology
 
     def serde(setting: object) -> Any:
         return serde_by_name(setting) if isinstance(setting, str) else setting

@@ -1,7 +1,7 @@
 """`tidemill group`: what a consumer group owns and how far behind it is.
 
 Decides how the group's offsets, the ends of its logs and its members are joined into the table that Kafka's own
-kafka-consumer-groups prints; what the brokers say is asked in `tidemill.kafka.admin`.
+kafka-consumer-groups prints; what the brokers say is asked in `tidemill.kafka.admin.client`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.run import outside_settings
-from tidemill.config_values import servers
+from tidemill.config.values import servers
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.ids import TopicPartition
 from tidemill.printable import printable
 
 if TYPE_CHECKING:
-    from tidemill.kafka.admin import GroupMemberState, GroupState
+    from tidemill.kafka.admin.client import GroupMemberState, GroupState
 
 COLUMNS = (
     *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET"),
@@ -45,9 +45,9 @@ def describe(
     group: Group, bootstrap_server: Brokers = "localhost:9092", settings: GroupSettings = None, config: GroupConfig = None
 ) -> None:
     """Show each partition's committed offset, end, lag and owner."""
-    from tidemill.config import StreamsConfig
-    from tidemill.kafka.admin import Admin
-    from tidemill.kafka.clients import ClientRole, data_client_settings
+    from tidemill.config.streams_config import StreamsConfig
+    from tidemill.kafka.admin.client import Admin
+    from tidemill.kafka.security.clients import ClientRole, data_client_settings
 
     # Any group can be looked at, not only one whose name an application may have.
     names = {"application.id": "group-describe", "bootstrap.servers": _servers(bootstrap_server)}

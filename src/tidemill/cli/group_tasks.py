@@ -16,7 +16,7 @@ from tidemill.ids import TaskId
 if TYPE_CHECKING:
     from tidemill.assignment.model import ApplicationState, Assignment, Client
     from tidemill.cli.assign_live_group import Question
-    from tidemill.kafka.group_members import LiveMember
+    from tidemill.kafka.admin.group_members import LiveMember
     from tidemill.membership.wire import HostInfo
     from tidemill.query.http_tls import HttpAccess
     from tidemill.task.progress import CopyProgress
@@ -30,9 +30,9 @@ def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, .
     """A row per task of each member, by client id, and what must be said beside them. EnvironmentProblem if the group can't
     be seen."""
     from tidemill.cli.assign_live_group import live_explanation
-    from tidemill.config import StreamsConfig
-    from tidemill.kafka.clients import group_client_settings
-    from tidemill.kafka.group_members import live_group
+    from tidemill.config.streams_config import StreamsConfig
+    from tidemill.kafka.admin.group_members import live_group
+    from tidemill.kafka.security.clients import group_client_settings
     from tidemill.membership.wire import decode_assignment
     from tidemill.query.http_tls import http_access
 

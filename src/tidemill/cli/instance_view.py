@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tidemill.ids import TaskId
 
 if TYPE_CHECKING:
-    from tidemill.runtime.application import KafkaStreams
+    from tidemill.runtime.instance.application import KafkaStreams
 
 _LINE = re.compile(
     r"state=(\w+) tasks=(-|[\d_,]+) restoring=(\d+) in=(\d+) restored=(\d+) out=(\d+) skipped=(\d+) lost=(\d+) behind=(\d+)\n?\Z"

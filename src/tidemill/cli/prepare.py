@@ -15,10 +15,10 @@ def prepare(
     broker: Annotated[bool, typer.Option("--broker", help="Fetch the embedded broker's jars, too.")] = False,
 ) -> None:
     """Keep what the JVM learns in a training run in the user's cache folder: instances start with about half its work."""
-    from tidemill.kafka.jars import cache_folder, fetch_bundle
-    from tidemill.kafka.java import find_java
-    from tidemill.spark.jvm_cache import cache_for
-    from tidemill.spark.training import make_cache
+    from tidemill.embedded.jars import cache_folder, fetch_bundle
+    from tidemill.embedded.java import find_java
+    from tidemill.spark.launch.jvm_cache import cache_for
+    from tidemill.spark.launch.training import make_cache
 
     java = find_java(os.environ)
     cache = cache_for(java.path, java.major, cache_folder(os.environ))

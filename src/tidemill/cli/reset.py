@@ -62,9 +62,9 @@ def reset(
             raise ConfigError(f"{name} is {number}, expected a number of at most 64 bits, as offsets are")
     to_timestamp_ms = _timestamp_ms(to_datetime, by_duration)
     from tidemill.cli.application_file import load_application
-    from tidemill.config import StreamsConfig
-    from tidemill.kafka.admin import Admin
-    from tidemill.kafka.clients import ClientRole, data_client_settings
+    from tidemill.config.streams_config import StreamsConfig
+    from tidemill.kafka.admin.client import Admin
+    from tidemill.kafka.security.clients import ClientRole, data_client_settings
     from tidemill.runtime.reset import Target, carry_out, plan_reset
 
     topology, merged = load_application(app, outside_settings(settings or [], config))

@@ -23,15 +23,15 @@ from tidemill.cli.files import read_text
 from tidemill.cli.instance_view import to_line, to_text, view_of
 from tidemill.cli.live_text import LiveText, live_text
 from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
-from tidemill.config import StreamsConfig
-from tidemill.config_texts import load_toml, parse_assignments
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.texts import load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
 from tidemill.log_format import JsonLines, TextLines
 from tidemill.start_trace import TraceFile, span, tell_process
 
 if TYPE_CHECKING:
-    from tidemill.runtime.application import KafkaStreams, State
-    from tidemill.runtime.launching import Launched
+    from tidemill.runtime.instance.application import KafkaStreams, State
+    from tidemill.runtime.instance.launching import Launched
 
 _LEVELS = ("debug", "info", "warning", "error")
 _MOST_CONFIG_BYTES = 4 << 20
@@ -82,7 +82,7 @@ def run(
         settings_read = StreamsConfig.of(merged)
         with trace, _launched(settings_read) as launched, live_text() as live:
             with span("imports of Spark and Kafka's clients"):
-                from tidemill.runtime.application import KafkaStreams
+                from tidemill.runtime.instance.application import KafkaStreams
 
             _log_to(live, log_level, as_json=settings_read.log_format == "json")
             streams = KafkaStreams(topology, settings_read, launched=launched)
@@ -107,7 +107,7 @@ def _traced(path: Path | None) -> contextlib.AbstractContextManager[object]:
 def _launched(config: StreamsConfig) -> Iterator[Launched]:
     """What takes longest to start, ended with the instance at the latest."""
     with span("imports of the launch"):
-        from tidemill.runtime.launching import launch
+        from tidemill.runtime.instance.launching import launch
 
     launched = launch(config, os.environ)
     try:
@@ -156,7 +156,7 @@ def _run(streams: KafkaStreams, stop: StopRequest, live: LiveText) -> None:
 
 def _follow(streams: KafkaStreams, stop: StopRequest, live: LiveText, changes: deque[tuple[State, State]]) -> None:
     """Until a stop is wanted or the instance has ended by itself."""
-    from tidemill.runtime.application import State
+    from tidemill.runtime.instance.application import State
 
     shown = view_of(streams)
     shown_at = 0.0

@@ -103,7 +103,7 @@ def _for_terminal(value: Any) -> Any:
 
 def _access(settings: Mapping[str, Any]) -> HttpAccess:
     """By the settings of the instances that are asked, as far as they are about HTTP."""
-    from tidemill.config import StreamsConfig
+    from tidemill.config.streams_config import StreamsConfig
     from tidemill.query.http_tls import http_access
 
     about_http = {name: value for name, value in settings.items() if name.startswith("tidemill.http.")}
@@ -129,9 +129,9 @@ def _hosts(
 
 
 def _hosts_of_members(bootstrap_server: str, group: str, settings: Mapping[str, Any]) -> list[HostInfo]:
-    from tidemill.config import StreamsConfig
-    from tidemill.kafka.clients import group_client_settings
-    from tidemill.kafka.group_members import live_group
+    from tidemill.config.streams_config import StreamsConfig
+    from tidemill.kafka.admin.group_members import live_group
+    from tidemill.kafka.security.clients import group_client_settings
     from tidemill.membership.wire import host_of, known_subscription
 
     config = StreamsConfig.of({**settings, "application.id": group, "bootstrap.servers": bootstrap_server})

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill.config_values import offset_reset
+from tidemill.config.values import offset_reset
 from tidemill.errors import TopologyError
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde

@@ -1,5 +1,5 @@
 """The group as pure functions: wire formats, the leader's part of a rebalance, the member's state machine.
 
 ``leader.prepare`` and ``leader.complete`` make an assignment of subscriptions; ``member.step`` makes instructions of
-events; ``member_subscription`` says what a member claims; ``replay_wire`` and ``replay_e2e`` recompute recorded runs.
+events; ``member_subscription`` says what a member claims.
 """

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
-from tidemill.assignment.java_hash import hash_order, string_hash, string_order
+from tidemill.assignment.java.java_hash import hash_order, string_hash, string_order
 from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from tidemill.endpoint import EXPECTED, HostInfo, listed_host
 from tidemill.errors import WireFormatError

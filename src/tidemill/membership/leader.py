@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from tidemill.assignment.custom import CheckedAssignor, InvalidAssignmentError
-from tidemill.assignment.fallback import FallbackPriorTaskAssignor
 from tidemill.assignment.invariants import violations
 from tidemill.assignment.model import (
     LONG_MAX,
@@ -32,6 +31,7 @@ from tidemill.assignment.model import (
     ClientAssignment,
     RackStrategy,
 )
+from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
 from tidemill.assignment.threads import ThreadAssignment, assign_to_threads
 from tidemill.endpoint import HostInfo
 from tidemill.errors import AssignmentError

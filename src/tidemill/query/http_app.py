@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tidemill.config_rules import is_loopback
+from tidemill.config.rules import is_loopback
 from tidemill.errors import (
     QueryError,
     RetriableError,

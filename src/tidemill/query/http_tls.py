@@ -11,10 +11,10 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidemill.config import StreamsConfig
-from tidemill.config_values import require_token
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.values import require_token
 from tidemill.errors import ConfigError
-from tidemill.kafka.config_providers import resolved
+from tidemill.kafka.security.config_providers import resolved
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,15 @@ from tidemill.errors import InvalidStateStoreError, QueryError, SerdeError, Stat
 from tidemill.operators.stores import store_of
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.store_facts import StoreFacts
-from tidemill.spark.beside import beside_the_batches
-from tidemill.spark.codecs import decoded
+from tidemill.spark.background_pool import beside_the_batches
 from tidemill.spark.engine import pinning
-from tidemill.spark.map_in_arrow import map_in_arrow
-from tidemill.spark.records import Records, to_rows
-from tidemill.spark.rows import DDL, SCHEMA
-from tidemill.spark.state_step import Written
-from tidemill.spark.task_rows import TaskRows
+from tidemill.spark.plan.codecs import decoded
+from tidemill.spark.plan.map_in_arrow import map_in_arrow
 from tidemill.state.lmdb import TaskState
+from tidemill.steps.rows.records import Records, to_rows
+from tidemill.steps.rows.schema import DDL, SCHEMA
+from tidemill.steps.rows.task_rows import TaskRows
+from tidemill.steps.state_step import Written
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.windows import Windowed
 

@@ -12,12 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.kafka.admin import Admin
+from tidemill.kafka.admin.client import Admin
 from tidemill.membership.topology_fit import looks_internal
-from tidemill.runtime.task_facts import task_facts
+from tidemill.runtime.instance.task_layout import task_facts
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tidemill.config_secrets import HIDDEN, is_secret, without_credentials
+from tidemill.config.secrets import HIDDEN, is_secret, without_credentials
 from tidemill.errors import ConfigError, RetriableError, SerdeError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from tidemill.assignment.choice import choose_assignor
-from tidemill.assignment.high_availability import Compatibility
+from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
 from tidemill.ids import ProcessId, TaskId
 from tidemill.membership.group_assignment import GroupAssignment

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tidemill.assignment.choice import ChosenAssignor
-from tidemill.config_values import RebalanceProtocol
+from tidemill.config.values import RebalanceProtocol
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets

@@ -13,9 +13,9 @@ from datetime import datetime
 from enum import Enum
 
 from tidemill.assignment.choice import DEFAULT
-from tidemill.assignment.high_availability import Compatibility
+from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig
-from tidemill.config_values import RebalanceProtocol
+from tidemill.config.values import RebalanceProtocol
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tidemill.assignment.high_availability import Compatibility
+from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.errors import ConfigError
 from tidemill.sim.scenario import Scenario, Variant, checked
 from tidemill.sim.scenario_file import SETTINGS, SURROUNDINGS, setting_value, surroundings_value

@@ -25,20 +25,20 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
+from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import failure_of, told_by
-from tidemill.spark.compile import ArrowStep
 from tidemill.spark.job_thread import JobThread
 from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
-from tidemill.spark.map_in_arrow import map_in_arrow
 from tidemill.spark.placement import BesideTheDriver, Placement
-from tidemill.spark.plan import CompiledTopology
+from tidemill.spark.plan.compile import ArrowStep
+from tidemill.spark.plan.compiled_topology import CompiledTopology
+from tidemill.spark.plan.map_in_arrow import map_in_arrow
+from tidemill.spark.plan.shared_plan import copied
 from tidemill.spark.run import Run
-from tidemill.spark.shared_plan import copied
-from tidemill.spark.standing import task_settings
-from tidemill.spark.worker_process import WorkerProcess, end
 from tidemill.start_trace import is_traced, span, tell_process
+from tidemill.steps.standing import RUN, STANDS, task_settings
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 
 log = logging.getLogger("tidemill.engine")
@@ -48,8 +48,6 @@ _DEATH_LIMIT_S = 5.0
 _LONGEST_RUN_S = 300.0
 """What Spark keeps of a job, and what its workers keep of one, ends with it."""
 _LONGEST_REST_S = 30.0
-RUN, STANDS = "tidemill.run", "tidemill.run.stands"
-"""Local properties of a run's job, which its steps read: its number, and whether it stands."""
 _JOB_GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
 _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""

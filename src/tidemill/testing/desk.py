@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from tidemill.control.channel import ControlServer
+from tidemill.control.worker_process import WorkerProcess
 from tidemill.ids import TopicPartition
-from tidemill.spark.control import ControlServer
 from tidemill.spark.engine import BatchEngine
-from tidemill.spark.worker_process import WorkerProcess
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
 from tidemill.task.batch_id import BatchId
 

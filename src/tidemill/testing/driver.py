@@ -16,20 +16,20 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidemill.config import StreamsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import StopError, TopologyError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
-from tidemill.runtime.batch_handover import BatchHandover
-from tidemill.runtime.configured import configured_topology
-from tidemill.runtime.exception_policies import takes_one_by_one, unreadable_of
-from tidemill.runtime.task_store import ReadStores
+from tidemill.runtime.instance.configured_topology import configured_topology
+from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
+from tidemill.runtime.thread.batch_handover import BatchHandover
+from tidemill.runtime.worker.task_store import ReadStores
 from tidemill.spark.engine import BatchEngine
-from tidemill.spark.plan import CompiledTopology, compile_topology
-from tidemill.spark.state_step import Written
-from tidemill.spark.task_rows import NO_STATE, TaskRows
+from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
+from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
+from tidemill.steps.state_step import Written
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, times_after
 from tidemill.task.batch_id import BatchId
 from tidemill.task.partition_time import Times

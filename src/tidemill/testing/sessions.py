@@ -10,8 +10,8 @@ import os
 
 from pyspark.sql import SparkSession
 
-from tidemill.runtime.machine_jvm import machine_jvm
-from tidemill.spark.session import SparkHandle
+from tidemill.runtime.instance.machine_jvm import machine_jvm
+from tidemill.spark.launch.session import SparkHandle
 
 _START_LIMIT_S = 120.0
 _started: list[SparkHandle] = []

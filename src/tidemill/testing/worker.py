@@ -16,18 +16,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemill.control.channel import ControlClient
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.task_store import OpenTasks, ReadTasks
-from tidemill.runtime.worker import run_of_task
-from tidemill.spark.batch_sinks import write_batch
-from tidemill.spark.control import ControlClient
-from tidemill.spark.graph_step import KeptGraphs
-from tidemill.spark.last_step import run_last_step, run_middle_step
-from tidemill.spark.micro_batch_rows import micro_batches, source_run, step_run
-from tidemill.spark.source_step import source_rows
-from tidemill.spark.step_context import TaskStore
-from tidemill.spark.step_spec import SourceSpec, StepSpec
-from tidemill.spark.unreadable import Unreadable
+from tidemill.runtime.worker.task_store import OpenTasks, ReadTasks
+from tidemill.runtime.worker.worker import run_of_task
+from tidemill.steps.commit.batch_file import write_batch
+from tidemill.steps.commit.unreadable import Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
+from tidemill.steps.source_step import source_rows
+from tidemill.steps.step_context import TaskStore
+from tidemill.steps.step_spec import SourceSpec, StepSpec
 from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep

@@ -15,7 +15,7 @@ from itertools import chain
 from struct import Struct
 from typing import TypeAlias
 
-from tidemill.assignment.java_hash import hash_order, int32, string_hash
+from tidemill.assignment.java.java_hash import hash_order, int32, string_hash
 from tidemill.assignment.model import LONG_MAX
 from tidemill.endpoint import HostInfo
 from tidemill.errors import WireFormatError

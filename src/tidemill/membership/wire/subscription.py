@@ -15,7 +15,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import TypeAlias
 
-from tidemill.assignment.java_hash import hash_order
+from tidemill.assignment.java.java_hash import hash_order
 from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TaskId

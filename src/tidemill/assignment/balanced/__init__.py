@@ -1,0 +1,1 @@
+"""The assignor ``balanced``: fewest moves to an even load, standbys that stay where they are."""

@@ -1,0 +1,148 @@
+"""The balanced target that is nearest to what is: as few tasks as possible change their client.
+
+Decides the client of every task, with and without state, as a flow of least cost from tasks over (sub-topology, client)
+and clients: each client gets its share, rounded down or up, of each sub-topology, of the tasks with state, of those
+without, and of all. Among balanced targets the one wins that moves the fewest running stateful tasks; then the one with
+the fewest tasks on clients that are not caught up; then that with the fewest on clients without any of their state; then
+that which moves the fewest stateless tasks. So what is balanced stays as it is, and a warm-up that was begun is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemill.assignment.balanced.cheapest_flow import CheapestFlow
+from tidemill.assignment.balanced.shares import is_balanced, share
+from tidemill.assignment.lag import Lags
+from tidemill.assignment.model import LATEST_OFFSET, Client
+from tidemill.ids import TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """Each worth more than all tasks at the next lower one."""
+
+    move: int
+    not_caught_up: int
+    no_state: int
+    stateless_move: int
+    above_all: int
+
+    @classmethod
+    def of(cls, tasks: int) -> _Costs:
+        base = tasks + 1
+        return cls(move=base**3, not_caught_up=base**2, no_state=base, stateless_move=1, above_all=base**4)
+
+
+def nearest_target(
+    clients: Sequence[Client], tasks: Sequence[TaskId], stateful: Sequence[TaskId], lags: Lags
+) -> dict[TaskId, int]:
+    """The client (by position) of each task; ``stateful`` in the order of ``lags``."""
+    holders = dict(_holders(clients, tasks, stateful, lags))
+    capacity = [client.capacity for client in clients]
+    stays = {task: seats[0] for task, (seats, _) in holders.items() if len(seats) == 1}
+    has_state = set(stateful)
+    if len(stays) == len(tasks) and is_balanced(stays, tasks, has_state, capacity):
+        return stays
+    return _Network(tasks, has_state, capacity, holders).solve()
+
+
+Holders = tuple[list[int], tuple[dict[int, int], int]]
+"""Clients that run the task; cost of each client that is special, and of all others."""
+
+
+def _holders(
+    clients: Sequence[Client], tasks: Sequence[TaskId], stateful: Sequence[TaskId], lags: Lags
+) -> Iterator[tuple[TaskId, Holders]]:
+    costs = _Costs.of(len(tasks))
+    has_state = set(stateful)
+    running: dict[TaskId, list[int]] = {task: [] for task in tasks if task not in has_state}
+    for at, client in enumerate(clients):
+        for task in client.previous_active:
+            if task in running:
+                running[task].append(at)
+    for task, seats in running.items():
+        yield task, (seats, (dict.fromkeys(seats, 0), costs.stateless_move if seats else 0))
+    for at, task in enumerate(stateful):
+        seats = [client for lag, client in lags.reported(at) if lag == LATEST_OFFSET]
+        move = costs.move if seats else 0
+        special = {
+            client: 0 if lag == LATEST_OFFSET else move if lags.is_caught_up(at, client) else move + costs.not_caught_up
+            for lag, client in lags.reported(at)
+        }
+        other = move if lags.end_is_caught_up(at) else move + costs.not_caught_up + costs.no_state
+        yield task, (seats, (special, other))
+
+
+class _Network:
+    """Source -> tasks -> (straight, or by way of "any client") -> cells -> (kind, client) -> clients -> sink."""
+
+    def __init__(
+        self, tasks: Sequence[TaskId], stateful: set[TaskId], capacity: Sequence[int], holders: Mapping[TaskId, Holders]
+    ) -> None:
+        self._tasks = tasks
+        self._clients = range(len(capacity))
+        self._groups = sorted({(task in stateful, task.subtopology) for task in tasks})
+        self._group_of = {task: self._groups.index((task in stateful, task.subtopology)) for task in tasks}
+        self._kinds = sorted({kind for kind, _ in self._groups})
+        self._capacity, self._threads = capacity, sum(capacity)
+        self._any = 1 + len(tasks)
+        self._cells = self._any + len(self._groups)
+        kinds = self._cells + len(self._groups) * len(capacity)
+        owners = kinds + len(self._kinds) * len(capacity)
+        self._sink = owners + len(capacity)
+        self._flow = CheapestFlow(self._sink + 1, above_all_costs=_Costs.of(len(tasks)).above_all)
+        self._straight: list[list[tuple[int, int]]] = []
+        for at, task in enumerate(tasks):
+            self._add_task(at, self._group_of[task], *holders[task][1])
+        sizes = [0] * len(self._groups)
+        for task in tasks:
+            sizes[self._group_of[task]] += 1
+        self._by_any: list[list[int]] = []
+        for group, (kind, _) in enumerate(self._groups):
+            self._by_any.append(
+                [
+                    self._flow.add_edge(self._any + group, self._cell(group, client), most=sizes[group])
+                    for client in self._clients
+                ]
+            )
+            for client in self._clients:
+                into = kinds + self._kinds.index(kind) * len(capacity) + client
+                self._add_share(self._cell(group, client), into, sizes[group], client)
+        for index, kind in enumerate(self._kinds):
+            of_kind = sum(size for size, (other, _) in zip(sizes, self._groups, strict=True) if other == kind)
+            for client in self._clients:
+                self._add_share(kinds + index * len(capacity) + client, owners + client, of_kind, client)
+        for client in self._clients:
+            self._add_share(owners + client, self._sink, len(tasks), client)
+
+    def solve(self) -> dict[TaskId, int]:
+        pushed = self._flow.run()
+        assert pushed == len(self._tasks), "the fractional shares are a flow, so all tasks find a place"
+        free = [
+            iter([client for client in self._clients for _ in range(self._flow.flow(edges[client]))])
+            for edges in self._by_any
+        ]
+        target = {}
+        for task, straight in zip(self._tasks, self._straight, strict=True):
+            chosen = next((client for client, edge in straight if self._flow.flow(edge)), None)
+            target[task] = next(free[self._group_of[task]]) if chosen is None else chosen
+        return target
+
+    def _cell(self, group: int, client: int) -> int:
+        return self._cells + group * len(self._capacity) + client
+
+    def _add_task(self, at: int, group: int, special: Mapping[int, int], other: int) -> None:
+        self._flow.add_edge(0, 1 + at, most=1)
+        self._straight.append(
+            [
+                (client, self._flow.add_edge(1 + at, self._cell(group, client), most=1, cost=cost))
+                for client, cost in sorted(special.items())
+            ]
+        )
+        self._flow.add_edge(1 + at, self._any + group, most=1, cost=other)
+
+    def _add_share(self, tail: int, head: int, tasks: int, client: int) -> None:
+        least, most = share(tasks, self._capacity[client], self._threads)
+        self._flow.add_edge(tail, head, most=most, least=least)

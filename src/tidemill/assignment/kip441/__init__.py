@@ -1,0 +1,1 @@
+"""HighAvailabilityTaskAssignor (KIP-441): warm-ups, movements, standbys, rack-aware tags."""

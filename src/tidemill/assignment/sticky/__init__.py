@@ -1,0 +1,1 @@
+"""StickyTaskAssignor and FallbackPriorTaskAssignor."""

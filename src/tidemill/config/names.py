@@ -1,0 +1,67 @@
+"""Which setting a name means, and what is said of a name that means none.
+
+Decides other names of settings, and what Kafka Streams' settings that have no meaning here are answered. Which settings there
+are, and what their values may be, is `tidemill.config.streams_config`'s.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import Field
+from typing import Any
+
+from tidemill.errors import ConfigError
+
+_ALSO_CALLED = {"deserialization.exception.handler": "default.deserialization.exception.handler"}
+_WITHOUT_MEANING = {
+    "partition.assignment.strategy": "Kafka Streams always brings its own assignor",
+    "group.id": "the group is named by application.id",
+    "enable.auto.commit": "offsets are committed with the results",
+    "isolation.level": "inputs are always read read_committed",
+    "transactional.id": "it is made of application.id, process and thread",
+    "statestore.cache.max.bytes": "a micro-batch emits each key once: there is no record cache",
+    "cache.max.bytes.buffering": "a micro-batch emits each key once: there is no record cache",
+    "buffered.records.per.partition": "records wait in the client's queue, which is bounded by bytes; a batch takes "
+    "tidemill.batch.max.records",
+    "rocksdb.config.setter": "stores are LMDB's",
+    "max.poll.records": "say tidemill.batch.max.records instead",
+}
+
+
+class SettingNames:
+    """The fields of a class of settings by the names in their metadata; one that ends in a dot is a prefix."""
+
+    def __init__(self, settings: Iterable[Field[Any]]) -> None:
+        self._settings = tuple(settings)
+        by_name: dict[str, Field[Any]] = {setting.metadata["name"]: setting for setting in self._settings}
+        self._prefixes = {name: setting for name, setting in by_name.items() if name.endswith(".")}
+        self._single = {name: setting for name, setting in by_name.items() if name not in self._prefixes}
+
+    def of_keyword(self, keyword: str) -> str:
+        """The setting that the attribute of this name holds, else the keyword with dots."""
+        named = (name for name, setting in self._single.items() if setting.name == keyword)
+        return next(named, keyword.replace("_", "."))
+
+    def find(self, name: str) -> tuple[Field[Any], str]:
+        """The setting of this name; the rest of the name if it is one of a prefix.
+
+        Raises:
+            ConfigError: there is none, and which might be meant.
+        """
+        name = _ALSO_CALLED.get(name, name)
+        if name in self._single:
+            return self._single[name], ""
+        for prefix, setting in self._prefixes.items():
+            if name.startswith(prefix) and name != prefix:
+                return setting, name.removeprefix(prefix)
+        raise ConfigError(self._unknown(name))
+
+    def _unknown(self, name: str) -> str:
+        if name in _WITHOUT_MEANING:
+            return f"{name} is not for you to set here: {_WITHOUT_MEANING[name]}; leave it out"
+        if name.startswith(("ssl.", "sasl.", "security.")):
+            return f"unknown setting {name!r}; did you mean 'kafka.{name}'? (settings of the Kafka clients begin with kafka.)"
+        nearest = difflib.get_close_matches(name.replace("_", "."), [*self._single, *_ALSO_CALLED], n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else "docs/configuration.md lists those there are"
+        return f"unknown setting {name!r}; {hint} (what is for Kafka's clients begins with kafka., for Spark with spark.)"

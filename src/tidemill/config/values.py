@@ -1,0 +1,318 @@
+"""How a setting's value is read: as text (from ``--set``, TOML or a Java properties habit) or as the value itself.
+
+Decides what a value of each kind may look like; which setting has which kind is in `streams_config`. A reader raises
+ValueError with what it expected; the caller adds the setting's name and, unless it is a secret, the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import ip_address
+from typing import Any, TypeVar
+
+from tidemill.config.secrets import HIDDEN, is_reference, shown
+from tidemill.endpoint import EXPECTED as EXPECTED_ENDPOINT
+from tidemill.endpoint import host_of
+from tidemill.errors import ConfigError
+
+Reader = Callable[[object], Any]
+E = TypeVar("E", bound=Enum)
+
+REWRITES = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
+
+
+class ProcessingGuarantee(Enum):
+    AT_LEAST_ONCE = "at_least_once"
+    EXACTLY_ONCE_V2 = "exactly_once_v2"
+
+
+class RebalanceProtocol(Enum):
+    """How members give up what moves: first nothing and then only that, or everything at each rebalance (KIP-429)."""
+
+    COOPERATIVE = "cooperative"
+    EAGER = "eager"
+
+
+class DeserializationHandler(Enum):
+    """What becomes of a record that a serde can't read."""
+
+    FAIL = "fail"
+    CONTINUE = "continue"
+    DEAD_LETTER = "dead-letter"
+
+
+class StoreSuppliers(Enum):
+    """Where stores are kept that the program does not say it of; Kafka Streams' persistent ones are in RocksDB, ours in LMDB."""
+
+    PERSISTENT = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$RocksDBDslStoreSuppliers"
+    IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
+
+
+SHORT_STORE_SUPPLIERS = {supplier.value.rpartition("$")[2]: supplier for supplier in StoreSuppliers}
+
+
+class StoreFormat(Enum):
+    """Whether stores carry records' headers where the program does not say it."""
+
+    DEFAULT = "DEFAULT"
+    HEADERS = "HEADERS"
+
+
+class OffsetReset(Enum):
+    """Where a source begins without a committed offset."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetResetByDuration:
+    """So long before now: the first record that is as new (KIP-1106)."""
+
+    duration_ms: int
+
+    def __str__(self) -> str:
+        return f"by_duration:PT{self.duration_ms / 1000:.15g}S"
+
+
+_LONGEST_MS = 1 << 63
+_BY_DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+
+
+def offset_reset(value: object) -> OffsetReset | OffsetResetByDuration:
+    """earliest, latest, none, or ``by_duration:`` and an ISO 8601 duration."""
+    if isinstance(value, (OffsetReset, OffsetResetByDuration)):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    found = _BY_DURATION.fullmatch(text)
+    if found is not None and any(found.groups()):
+        days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+        duration_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        if duration_s * 1000 >= _LONGEST_MS:
+            raise ValueError("a duration of at most 64 bits in milliseconds")
+        return OffsetResetByDuration(round(duration_s * 1000))
+    try:
+        return OffsetReset(text)
+    except ValueError:
+        raise ValueError("earliest, latest, none, or by_duration: with a duration such as PT1H or P7D") from None
+
+
+_JAVA_ERRORS = "org.apache.kafka.streams.errors."
+JAVA_PROCESSING_HANDLERS = {
+    prefix + name: handler
+    for prefix in (_JAVA_ERRORS, "")
+    for name, handler in (
+        ("LogAndFailProcessingExceptionHandler", DeserializationHandler.FAIL),
+        ("LogAndContinueProcessingExceptionHandler", DeserializationHandler.CONTINUE),
+    )
+}
+JAVA_PRODUCTION_HANDLERS = {
+    prefix + name: handler
+    for prefix in (_JAVA_ERRORS, "")
+    for name, handler in (
+        ("DefaultProductionExceptionHandler", DeserializationHandler.FAIL),
+        ("AlwaysContinueProductionExceptionHandler", DeserializationHandler.CONTINUE),
+    )
+}
+JAVA_HANDLERS = {
+    _JAVA_ERRORS + "LogAndFailExceptionHandler": DeserializationHandler.FAIL,
+    _JAVA_ERRORS + "LogAndContinueExceptionHandler": DeserializationHandler.CONTINUE,
+    "LogAndFailExceptionHandler": DeserializationHandler.FAIL,
+    "LogAndContinueExceptionHandler": DeserializationHandler.CONTINUE,
+}
+
+
+class ClientSettings(Mapping[str, str]):
+    """Settings that go to a client or to Spark as they are; shows no credential when printed."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name!r}: {shown(name, value)}" for name, value in self._values.items()) + "}"
+
+
+def whole_number(least: int, most: int = (1 << 63) - 1) -> Reader:
+    """An integer within the bounds."""
+
+    def read(value: object) -> int:
+        if isinstance(value, str):
+            try:
+                value = int(value)
+            except ValueError:
+                value = None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            bounds = f"from {least} on" if most == (1 << 63) - 1 else f"between {least} and {most}"
+            raise ValueError(f"a whole number {bounds}")
+        return value
+
+    return read
+
+
+def true_or_false(value: object) -> bool:
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.strip().lower())
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("text")
+    return value.strip()
+
+
+def name_text(value: object) -> str:
+    """Text that may stand in a log line and go to other members: no control characters."""
+    found = text(value)
+    if not found.isprintable():
+        raise ValueError("printable characters")
+    return found
+
+
+def endpoint(value: object) -> str:
+    """Where this instance can be asked, or nothing."""
+    found = text(value)
+    if found and host_of(found) is None:
+        raise ValueError(EXPECTED_ENDPOINT)
+    return found
+
+
+def text_like(pattern: str, described: str) -> Reader:
+    """Text that matches the whole pattern."""
+    compiled = re.compile(pattern)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value.strip()):
+            raise ValueError(described)
+        return value.strip()
+
+    return read
+
+
+_TOKEN = text_like(r"[\x21-\x7e]{16,}", "16 or more printable characters without spaces")
+
+
+def http_token(value: object) -> str:
+    """A token, or where it is to be looked up."""
+    return str(value).strip() if value == "" or is_reference(value) else str(_TOKEN(value))
+
+
+def require_token(token: str) -> str:
+    """The same of what was looked up; ConfigError without showing it."""
+    try:
+        return str(_TOKEN(token))
+    except ValueError as error:
+        raise ConfigError(f"tidemill.http.token is {HIDDEN}, expected {error}") from None
+
+
+def one_of(kind: type[E], aliases: Mapping[str, E] | None = None) -> Reader:
+    """A member of the enum, by its value, or by another name that Kafka has for it."""
+    known = {**(aliases or {}), **{str(member.value): member for member in kind}}
+
+    def read(value: object) -> E:
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, str) and value.strip() in known:
+            return known[value.strip()]
+        raise ValueError(" or ".join(str(member.value) for member in kind))
+
+    return read
+
+
+def handler_or(known: Reader) -> Reader:
+    """What ``known`` reads, a function, or where one is: ``module:function``."""
+
+    def read(value: object) -> Any:
+        if callable(value) and not isinstance(value, (type, Enum)):
+            return value
+        if isinstance(value, str) and re.fullmatch(r"[\w.]+:\w+", value.strip()):
+            return value.strip()
+        try:
+            return known(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, a function, or module:function") from None
+
+    return read
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Names, as a list or in one text with commas."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("names, separated by commas")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def rewrites(value: object) -> tuple[str, ...]:
+    """The optimisations that are asked for, in their own order."""
+    asked = names(value)
+    if asked in ((), ("none",)):
+        return ()
+    if asked == ("all",):
+        return REWRITES
+    if not set(asked) <= set(REWRITES):
+        raise ValueError(f"none, all, or some of {', '.join(REWRITES)}")
+    return tuple(name for name in REWRITES if name in asked)
+
+
+_HOST = r"(?!-)[\w-]{1,63}(?:\.[\w-]{1,63})*\.?"
+_SERVER = re.compile(rf"(?:\w+://)?(?:(?P<host>{_HOST})|\[(?P<ip>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]):(?P<port>\d{{1,5}})", re.ASCII)
+
+
+def _is_server(text: str) -> bool:
+    found = _SERVER.fullmatch(text)
+    if found is None or int(found["port"]) > 65_535 or len(found["host"] or "") > 253:
+        return False
+    return found["ip"] is None or _is_ip(found["ip"])
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def servers(value: object) -> str:
+    """Brokers as host:port, with commas between them."""
+    found = names(value)
+    if not found or not all(map(_is_server, found)):
+        raise ValueError("host:port, or several with commas between them")
+    return ",".join(found)
+
+
+def anything(value: object) -> object:
+    return value
+
+
+def client_value(value: object) -> str:
+    """What a client setting may be: text, a number or a truth value, handed on as text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ValueError("text, a number, true or false")

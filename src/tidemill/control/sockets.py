@@ -1,0 +1,127 @@
+"""The sockets of the control channel: a Unix socket where driver and workers share a machine, TCP where they don't.
+
+Decides addresses, limits and the greeting, in which both sides prove that they have the session's key (HMAC challenges; the
+key itself never travels here). What is said afterwards is ``channel``'s, and travels in plain text: batch requests, offsets,
+and on executors what reads of stores ask and find.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import struct
+import tempfile
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Protocol
+
+from tidemill.errors import EnvironmentProblem
+
+_BACKLOG = 64
+_CONNECT_LIMIT_S = 10.0
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5}
+"""A machine that has gone without a word is noticed after 15 s."""
+_TCP = "tcp:"
+
+
+def is_elsewhere(address: str) -> bool:
+    """Whether a channel's address is that of a driver whose workers are on executors."""
+    return address.startswith(_TCP)
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> str:
+        """As ``opened`` takes it."""
+
+    @property
+    def socket(self) -> socket.socket: ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether descriptors can be sent."""
+
+    def close(self) -> None: ...
+
+
+class HereListener:
+    """A Unix socket in a folder that only this user may enter."""
+
+    is_local = True
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="tidemill-")
+        self.address = os.path.join(self._folder, "control")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.socket.bind(self.address)
+        except OSError as problem:
+            self.close()
+            raise EnvironmentProblem(
+                f"can't open the control channel {self.address} ({problem}): a socket's path has about 100 characters at most; "
+                "set TMPDIR to a folder with a shorter name that can be written"
+            ) from problem
+        self.socket.listen(_BACKLOG)
+
+    def close(self) -> None:
+        self.socket.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class TcpListener:
+    """``listen`` is the address to bind (port 0: any), ``host`` the one that executors connect to."""
+
+    is_local = False
+
+    def __init__(self, listen: tuple[str, int], host: str) -> None:
+        try:
+            self.socket = socket.create_server(listen, backlog=_BACKLOG)
+        except OSError as problem:
+            raise EnvironmentProblem(
+                f"can't open the control channel on {listen[0]}:{listen[1]} ({problem}): tidemill.control.listen takes an "
+                "address of this machine and a free port"
+            ) from problem
+        self.address = f"{_TCP}{host}:{self.socket.getsockname()[1]}"
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def greet(connection: Connection, key: bytes) -> None:
+    """The driver's side. AuthenticationError: a stranger; OSError: one that says nothing."""
+    _limit_reading(connection, _CONNECT_LIMIT_S)
+    deliver_challenge(connection, key)
+    answer_challenge(connection, key)
+    _limit_reading(connection, 0)
+    _tune(connection)
+
+
+def opened(address: str, key: bytes) -> Connection:
+    """The worker's side: a connection on which both have proved themselves. OSError or AuthenticationError if there is none."""
+    if is_elsewhere(address):
+        host, _, port = address.removeprefix(_TCP).rpartition(":")
+        link = socket.create_connection((host, int(port)), _CONNECT_LIMIT_S)
+        link.settimeout(None)
+    else:
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link.connect(address)
+    connection = Connection(link.detach())
+    answer_challenge(connection, key)
+    deliver_challenge(connection, key)
+    _tune(connection)
+    return connection
+
+
+def _limit_reading(connection: Connection, limit_s: float) -> None:
+    with socket.socket(fileno=os.dup(connection.fileno())) as link:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(limit_s), 0))
+
+
+def _tune(connection: Connection) -> None:
+    with socket.socket(fileno=os.dup(connection.fileno())) as link:
+        if link.family is not socket.AF_UNIX:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):  # not everywhere
+                    link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,176 @@
+"""One call to the brokers for many things at once, tried again until each has its answer or the time is over.
+
+Decides which of Kafka's errors pass by themselves (a leader is being elected, an offset is in an open transaction), which
+end the call, and what is said then. What is asked and what the answers mean is in `tidemill.kafka.admin.client`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tidemill.errors import ConfigError, MissingRightError, RetriableError, StopError, TidemillError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.security.access_errors import keeps_out, no_entry
+from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right
+
+K = TypeVar("K")
+Answered = Callable[["Future[Any]"], Any]
+Submit = Callable[[list[K], float], Mapping[K, "Future[Any]"]]
+
+_PAUSE_S = 0.1
+_PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.NOT_CONTROLLER,
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION, KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR, KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._WAIT_COORD,
+    KafkaError._RESOLVE, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
+    KafkaError._NOENT,  # of a partition: no leader is known
+}  # fmt: skip
+# librdkafka asks the leader that it remembers, and goes on doing so until its metadata is fetched anew.
+_OLD_METADATA = {
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT,
+}  # fmt: skip
+
+
+class AdminCalls:
+    """Makes calls through one librdkafka admin client; may be used from several threads."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.servers = str(settings.get("bootstrap.servers", ""))
+        self.settings = settings
+        self._trouble: KafkaError | None = None
+        # Its own complaints on standard error would repeat what the errors raised here say.
+        quiet: dict[str, Any] = {"log_level": 2, "error_cb": self._remember}
+        try:
+            self.client = AdminClient({**settings, **quiet})
+        except (KafkaException, ValueError) as error:
+            raise ConfigError(f"no admin client can be made of the settings: {_said(error)}") from None
+
+    def each(
+        self,
+        what: str,
+        keys: Collection[K],
+        submit: Submit[K],
+        timeout_s: float,
+        operation: Operation,
+        answered: Answered = lambda done: done.result(),
+        group: str = "",
+    ) -> dict[K, Any]:
+        """The answer for each key; for keys that fail in passing `submit` is called again.
+
+        ``operation``: the right that this needs on a topic, as which a key is read (or as one of its partitions), or on
+        ``group``; MissingRightError names all that are missing. ``answered`` makes the answer of a done future: a value, or a
+        KafkaError, returned or raised. RetriableError, after the time, says what is missing.
+        """
+        deadline = time.monotonic() + timeout_s
+        answers: dict[K, Any] = {}
+        pending = list(dict.fromkeys(keys))
+        last: dict[K, KafkaError] = {}
+        while pending:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise RetriableError(self._overdue(what, pending[0], len(pending), last, timeout_s))
+            futures = submit(pending, max(left_s, 0.1))
+            self._await(futures, left_s)
+            missing: set[Right] = set()
+            for key, future in futures.items():
+                try:
+                    answer = answered(future) if future.done() else KafkaError(KafkaError._TIMED_OUT)
+                except KafkaException as error:
+                    answer = error.args[0]
+                if not isinstance(answer, KafkaError):
+                    answers[key] = answer
+                elif answer.code() in _PASSING:
+                    last[key] = answer
+                elif (resource := lacks(answer)) is not None:
+                    missing.add(Right.of(resource, _named(resource, key, group), operation))
+                else:
+                    raise refusal(f"{what} ({key})", answer)
+            if missing:
+                raise self.missing(what, missing)
+            pending = [key for key in pending if key not in answers]
+            if pending:
+                self._rest(deadline, fetch_metadata=any(last[key].code() in _OLD_METADATA for key in pending))
+        return answers
+
+    def one(
+        self,
+        what: str,
+        submit: Callable[[float], Future[Any]],
+        timeout_s: float,
+        operation: Operation,
+        answered: Answered = lambda done: done.result(),
+        *,
+        about: str,
+    ) -> Any:
+        """The answer to a call about one topic or group, ``about``."""
+        alone = self.servers
+        found = self.each(
+            what, [alone], lambda _, left_s: {alone: submit(left_s)}, timeout_s, operation, answered, group=about
+        )
+        return found[alone]
+
+    def missing(self, doing: str, rights: Iterable[Right]) -> MissingRightError:
+        return missing_right(doing, rights, self.settings)
+
+    def _await(self, futures: Mapping[Any, Future[Any]], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        self._trouble = None
+        left = set(futures.values())
+        while left and time.monotonic() < deadline:
+            left = wait(left, timeout=0.2).not_done
+            self.client.poll(0)  # serves the error callback
+            trouble = self._trouble
+            if trouble is not None and keeps_out(trouble):
+                raise no_entry(self.servers, trouble, self.settings)
+
+    def _rest(self, deadline: float, *, fetch_metadata: bool) -> None:
+        """A pause before the next try, at most until the deadline."""
+        if fetch_metadata:
+            with suppress(KafkaException):  # the next try says what is wrong
+                self.client.list_topics(timeout=max(0.1, min(5.0, deadline - time.monotonic())))
+        time.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
+
+    def _remember(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # which only repeats that there is none
+            self._trouble = error
+
+    def _overdue(self, what: str, key: object, count: int, last: Mapping[Any, KafkaError], timeout_s: float) -> str:
+        more = f" and {count - 1} more" if count > 1 else ""
+        subject = "" if key == self.servers else f" ({key}{more})"
+        error = last.get(key)
+        reasons = [error.str()] if error is not None else []
+        if self._trouble is not None:
+            reasons.append(self._trouble.str())
+        return (
+            f"{what}{subject}: not done after {timeout_s:g} s: {'; '.join(reasons) or 'no answer'}; "
+            f"check that the brokers at {self.servers} run and can be reached, and that kafka.security.protocol is theirs"
+        )
+
+
+def refusal(what: str, error: KafkaError) -> TidemillError:
+    """What to raise for an error that doesn't pass by itself."""
+    return StopError(f"{what}: {error.str()} ({error.name()})")
+
+
+def _named(resource: Resource, key: object, about: str) -> str:
+    """What a right is missing on: a partition's topic counts; ``about`` where the call is about one thing only."""
+    if resource is Resource.CLUSTER:
+        return CLUSTER
+    return about or str(key.topic if isinstance(key, TopicPartition) else key)
+
+
+def _said(error: Exception) -> str:
+    inner = error.args[0] if error.args else error
+    return inner.str() if isinstance(inner, KafkaError) else str(inner)

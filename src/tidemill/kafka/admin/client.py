@@ -1,0 +1,389 @@
+"""What the application asks of the brokers beside its data: topics, offsets, groups.
+
+Decides nothing about the topology: it creates what it is told to and reports what is there. Every call ends within its
+time: with an answer, a RetriableError that says what was waited for, or an error that no waiting would mend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from tidemill.errors import PartitionCountError, RetriableError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.admin.calls import AdminCalls
+from tidemill.kafka.admin.group_offsets import GroupOffsets
+from tidemill.kafka.security.rights import Operation, Resource, Right
+
+_PAUSE_S = 0.05
+_NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic as it should be created; replication factor -1 is the broker's default."""
+
+    name: str
+    partitions: int
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """Who leads a partition (None: nobody now) and the racks of its replicas (those that are known)."""
+
+    leader: int | None
+    racks: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemberState:
+    """A member as the group's coordinator sees it."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """A group; ``state`` in Kafka's words (STABLE, EMPTY, PREPARING_REBALANCING ...)."""
+
+    group: str
+    state: str
+    protocol: str
+    members: tuple[GroupMemberState, ...]
+
+
+class Admin:
+    """Calls to the brokers; may be used from several threads. Each method's ``timeout_s`` overrides the default."""
+
+    def __init__(self, settings: Mapping[str, Any], *, timeout_s: float = 30) -> None:
+        """``settings`` are librdkafka's: ``data_client_settings(config, ClientRole.ADMIN)``."""
+        self._calls = AdminCalls(settings)
+        self._timeout_s = timeout_s
+
+    # Topics
+
+    def describe_topics(
+        self, topics: Collection[str], *, timeout_s: float | None = None
+    ) -> dict[str, tuple[PartitionState, ...] | None]:
+        """The partitions of each topic by number; None for a topic that isn't there."""
+
+        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+            return self._calls.client.describe_topics(TopicCollection(names), request_timeout=left_s)
+
+        answers = self._calls.each(
+            "describing topics", topics, submit, self._limit(timeout_s), Operation.DESCRIBE, _none_if_missing
+        )
+        return {topic: None if answers[topic] is None else _partition_states(answers[topic]) for topic in topics}
+
+    def topic_ids(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, str]:
+        """The id of each topic in Kafka's own text: another one if the topic is deleted and created again. Topics that aren't
+        there, or whose brokers have no ids (before 2.8), are left out."""
+
+        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+            return self._calls.client.describe_topics(TopicCollection(names), request_timeout=left_s)
+
+        answers = self._calls.each(
+            "describing topics", topics, submit, self._limit(timeout_s), Operation.DESCRIBE, _none_if_missing
+        )
+        found = {topic: str(described.topic_id) for topic, described in answers.items() if described is not None}
+        return {topic: topic_id for topic, topic_id in found.items() if topic_id.strip("A")}  # only A: all bits are 0
+
+    def partitions(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, int | None]:
+        """The number of partitions of each topic; None for a topic that isn't there."""
+        described = self.describe_topics(topics, timeout_s=timeout_s)
+        return {topic: None if states is None else len(states) for topic, states in described.items()}
+
+    def create_topics(self, specs: Iterable[TopicSpec], *, timeout_s: float | None = None) -> frozenset[str]:
+        """Creates what isn't there yet, waits until all have leaders and returns the names of those it made.
+
+        A topic that is there with as many partitions is left as it is; with another number: PartitionCountError.
+        """
+        limit_s = self._limit(timeout_s)
+        deadline = time.monotonic() + limit_s
+        by_name = {spec.name: spec for spec in specs}
+
+        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+            new = [
+                NewTopic(
+                    spec.name,
+                    num_partitions=spec.partitions,
+                    replication_factor=spec.replication_factor,
+                    config=dict(spec.configs),
+                )
+                for spec in map(by_name.__getitem__, names)
+            ]
+            return self._calls.client.create_topics(new, request_timeout=left_s)
+
+        was_made = self._calls.each("creating topics", by_name, submit, limit_s, Operation.CREATE, _false_if_there)
+        self.wait_for_leaders(by_name, timeout_s=max(1.0, deadline - time.monotonic()))
+        found = self.partitions(by_name, timeout_s=max(1.0, deadline - time.monotonic()))
+        for name, spec in by_name.items():
+            if found[name] != spec.partitions:
+                raise PartitionCountError(name, found=found[name], expected=spec.partitions)
+        return frozenset(name for name, made in was_made.items() if made)
+
+    def wait_for_leaders(self, topics: Collection[str], *, timeout_s: float | None = None) -> None:
+        """Returns when every partition of the topics has a leader."""
+        limit_s = self._limit(timeout_s)
+        deadline = time.monotonic() + limit_s
+        while True:
+            described = self.describe_topics(topics, timeout_s=max(1.0, deadline - time.monotonic()))
+            waiting = [name for topic, states in described.items() for name in _leaderless(topic, states)]
+            if not waiting:
+                return
+            if time.monotonic() >= deadline:
+                raise RetriableError(
+                    f"no leader after {limit_s:g} s for {', '.join(waiting[:5])}"
+                    f"{f' and {len(waiting) - 5} more' if len(waiting) > 5 else ''}; check that all brokers run"
+                )
+            time.sleep(_PAUSE_S)
+
+    def delete_topics(self, topics: Collection[str], *, timeout_s: float | None = None) -> None:
+        """Deletes topics; one that isn't there is no error."""
+
+        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+            return self._calls.client.delete_topics(names, request_timeout=left_s, operation_timeout=left_s)
+
+        self._calls.each("deleting topics", topics, submit, self._limit(timeout_s), Operation.DELETE, _none_if_missing)
+
+    def topics(self, *, timeout_s: float | None = None) -> frozenset[str]:
+        """The names of all topics."""
+        limit_s = self._limit(timeout_s)
+        try:
+            return frozenset(self._calls.client.list_topics(timeout=limit_s).topics)
+        except KafkaException as error:
+            raise RetriableError(
+                f"listing the topics: not done after {limit_s:g} s ({error.args[0].str()}); check that the brokers run"
+            ) from error
+
+    def topic_configs(self, topic: str, *, timeout_s: float | None = None) -> dict[str, str]:
+        """A topic's configs, its own and those it has by default."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        entries = self._calls.one(
+            f"reading the configs of {topic}",
+            lambda left_s: self._calls.client.describe_configs([resource], request_timeout=left_s)[resource],
+            self._limit(timeout_s),
+            Operation.DESCRIBE_CONFIGS,
+            about=topic,
+        )
+        return {name: str(entry.value) for name, entry in entries.items()}
+
+    def require_rights(
+        self, doing: str, needs: Mapping[str, Collection[Operation]], *, timeout_s: float | None = None
+    ) -> None:
+        """MissingRightError for all that is not allowed of ``needs``, operations by topic, as the brokers say (KIP-430). A topic
+        that isn't there is passed over, and so is everything where brokers don't tell."""
+
+        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+            topics = TopicCollection(names)
+            return self._calls.client.describe_topics(topics, include_authorized_operations=True, request_timeout=left_s)
+
+        answers = self._calls.each(doing, needs, submit, self._limit(timeout_s), Operation.DESCRIBE, _allowed)
+        missing = [
+            Right.of(Resource.TOPIC, topic, operation)
+            for topic, operations in needs.items()
+            for operation in operations
+            if answers[topic] is not None and operation.value.upper() not in answers[topic]
+        ]
+        if missing:
+            raise self._calls.missing(doing, missing)
+
+    # Offsets
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The high watermarks: one past the last record, those of open and aborted transactions included."""
+        return self._list_offsets("end", partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, timeout_s)
+
+    def stable_end_offsets(
+        self, partitions: Collection[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The last stable offsets: where a read_committed consumer can get to now."""
+        return self._list_offsets("stable end", partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED, timeout_s)
+
+    def beginning_offsets(
+        self, partitions: Collection[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets of the first records that are still there."""
+        spec, isolation = OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED
+        return self._list_offsets("beginning", partitions, spec, isolation, timeout_s)
+
+    def offsets_at(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets of the first records that are as new; a partition without any is left out."""
+        spec, isolation = OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+        found = self._list_offsets("first newer", partitions, spec, isolation, timeout_s)
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+    def delete_records(self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None) -> None:
+        """Deletes the records before these offsets."""
+
+        def submit(partitions: list[TopicPartition], left_s: float) -> dict[TopicPartition, Future[Any]]:
+            asked = [ClientPartition(tp.topic, tp.partition, before[tp]) for tp in partitions]
+            futures = self._calls.client.delete_records(asked, request_timeout=left_s, operation_timeout=left_s)
+            return {_ours(partition): future for partition, future in futures.items()}
+
+        self._calls.each("deleting records", before, submit, self._limit(timeout_s), Operation.DELETE)
+
+    # Groups
+
+    def committed_offsets(
+        self, group: str, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The group's committed offsets, for these partitions or all; a partition without one is left out.
+
+        Waits while one of them is part of an open transaction (require-stable).
+        """
+        if partitions is not None and not partitions:
+            return {}
+        with GroupOffsets(self._calls.settings, group) as offsets:
+            found = self._calls.one(
+                f"fetching the committed offsets of group {group}",
+                lambda left_s: offsets.fetch(partitions, left_s),
+                self._limit(timeout_s),
+                Operation.DESCRIBE,
+                _first_error_or_all,
+                about=group,
+            )
+        return {_ours(at): at.offset for at in found if at.offset >= 0}
+
+    def set_committed_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    ) -> None:
+        """Commits in the group's name; StopError while it has members."""
+        if not offsets:
+            return
+        asked = [ClientPartition(tp.topic, tp.partition, at) for tp, at in sorted(offsets.items())]
+        request = ConsumerGroupTopicPartitions(group, asked)
+
+        def submit(left_s: float) -> Future[Any]:
+            return self._calls.client.alter_consumer_group_offsets([request], request_timeout=left_s)[group]
+
+        self._calls.one(
+            f"setting the offsets of group {group}", submit, self._limit(timeout_s), Operation.READ, _error_of_any_partition,
+            about=group,
+        )  # fmt: skip
+
+    def describe_group(self, group: str, *, timeout_s: float | None = None) -> GroupState | None:
+        """The group and its members; None if there is no such group."""
+        found = self._calls.one(
+            f"describing group {group}",
+            lambda left_s: self._calls.client.describe_consumer_groups([group], request_timeout=left_s)[group],
+            self._limit(timeout_s),
+            Operation.DESCRIBE,
+            about=group,
+        )
+        if found.state.name == "DEAD":
+            return None
+        return GroupState(
+            group=group,
+            state=found.state.name,
+            protocol=found.partition_assignor,
+            members=tuple(
+                GroupMemberState(
+                    member_id=member.member_id,
+                    client_id=member.client_id,
+                    host=member.host,
+                    instance_id=member.group_instance_id,
+                    assignment=tuple(sorted(_ours(tp) for tp in member.assignment.topic_partitions)),
+                )
+                for member in sorted(found.members, key=lambda member: str(member.member_id))
+            ),
+        )
+
+    def _list_offsets(
+        self,
+        which: str,
+        partitions: Collection[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
+        timeout_s: float | None,
+    ) -> dict[TopicPartition, int]:
+        def submit(asked: list[TopicPartition], left_s: float) -> dict[TopicPartition, Future[Any]]:
+            request = {ClientPartition(tp.topic, tp.partition): spec for tp in asked}
+            futures = self._calls.client.list_offsets(request, isolation_level=isolation, request_timeout=left_s)
+            return {_ours(partition): future for partition, future in futures.items()}
+
+        answers = self._calls.each(
+            f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s), Operation.DESCRIBE
+        )
+        return {partition: int(answer.offset) for partition, answer in answers.items()}
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self._timeout_s if timeout_s is None else timeout_s
+
+
+def _ours(partition: ClientPartition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def _partition_states(description: Any) -> tuple[PartitionState, ...]:
+    return tuple(
+        PartitionState(
+            leader=None if partition.leader is None or partition.leader.id == _NO_LEADER else partition.leader.id,
+            racks=frozenset(node.rack for node in partition.replicas if node.rack),
+        )
+        for partition in sorted(description.partitions, key=lambda partition: int(partition.id))
+    )
+
+
+def _leaderless(topic: str, states: tuple[PartitionState, ...] | None) -> list[str]:
+    if states is None:
+        return [f"{topic} (not there)"]
+    return [f"{topic}-{number}" for number, state in enumerate(states) if state.leader is None]
+
+
+def _allowed(done: Future[Any]) -> frozenset[str] | None:
+    """The names of the operations that are allowed; None where nothing is known of them."""
+    try:
+        operations = done.result().authorized_operations
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return frozenset()
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+    return frozenset(operation.name for operation in operations) if operations else None
+
+
+def _none_if_missing(done: Future[Any]) -> Any:
+    return _result_but(done, KafkaError.UNKNOWN_TOPIC_OR_PART, None)
+
+
+def _false_if_there(done: Future[Any]) -> bool:
+    """Whether the topic was made by this call."""
+    return _result_but(done, KafkaError.TOPIC_ALREADY_EXISTS, False) is None
+
+
+def _result_but(done: Future[Any], code: int, otherwise: Any) -> Any:
+    try:
+        return done.result()
+    except KafkaException as error:
+        if error.args[0].code() != code:
+            raise
+        return otherwise
+
+
+def _error_of_any_partition(done: Future[Any]) -> Any:
+    """The answer, or the error of the first partition that has one."""
+    found = done.result()
+    return next((partition.error for partition in found.topic_partitions if partition.error is not None), found)
+
+
+def _first_error_or_all(done: Future[Any]) -> Any:
+    return next((at.error for at in done.result() if at.error is not None), done.result())

@@ -1,0 +1,126 @@
+"""What a group's coordinator knows of its members: their last subscriptions and assignments, as bytes were sent.
+
+Decides how long a group that rebalances is waited for, and which groups are none of Kafka Streams'. What the bytes of
+the application mean is left to ``tidemill.membership``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from tidemill.errors import EnvironmentProblem
+from tidemill.kafka.group.client import Connection, GroupClient, UnreachableError
+from tidemill.kafka.group.coordinator import PROTOCOL_NAME, PROTOCOL_TYPE
+from tidemill.kafka.group.protocol import MemberAssignment, MemberSubscription, decode_assignment, read_subscription
+from tidemill.printable import printable
+
+_PAUSE_S = 0.1
+_CLIENT_ID = "tidemill-assign-explain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveMember:
+    """``subscription`` is what its last join said, ``assignment`` what it was answered. ``client_id`` is in printable characters:
+    members choose it."""
+
+    client_id: str
+    subscription: MemberSubscription
+    assignment: MemberAssignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveGroup:
+    """``partition_counts``: of all topics on the brokers."""
+
+    members: Mapping[str, LiveMember]
+    partition_counts: Mapping[str, int]
+
+
+def live_group(settings: Mapping[str, Any], group: str, *, limit_s: float = 15) -> LiveGroup:
+    """The group once it is stable; ``settings`` under kafka-python's names.
+
+    EnvironmentProblem if there is no such group, nobody is in it, its members don't speak Kafka Streams' protocol, or
+    it is not stable, or no broker tells, within the limit.
+    """
+    deadline = time.monotonic() + limit_s
+    with _client(settings, group) as client:
+        while True:
+            try:
+                described = _described(client, group)
+                if described.group_state == "Stable":
+                    return LiveGroup(members=_members(described), partition_counts=_partition_counts(client))
+                found = f"it is {described.group_state}"
+            except UnreachableError as error:
+                found = f"no broker tells of it: {error}"
+            if time.monotonic() > deadline:
+                raise EnvironmentProblem(
+                    f"consumer group {group!r} was not found stable within {limit_s:g} s ({found}): a group tells of its "
+                    "members between rebalances only. Check that the brokers can be reached, and ask again"
+                )
+            time.sleep(_PAUSE_S)
+
+
+@contextmanager
+def _client(settings: Mapping[str, Any], group: str) -> Iterator[GroupClient]:
+    client = GroupClient(
+        settings, group_id=group, client_id=_CLIENT_ID, report_unreachable_after_ms=1 << 31, report=lambda _error: None
+    )
+    client.open()
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _described(client: GroupClient, group: str) -> Any:
+    response = client.request(
+        DescribeGroupsRequest(groups=[group], include_authorized_operations=False), Connection.PROMPT
+    )
+    (described,) = response.groups
+    if described.error_code == kafka_errors.GroupIdNotFoundError.errno or described.group_state == "Dead":
+        raise EnvironmentProblem(f"consumer group {group!r} does not exist; is {group!r} the application.id?")
+    if described.error_code:
+        error = kafka_errors.for_code(described.error_code)
+        if error.retriable:
+            client.forget_coordinator(error.__name__)
+            raise UnreachableError(error.__name__)
+        raise EnvironmentProblem(f"consumer group {group!r} can't be described: {error.__name__}: {error.description}")
+    if described.group_state == "Empty":
+        raise EnvironmentProblem(f"consumer group {group!r} has no active members: start the application, then ask again")
+    if described.protocol_type != PROTOCOL_TYPE or described.protocol_data not in (PROTOCOL_NAME, ""):
+        raise EnvironmentProblem(
+            f"the members of consumer group {group!r} are assigned by {described.protocol_data or described.protocol_type!r}, "
+            f"expected {PROTOCOL_NAME!r}: it is no application of Kafka Streams' kind"
+        )
+    return described
+
+
+def _members(described: Any) -> dict[str, LiveMember]:
+    return {
+        member.member_id: LiveMember(
+            client_id=printable(member.client_id),
+            subscription=read_subscription(member.member_id, member.group_instance_id, bytes(member.member_metadata)),
+            assignment=decode_assignment(bytes(member.member_assignment)),
+        )
+        for member in described.members
+    }
+
+
+def _partition_counts(client: GroupClient) -> dict[str, int]:
+    response = client.request_any_broker(
+        MetadataRequest(
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+    )
+    return {topic.name: len(topic.partitions) for topic in response.topics if not topic.error_code}

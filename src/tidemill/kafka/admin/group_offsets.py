@@ -1,0 +1,63 @@
+"""A group's committed offsets, read through a consumer that never joins it.
+
+Not through librdkafka's admin client: where the group's coordinator has moved or is still being made, that one looks for the
+consumer group of its own client, has none, and the process dies of a segmentation fault. Decides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from tidemill.ids import TopicPartition
+from tidemill.kafka.security.rights import lacks
+
+_SLICE_S = 2.0
+
+
+class GroupOffsets:
+    """``settings``: those of an admin client. Used by one thread, within a ``with`` block."""
+
+    def __init__(self, settings: Mapping[str, Any], group: str) -> None:
+        quiet: dict[str, Any] = {"log_level": 2, "error_cb": self._remember}
+        self._trouble: KafkaError | None = None
+        # read_committed is what makes the brokers answer only with offsets that no open transaction may change.
+        own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
+        self._consumer = Consumer({**settings, **quiet, **own})
+
+    def fetch(self, partitions: Collection[TopicPartition] | None, left_s: float) -> Future[list[ClientPartition]]:
+        """The partitions (None: all that can be seen) with offset or error; done when it is returned."""
+        done: Future[list[ClientPartition]] = Future()
+        limit_s = min(left_s, _SLICE_S)
+        try:
+            if partitions is None:
+                asked = [
+                    ClientPartition(name, number)
+                    for name, topic in self._consumer.list_topics(timeout=limit_s).topics.items()
+                    for number in topic.partitions
+                ]
+            else:
+                asked = [ClientPartition(tp.topic, tp.partition) for tp in partitions]
+            done.set_result(self._consumer.committed(asked, timeout=limit_s) if asked else [])
+        except KafkaException as problem:
+            # Of a right that is missing on the group the call says nothing: it waits for a coordinator that doesn't come.
+            told = self._consumer.poll(0)
+            error = self._trouble if told is None else told.error()
+            done.set_exception(problem if error is None or lacks(error) is None else KafkaException(error))
+        return done
+
+    def _remember(self, error: KafkaError) -> None:
+        self._trouble = error
+
+    def __enter__(self) -> GroupOffsets:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()

@@ -1,0 +1,1 @@
+"""Records to and from Kafka: reading a task's partitions, writing in transactions."""

@@ -1,0 +1,294 @@
+"""Producers of a stream thread's last step: a transaction for each batch, or at least once with errors detected.
+
+Decides what is known about a batch after an error: of a transaction, nothing. Any error of the commit itself leaves
+UNKNOWN, and only the committed offsets, read require-stable after ``init`` has fenced whatever was under way, say whether
+the batch counts. An epoch ends with the first connection that was lost with requests under way (``connection_notes``): one of
+them may still reach the coordinator, which would take it for the next transaction's. Which records and offsets make a batch is
+decided by the step; how records are written is ``record_producer``'s. Imports confluent-kafka only, so a Spark Python worker
+needs nothing of the group client. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from tidemill.errors import BatchLostError, RetriableError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.data.record_producer import CommitOutcome, RecordProducer, error_text
+from tidemill.kafka.group.metadata import OffsetAndMetadata, group_of
+from tidemill.kafka.security.connection_notes import ConnectionNotes
+from tidemill.log_format import LogEvent
+
+__all__ = ["CommitOutcome", "FlushingProducer", "TransactionalProducer", "fence"]
+
+log = logging.getLogger(__name__)
+
+_TRANSACTIONAL: Mapping[str, Any] = {
+    "transaction.timeout.ms": 10_000,
+    # Just after a commit the coordinator answers "concurrent transactions"; the default pause would be a batch's cost.
+    "retry.backoff.ms": 2,
+    # Else the client forgets brokers that are all away, and its request for the offsets, the group's coordinator once known,
+    # waits ten minutes for one that it has forgotten. A producer that fails is made anew, from bootstrap.servers.
+    "metadata.recovery.strategy": "none",
+}
+
+
+_GRACE_S = 0.5
+"""What the client's own time-out is given to be told in."""
+
+
+class TransactionalProducer(RecordProducer):
+    """One transaction for each batch, begun at its first record.
+
+    ``settings`` are librdkafka's names and win over the defaults here. A producer under a ``transactional_id`` fences
+    its predecessor, in this process or any other. No call waits for longer than ``transaction.timeout.ms``, after which the
+    broker has aborted the transaction; ``timeout_ms`` may be less.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        timeout_ms: int = 30_000,
+        init_timeout_ms: int = 60_000,
+        leaves_out: bool = False,
+    ) -> None:
+        most_ms = int(settings.get("transaction.timeout.ms", _TRANSACTIONAL["transaction.timeout.ms"]))
+        all_settings = {**settings, "transactional.id": transactional_id}
+        super().__init__(all_settings, timeout_ms=min(timeout_ms, most_ms), leaves_out=leaves_out)
+        self._transactional_id = transactional_id
+        self._init_timeout_s = init_timeout_ms / 1000
+        self._notes = ConnectionNotes(self._settings)
+
+    def init(self) -> None:
+        """Makes a new producer and ends what its predecessors left open.
+
+        Raises RetriableError if no coordinator answered in time, FencedError if another one did the same meanwhile,
+        ConfigError and StopError for what trying again can't change.
+        """
+        self._notes = ConnectionNotes(self._settings)
+        producer = self._make(_TRANSACTIONAL, self._notes.settings)
+        doing = f"initialising transactions of {self._transactional_id}"
+        try:
+            _persist(producer.init_transactions, self._init_timeout_s)
+        except KafkaException as problem:
+            error: KafkaError = problem.args[0]
+            if error.retriable():
+                raise RetriableError(
+                    f"{doing}: no answer within {self._init_timeout_s:.0f} s ({error.str()}). Check bootstrap.servers, "
+                    f"and that the topic __transaction_state is available. The same call may work later."
+                ) from problem
+            raise self._meaning(error, doing) from problem
+        self._producer = producer
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group_metadata: bytes
+    ) -> None:
+        """Adds the input offsets (the next to read) to the transaction, in the name of a member of their group.
+
+        Raises CommitRefusedError if the group doesn't accept the member's generation, FencedError, BatchLostError or
+        StopError; the transaction is aborted then, or its producer given up.
+        """
+        self.begin()
+        assert self._producer is not None
+        positions = [_client_position(partition, at) for partition, at in sorted(offsets.items())]
+        send = functools.partial(self._producer.send_offsets_to_transaction, positions, group_metadata)
+        try:
+            _limited(functools.partial(_persist, send, self._timeout_s), self._timeout_s + _GRACE_S)
+        except TimeoutError:
+            self._give_up()
+            raise BatchLostError(
+                f"sending the input offsets: no answer within {self._timeout_s:.0f} s. Is the coordinator of the group "
+                f"{group_of(group_metadata)} there, and the topic __consumer_offsets available?"
+            ) from None
+        except KafkaException as problem:
+            read = sorted({partition.topic for partition in offsets})
+            reader = group_of(group_metadata)
+            raise self.refused(problem, "sending the input offsets", read, reader=reader) from problem
+
+    def begin(self) -> None:
+        """As for every producer; first another one, with an epoch of its own, if this one has lost requests.
+
+        ``EndTxn`` names only the producer's id and epoch, and librdkafka sends it again after a lost connection: the first one,
+        late, would end the next transaction of the same epoch wherever that is then.
+        """
+        if not self._is_open and self._producer is not None:
+            self._producer.poll(0)  # which hands on what the client has to say
+            if self._notes.lost:
+                log.info(LogEvent("new-epoch", id=self._transactional_id, reason=self._notes.lost))
+                self._give_up()
+        super().begin()
+
+    def commit(self) -> CommitOutcome:
+        """Ends the transaction. Anything but COMMITTED leaves ``failure``; UNKNOWN also gives the producer up.
+
+        Blocks for twice ``timeout_ms`` at most.
+        """
+        if not self._is_open:
+            return CommitOutcome.COMMITTED
+        if not self._all_acknowledged():
+            return CommitOutcome.ABORTED
+        assert self._producer is not None
+        try:
+            _persist(self._producer.commit_transaction, self._timeout_s)
+        except KafkaException as problem:
+            self.failure = self._reason(problem, "committing")
+            log.warning(LogEvent("commit-unknown", id=self._transactional_id, reason=str(self.failure)))
+            self._give_up()
+            return CommitOutcome.UNKNOWN
+        return self._succeeded()
+
+    def abort(self) -> None:
+        """Ends the transaction without effect; a producer that can't is given up, and the next ``init`` does it."""
+        if not self._is_open or self._producer is None:
+            return
+        self._is_open = False
+        try:
+            _persist(self._producer.abort_transaction, self._timeout_s)
+        except KafkaException as problem:
+            log.warning(LogEvent("abort-failed", id=self._transactional_id, reason=error_text(problem)))
+            self._give_up()
+
+    def _replace(self, reason: str) -> None:
+        if self._has_written:
+            self.abort()
+            self._give_up()
+            raise BatchLostError(f"{reason}, which takes another producer; run the batch again.")
+        self._give_up()
+        self.begin()
+
+    def _begin(self) -> None:
+        assert self._producer is not None
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as problem:
+            raise self.refused(problem, "beginning a transaction") from problem
+
+    def _all_acknowledged(self) -> bool:
+        """Flushes; what is missing after that aborts the transaction, whose commit has not been asked for yet. The next batch
+        gets another producer: librdkafka counts on in the partition of a refused record, and would be refused once more."""
+        assert self._producer is not None
+        problem: KafkaException | None = None
+        try:
+            left = self._producer.flush(self._timeout_s)
+        except KafkaException as caught:
+            problem, left = caught, 1
+        if left == 0 and self._delivery_error is None:
+            return True
+        self.failure = self._reason(problem, "writing the batch")
+        self.abort()
+        self._give_up()
+        return False
+
+
+class FlushingProducer(RecordProducer):
+    """At least once: a batch counts when every record is acknowledged; its offsets are committed after that, elsewhere.
+
+    Every record has a callback here, since nothing else tells that one was refused.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int = 30_000, leaves_out: bool = False) -> None:
+        super().__init__(settings, timeout_ms=timeout_ms, leaves_out=leaves_out)
+
+    def init(self) -> None:
+        """Makes a new producer. Raises ConfigError."""
+        self._producer = self._make({"on_delivery": self._noticed})
+
+    def commit(self) -> CommitOutcome:
+        """COMMITTED when all is acknowledged, otherwise UNKNOWN: any part of the batch may have been written."""
+        if not self._is_open:
+            return CommitOutcome.COMMITTED
+        assert self._producer is not None
+        problem: KafkaException | None = None
+        try:
+            left = self._producer.flush(self._timeout_s)
+        except KafkaException as caught:
+            problem, left = caught, 1
+        if left == 0 and self._delivery_error is None:
+            return self._succeeded()
+        self.failure = self._reason(problem, "writing the batch")
+        self._give_up()
+        return CommitOutcome.UNKNOWN
+
+    def abort(self) -> None:
+        """Gives the producer up with all that it has not sent; what it has sent stays written."""
+        if self._is_open:
+            self._give_up()
+
+    def _begin(self) -> None:
+        return
+
+    def _replace(self, reason: str) -> None:
+        """What was written is acknowledged first; the batch goes on."""
+        assert self._producer is not None
+        if self._producer.flush(self._timeout_s) or self._delivery_error is not None:
+            problem = self._reason(None, reason)
+            self._give_up()
+            raise problem
+        self.init()
+        self._is_open = True
+
+    def _noticed(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.delivered(error, message)
+
+
+def fence(settings: Mapping[str, Any], transactional_id: str, *, timeout_ms: int = 15_000) -> None:
+    """Takes ``transactional_id`` over for a moment: its owner can commit no more, and what it left open is aborted.
+
+    This frees the last stable offset of the partitions that a dead owner wrote to, long before its transaction times
+    out. Raises as ``TransactionalProducer.init`` does.
+    """
+    producer = TransactionalProducer(settings, transactional_id=transactional_id, init_timeout_ms=timeout_ms)
+    producer.init()
+    producer.close()
+
+
+def _persist(call: Callable[[float], None], limit_s: float) -> None:
+    """Calls until it succeeds, fails for good, or the time is over: librdkafka resumes what a time-out interrupted."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return call(max(0.001, deadline - time.monotonic()))
+        except KafkaException as problem:
+            if not problem.args[0].retriable() or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _limited(call: Callable[[], None], limit_s: float) -> None:
+    """Raises TimeoutError and leaves the call to itself when it does not end.
+
+    For librdkafka's search for a group's coordinator: it asks three times, and again only when a connection comes or goes,
+    whatever time-out the caller gave.
+    """
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as problem:  # raised where it is waited for
+            problems.append(problem)
+
+    thread = threading.Thread(target=run, name="send-offsets", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        raise TimeoutError
+    if problems:
+        raise problems[0]
+
+
+def _client_position(partition: TopicPartition, at: OffsetAndMetadata | int) -> ClientPartition:
+    if isinstance(at, int):
+        return ClientPartition(partition.topic, partition.partition, at)
+    return ClientPartition(partition.topic, partition.partition, at.offset, metadata=at.metadata)

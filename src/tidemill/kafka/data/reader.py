@@ -1,0 +1,316 @@
+"""The consumers of a stream thread: what the source step reads from, kept from batch to batch.
+
+Decides how much is read of what and in which order: repartition topics before sources, changelogs within bounded shares of
+their own, one for tasks that are being restored and one for standbys (correctness.md, rule 24). Start positions come with
+every request and are only acted on where they differ from where reading stands, so that prefetched records are not thrown
+away; an offset that is out of range is reported, never mended here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from tidemill.errors import BatchLostError, StopError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.security.rights import Operation, Resource, Right, missing_right
+from tidemill.task.batch import BatchRequest
+
+CHUNK_RECORDS = 10_000
+READ_LIMIT_S = 1.0
+"""A batch closes when reading has taken this long even while more is arriving; the time that Spark works on it does not count."""
+_WAIT_SLICE_S = 0.005
+_WATERMARK_INTERVAL_S = 1.0
+_LEADERS_LIMIT_S = 0.5
+FIRST_FETCH_LIMIT_S = 0.15
+"""So long a batch waits to hear of each partition that it is the first to read: the fetch under way, which is without it, and
+the one after that may each take ``fetch.wait.max.ms``."""
+
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_NO_ENTRY = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+
+
+class PartitionConsumer:
+    """One librdkafka consumer that holds partitions at positions, without a group."""
+
+    def __init__(self, settings: Mapping[str, Any], *, tells_ends: bool = False) -> None:
+        self._settings = settings
+        self._consumer = Consumer(
+            {
+                "fetch.wait.max.ms": 50,
+                "fetch.queue.backoff.ms": 2,
+                "queued.min.messages": 100_000,
+                "queued.max.messages.kbytes": 16_384,  # of small messages several times as much memory
+                "fetch.message.max.bytes": 4_194_304,
+                **settings,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": tells_ends,
+            }
+        )
+        self._placed: dict[TopicPartition, int] = {}
+        self._ended_at: dict[TopicPartition, int] = {}
+        self.unheard: set[TopicPartition] = set()
+        """Added by the last placing, and neither a record nor an end has come of them; kept where the consumer tells ends."""
+        self._tells_ends = tells_ends
+        self._topics: frozenset[str] = frozenset()
+        self.out_of_range: set[TopicPartition] = set()
+
+    def place(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Holds exactly these partitions, the next read of each starting at its position; one that was out of range, where
+        fetching has stopped, anew."""
+        now = self.ends()
+        stale = [tp for tp in self._placed if positions.get(tp) != now[tp] or tp in self.out_of_range]
+        self.out_of_range.clear()
+        self.unheard.clear()
+        if stale:
+            self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
+            for tp in stale:
+                del self._placed[tp]
+                self._ended_at.pop(tp, None)
+        new = {tp: offset for tp, offset in positions.items() if tp not in self._placed}
+        if new:
+            self._ask_for_leaders(frozenset(tp.topic for tp in new))
+            self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in new.items()])
+            self._placed.update(new)
+            if self._tells_ends:
+                self.unheard = set(new)
+
+    def _ask_for_leaders(self, topics: frozenset[str]) -> None:
+        """A consumer at work looks once a second for the leaders of a topic that is new to it: 0.4 to 1 s for a task's first
+        record where asking takes less than 0.1 s. A consumer just made asks by itself."""
+        if self._topics:
+            for topic in sorted(topics - self._topics):
+                with contextlib.suppress(KafkaException):
+                    self._consumer.list_topics(topic, _LEADERS_LIMIT_S)
+        self._topics |= topics
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Holds this partition no more."""
+        self._ended_at.pop(tp, None)
+        if self._placed.pop(tp, None) is not None:
+            self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition)])
+
+    def read(self, most: int, timeout_s: float) -> list[Any]:
+        """Up to ``most`` messages; waits for the first one only."""
+        if not self._placed or most <= 0:
+            return []
+        messages = self._consumer.consume(most, 0) if timeout_s <= 0 else self._consumer.consume(1, timeout_s)
+        if messages and timeout_s > 0 and most > 1:
+            messages += self._consumer.consume(most - 1, 0)
+        if any(m.error() is not None for m in messages):
+            messages = [m for m in messages if m.error() is None or self._error(m)]
+        if self.unheard:
+            self.unheard.difference_update({(m.topic(), m.partition()) for m in messages})
+        return messages
+
+    def _error(self, message: Any) -> bool:
+        error = message.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            tp = TopicPartition(message.topic(), message.partition())
+            self._ended_at[tp] = message.offset()
+            self.unheard.discard(tp)
+        elif error.code() in _OUT_OF_RANGE:
+            tp = TopicPartition(message.topic(), message.partition())
+            at = message.offset()
+            if at is None or at < 0 or at == self.ends().get(tp):  # else of a position that was left since
+                self.out_of_range.add(tp)
+                self.unheard.discard(tp)
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            topics = [message.topic()] if message.topic() else sorted({tp.topic for tp in self._placed})
+            right = [Right.of(Resource.TOPIC, topic, Operation.READ) for topic in topics]
+            raise missing_right("reading", right, self._settings)
+        elif error.code() in _NO_ENTRY:
+            raise StopError(f"reading {message.topic()}: the brokers don't let the consumer in any more: {error.str()}")
+        elif error.fatal():
+            raise BatchLostError(f"the consumer failed: {error.str()}")
+        return False
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where reading stands, transaction markers passed over included (rule 3)."""
+        if not self._placed:
+            return {}
+        held = self._consumer.position([ClientPartition(tp.topic, tp.partition) for tp in self._placed])
+        ends = {}
+        for found in held:
+            tp = TopicPartition(found.topic, found.partition)
+            ends[tp] = self._placed[tp] if found.offset == OFFSET_INVALID or found.offset < 0 else found.offset
+        return ends
+
+    def at_end(self) -> frozenset[TopicPartition]:
+        """The partitions of which all that is committed has been read, as far as the last fetch has told.
+
+        It tells the high watermark; where open transactions or their markers stand before that, librdkafka says so once a
+        fetch has come back with nothing, up to ``fetch.wait.max.ms`` later.
+        """
+        high = self.high_watermarks()
+        return frozenset(
+            tp for tp, at in self.ends().items() if at >= high.get(tp, at + 1) or at <= self._ended_at.get(tp, -1)
+        )
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The partitions' ends as the last fetch told them; those not known yet are missing."""
+        found = {}
+        for tp in self._placed:
+            try:
+                _, high = self._consumer.get_watermark_offsets(ClientPartition(tp.topic, tp.partition), cached=True)
+            except KafkaException:
+                continue
+            if high >= 0:
+                found[tp] = high
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+_GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE = "global", "changelog", "standby", "internal", "source"
+_KINDS = (_GLOBAL, _CHANGELOG, _STANDBY, _INTERNAL, _SOURCE)
+_INPUTS = (_INTERNAL, _SOURCE)
+_RESTORED = (_CHANGELOG, _STANDBY)
+_TELL_ENDS = (_CHANGELOG, *_INPUTS)
+_SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16_384}
+
+
+class ThreadReader:
+    """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._consumers: dict[str, PartitionConsumer] = {}
+        self._watermarks_at = 0.0
+        self._limits: Mapping[TopicPartition, int] = {}
+        self._at_limit: dict[TopicPartition, int] = {}
+        self.is_full = False
+        """The last read ended because it had as many bytes as a batch may."""
+
+    def place(self, request: BatchRequest) -> None:
+        wanted: dict[str, dict[TopicPartition, int]] = {kind: {} for kind in _KINDS}
+        wanted[_GLOBAL].update(request.globals)
+        wanted[_CHANGELOG].update(request.changelogs)
+        wanted[_STANDBY].update(request.standbys)
+        for tp, position in request.inputs.items():
+            wanted[_INTERNAL if tp.topic in request.internal else _SOURCE][tp] = position
+        for kind, positions in wanted.items():
+            if positions and kind not in self._consumers:
+                prefetch = _SMALL_PREFETCH if kind == _STANDBY else {}
+                self._consumers[kind] = PartitionConsumer({**prefetch, **self._settings}, tells_ends=kind in _TELL_ENDS)
+            if kind in self._consumers:
+                self._consumers[kind].place(positions)
+        self._limits, self._at_limit = request.limits, {}
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+        """Each kind until its share is used up, all together have ``max_bytes`` of values and more, or nothing more is there, and
+        each partition that is new has been heard of.
+        Standbys alone don't end the wait for inputs: their records are taken as they come, and the batch is closed after
+        ``wait_ms`` or when their share is full."""
+        kinds = [kind for kind in _KINDS if kind in self._consumers]
+        left = dict.fromkeys(_INPUTS, request.max_records)
+        left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
+        left[_GLOBAL] = request.max_restore_records
+        deadline = time.monotonic() + READ_LIMIT_S
+        idle_until = time.monotonic() + request.wait_ms / 1e3
+        heard_until = time.monotonic() + FIRST_FETCH_LIMIT_S
+        found = self.is_full = False
+        bytes_left = request.max_bytes
+        while kinds and time.monotonic() < deadline:
+            got = 0
+            for kind in kinds:
+                messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), 0)
+                if messages:
+                    bytes_left -= sum(map(len, messages))
+                    handed_over = time.monotonic()
+                    yield from self._handed_over(kind, messages)
+                    deadline += time.monotonic() - handed_over
+                    left[kind] -= len(messages)
+                    got += len(messages)
+                    found = found or kind != _STANDBY
+            if bytes_left <= 0:  # each kind has had a chunk of what was fetched
+                self.is_full = True
+                return
+            is_full = any(left[kind] <= 0 for kind in _INPUTS)
+            if got and not is_full and any(left[kind] > 0 for kind in kinds):
+                continue
+            now = time.monotonic()
+            if is_full or left[_STANDBY] <= 0:
+                return
+            if (found or now >= idle_until) and (now >= heard_until or not self._is_one_unheard(left)):
+                return
+            found = (yield from self._wait(kinds, left)) or found
+
+    def _is_one_unheard(self, left: Mapping[str, int]) -> bool:
+        """Whether a partition that the last placing has added has not been heard of, and may still be read in this batch."""
+        return any(consumer.unheard and left[kind] > 0 for kind, consumer in self._consumers.items())
+
+    def _wait(
+        self, kinds: Sequence[str], left: dict[str, int]
+    ) -> Generator[tuple[bool, Sequence[Any]], None, bool]:
+        """One short wait on each consumer in turn; gives whether something came that ends the waiting."""
+        for kind in kinds:
+            messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), _WAIT_SLICE_S)
+            if messages:
+                yield from self._handed_over(kind, messages)
+                left[kind] -= len(messages)
+                if kind != _STANDBY:
+                    return True
+        return False
+
+    def _handed_over(self, kind: str, messages: list[Any]) -> Iterator[tuple[bool, Sequence[Any]]]:
+        if kind in _RESTORED and self._limits:
+            messages = self._within_limits(kind, messages)
+        if messages:
+            yield kind in _RESTORED, messages
+
+    def _within_limits(self, kind: str, messages: list[Any]) -> list[Any]:
+        """Without what is not to be taken yet; a partition at its limit is not read on in this batch."""
+        kept = []
+        for message in messages:
+            tp = TopicPartition(message.topic(), message.partition())
+            limit = self._limits.get(tp)
+            if limit is None or message.offset() < limit:
+                kept.append(message)
+            elif tp not in self._at_limit:
+                self._at_limit[tp] = limit
+                self._consumers[kind].drop(tp)
+        return kept
+
+    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        inputs: dict[TopicPartition, int] = {}
+        changelogs: dict[TopicPartition, int] = dict(self._at_limit)
+        for kind, consumer in self._consumers.items():
+            if kind == _GLOBAL:
+                continue
+            (inputs if kind in _INPUTS else changelogs).update(consumer.ends())
+        return inputs, {tp: min(at, self._limits.get(tp, at)) for tp, at in changelogs.items()}
+
+    def inputs_at_end(self) -> frozenset[TopicPartition]:
+        """The inputs that have no more records than those read, as far as the broker has said."""
+        return frozenset().union(*(self._consumers[kind].at_end() for kind in _INPUTS if kind in self._consumers))
+
+    def global_ends(self) -> dict[TopicPartition, int]:
+        return self._consumers[_GLOBAL].ends() if _GLOBAL in self._consumers else {}
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]:
+        return tuple(sorted(tp for consumer in self._consumers.values() for tp in consumer.out_of_range))
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Once a second; in between nothing."""
+        now = time.monotonic()
+        if now - self._watermarks_at < _WATERMARK_INTERVAL_S:
+            return {}
+        self._watermarks_at = now
+        return {tp: high for consumer in self._consumers.values() for tp, high in consumer.high_watermarks().items()}
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()

@@ -1,0 +1,375 @@
+"""Writing records through librdkafka: what a transactional and a plain producer have in common.
+
+Decides a producer's settings, how columns of records are written, how the ends of partitions and the reasons of failures
+are learnt, and when a producer is given up. Whether a batch counts is decided in ``producer``.
+
+There is no callback for each record: the last record of each partition of a ``write`` has one, which is how the end of a
+changelog partition is learnt. Some errors of librdkafka's commit say only *that* records failed; so after such a batch
+every record of the next one has a callback, and the reason is known when it fails again.
+
+With ``leaves_out`` a batch of which the broker has refused records for good is lost and run again, until it is known which ones
+they are: then ``write`` refuses them by their place, as it does one that is too large for the client. What is said of records
+that were sent together need not be true of each, so they are sent singly then, and a transaction ends with the first one or few.
+
+Timestamps: librdkafka writes the current time where it is given 0. The first record of time 0 costs the producer, whose successor
+is of ``zero_timestamps`` and writes it as it is; so does each one after that.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tidemill.errors import BatchLostError, ConfigError, RecordRefusedError, RecordTooLargeError, StopError, TidemillError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.data.producer_errors import is_consequence, is_not_valid, is_too_large, meaning_of
+from tidemill.kafka.data.zero_timestamps import PLACEHOLDER, producer_of_zeros, zeros_written
+from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right
+from tidemill.operators.record import why_no_headers
+
+Write = Callable[..., None]
+"""confluent-kafka's ``produce(topic, value, key, partition, on_delivery=..., timestamp=..., headers=...)``."""
+
+_Content = tuple[str, "bytes | None", "bytes | None", int]
+"""Topic, key, value and timestamp: what a record is known by when its batch is run again."""
+_ANY_PARTITION = -1
+_ROOM_POLL_S = 0.1
+_DEFAULTS: Mapping[str, Any] = {
+    "linger.ms": 2,
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",  # places keys as the Java producer does
+    "enable.idempotence": True,
+    "queue.buffering.max.messages": 2_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    # A missing topic should be named before the transaction's time is over, and a new one gets a while to be known.
+    "topic.metadata.propagation.max.ms": 8_000,
+}
+
+
+class CommitOutcome(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """Known not to count: the commit was never asked for."""
+    UNKNOWN = "unknown"
+    """Asked for, and not answered with success: fence by ``init``, then read the committed offsets."""
+
+
+class RecordProducer(ABC):
+    """What both guarantees share: writing, the ends of partitions, and the replacement of a producer that failed."""
+
+    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int, leaves_out: bool = False) -> None:
+        self._settings = settings
+        self._leaves_out = leaves_out
+        self._refused: dict[_Content, str] = {}
+        self._writes_singly = self._is_single = False
+        self._timeout_s = timeout_ms / 1000
+        self._producer: Producer | None = None
+        self._is_open = False
+        self._ends: dict[TopicPartition, int] = {}
+        self._partitions: dict[str, int] = {}
+        self._topics: set[str] = set()
+        self._delivery_error: tuple[KafkaError, TopicPartition] | None = None
+        self._asks_for_reasons = False
+        self._keeps_zeros = False
+        self._has_written = False
+        self.failure: TidemillError | None = None
+        """Why the last batch is not COMMITTED."""
+
+    @property
+    def must_init(self) -> bool:
+        """There is no producer, or the last one failed and was given up."""
+        return self._producer is None
+
+    @property
+    def is_open(self) -> bool:
+        """A batch was begun and has neither been committed nor aborted."""
+        return self._is_open
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """The offset behind the last record of each partition that was written by number (it may hold others); complete
+        after a commit."""
+        return self._ends
+
+    @abstractmethod
+    def init(self) -> None:
+        """Makes a new producer."""
+
+    def begin(self) -> None:
+        """Begins a batch if none is open; makes a producer first if need be."""
+        if self._is_open:
+            return
+        if self._producer is None:
+            self.init()
+        self._begin()
+        self._is_open, self._ends, self._delivery_error, self.failure = True, {}, None, None
+        self._has_written = False
+
+    def writer(self) -> Write:
+        """Begins, and gives the client's own ``produce`` for a loop of one's own.
+
+        On BufferError call ``make_room`` and write the record again; on KafkaException raise what ``refused`` gives. A timestamp
+        of 0 is the current time here.
+        """
+        self.begin()
+        assert self._producer is not None
+        if self._asks_for_reasons:
+            return functools.partial(self._producer.produce, on_delivery=self.delivered)
+        return self._producer.produce
+
+    def write(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        partitions: Sequence[int] | None = None,
+        headers: Sequence[Any] | None = None,
+    ) -> None:
+        """Writes columns of records; without ``partitions`` the partitioner places them by key.
+
+        Raises StopError for a record or topic that is refused for good, otherwise BatchLostError or FencedError; the
+        batch is aborted then. RecordTooLargeError leaves it open.
+        """
+        self.begin()
+        produce = self._produce_of(topic, timestamps)
+        assert self._producer is not None
+        self._topics.add(topic)
+        self._has_written = True
+        count = len(keys)
+        callbacks: Sequence[Any] = [self.delivered if self._asks_for_reasons else None] * count
+        if self._is_single:
+            callbacks = [functools.partial(self._delivered_at, timestamp) for timestamp in timestamps]
+        elif partitions is not None:
+            callbacks = list(callbacks)
+            for at in {partition: at for at, partition in enumerate(partitions)}.values():
+                callbacks[at] = self.delivered
+        rows = zip(
+            values,
+            keys,
+            [_ANY_PARTITION] * count if partitions is None else partitions,
+            callbacks,
+            timestamps,
+            [None] * count if headers is None else [self._sendable(topic, of_record) for of_record in headers],
+            strict=True,
+        )
+        for at, (value, key, partition, callback, timestamp, header) in enumerate(rows):
+            if self._refused:
+                self._check(at, (topic, key, value, timestamp))
+            while True:
+                try:
+                    produce(topic, value, key, partition, callback, None, timestamp, header)
+                    break
+                except BufferError:
+                    self.make_room()
+                except KafkaException as problem:
+                    if problem.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:  # not taken up: the others are not harmed
+                        raise RecordTooLargeError(str(meaning_of(problem.args[0], f"writing to {topic}")), at=at) from problem
+                    where = topic if partition == _ANY_PARTITION else TopicPartition(topic, partition)
+                    raise self.refused(problem, f"writing to {where}", (topic,)) from problem
+        self._producer.poll(0)
+
+    def _check(self, at: int, content: _Content) -> None:
+        said = self._refused.get(content)
+        if said is not None:
+            raise RecordRefusedError(said, at=at)
+
+    def _sendable(self, topic: str, headers: Sequence[Any] | None) -> Sequence[Any] | None:
+        """As the client wants them. It ends the process on some others (``why_no_headers``), which must not reach it."""
+        if not headers:
+            return None
+        problem = why_no_headers(headers)
+        if problem:
+            self.abort()
+            raise StopError(f"writing to {topic}: {problem}")
+        return list(headers)
+
+    def _produce_of(self, topic: str, timestamps: Sequence[int]) -> Write:
+        """The client's own where it writes these timestamps as they are."""
+        if timestamps and min(timestamps) < 0:
+            self.abort()
+            raise StopError(
+                f"writing to {topic}: a record has the timestamp {min(timestamps)}, and Kafka's are 0 or above; correct what "
+                "gives it."
+            )
+        if 0 not in timestamps:
+            assert self._producer is not None
+            return self._producer.produce
+        if not self._keeps_zeros:
+            self._keeps_zeros = True
+            self._replace(f"writing to {topic}: a record has the timestamp 0")
+        return self._produce_zeros
+
+    def _produce_zeros(self, topic: str, value: Any, key: Any, partition: int, *rest: Any) -> None:
+        """``produce`` for batches that hold zeros: each is counted, so that none becomes the current time unseen."""
+        assert self._producer is not None
+        callback, alias, timestamp, headers = rest
+        before = zeros_written()
+        self._producer.produce(topic, value, key, partition, callback, alias, timestamp or PLACEHOLDER, headers)
+        if timestamp == 0 and zeros_written() != before + 1:
+            self.abort()
+            raise StopError(f"writing to {topic}: the client can't be made to write the timestamp 0; please report this.")
+
+    @abstractmethod
+    def _replace(self, reason: str) -> None:
+        """Another producer for the rest of the open batch; BatchLostError, and the batch aborted, where that can't be."""
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; asked once for each producer. Raises BatchLostError or StopError; the batch is
+        aborted then."""
+        found = self._partitions.get(topic)
+        if found is None:
+            self.begin()
+            assert self._producer is not None
+            try:
+                described = self._producer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+                if described.error is not None:
+                    raise KafkaException(described.error)
+            except KafkaException as problem:
+                raise self.refused(problem, f"looking at {topic}", (topic,)) from problem
+            found = self._partitions[topic] = len(described.partitions)
+        return found
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """The callback of a partition's last record; ``write`` sets it, a loop of one's own must."""
+        partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
+        if error is not None:
+            first = self._delivery_error
+            if first is None or is_consequence(first[0]):
+                self._delivery_error = (error, partition)
+        else:
+            self._ends[partition] = max(self._ends.get(partition, 0), int(message.offset() or 0) + 1)
+
+    def _delivered_at(self, timestamp: int, error: KafkaError | None, message: Message) -> None:
+        """``delivered`` of a record that is to be found out if it is refused; its message tells no timestamp then."""
+        self.delivered(error, message)
+        if self._is_single and error is not None and (is_not_valid(error) or is_too_large(error)):
+            topic = str(message.topic())
+            self._refused[topic, message.key(), message.value(), timestamp] = str(meaning_of(error, f"writing to {topic}"))
+
+    def make_room(self) -> None:
+        """Waits until records have left the full buffer; BatchLostError, and the batch aborted, if none do in time."""
+        assert self._producer is not None
+        deadline = time.monotonic() + self._timeout_s
+        while self._producer.poll(_ROOM_POLL_S) == 0:
+            if time.monotonic() > deadline:
+                waiting = len(self._producer)
+                self.abort()
+                raise BatchLostError(
+                    f"The producer's buffer is full: none of its {waiting} records was acknowledged for "
+                    f"{self._timeout_s:.0f} s. Are the brokers reachable?"
+                )
+
+    def refused(
+        self, problem: KafkaException, doing: str, topics: Sequence[str] | None = None, *, reader: str = ""
+    ) -> TidemillError:
+        """What an exception of the client means; aborts the batch. ``topics``: what it is about, if not all that was written;
+        ``reader``: the group that reads them, where it is about that."""
+        error: KafkaError = problem.args[0]
+        # What may be tried again was tried until its time was over: an abort would wait as long, a new producer is quick.
+        if error.fatal() or error.retriable():
+            self._give_up()
+        else:
+            self.abort()
+        if error.code() == KafkaError._STATE:  # the batch had failed before, of which nobody was told
+            return self._earlier(error, doing)
+        return self._unless_left_out(error, self._meaning(error, doing, topics, reader=reader))
+
+    def _earlier(self, error: KafkaError, doing: str) -> TidemillError:
+        """What had failed before, where it is known; else the batch is lost, and the next one asks for reasons."""
+        self._asks_for_reasons = True
+        self._give_up()
+        if self._delivery_error is not None:
+            return self._delivery_problem(*self._delivery_error)
+        return BatchLostError(f"{doing}: {error.str()} ({error.name()}): it had failed before; run the batch again.")
+
+    def _meaning(
+        self, error: KafkaError, doing: str, topics: Sequence[str] | None = None, *, reader: str = ""
+    ) -> TidemillError:
+        """A missing right by its name; for the rest see ``meaning_of``."""
+        resource = lacks(error)
+        if resource is None:
+            return meaning_of(error, doing)
+        if resource is Resource.CLUSTER:
+            # Which Kafka has also granted to everyone who may write to any topic.
+            rights = [Right.of(resource, CLUSTER, Operation.IDEMPOTENT_WRITE)]
+        elif resource is Resource.GROUP:
+            rights = [Right.of(resource, reader, Operation.READ)]
+        elif resource is Resource.TRANSACTIONAL_ID:
+            rights = [Right.of(resource, str(self._settings.get("transactional.id", "")), Operation.WRITE)]
+        else:
+            written = self._topics if topics is None or reader else topics
+            suspects = [Right.of(resource, topic, Operation.WRITE) for topic in sorted(written)]
+            if reader:  # or else the transaction had failed before, because of what was written
+                suspects += [Right.of(resource, topic, Operation.READ) for topic in topics or ()]
+            rights = lacking(suspects, self._settings)
+        return missing_right(doing, rights, self._settings)
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Ends the batch without effect as far as that can be had."""
+
+    def close(self) -> None:
+        """Drops the producer; what was not committed is left to be fenced, or to the transaction's time-out."""
+        self._give_up()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """What the guarantee needs before a batch's first record."""
+
+    def _make(self, defaults: Mapping[str, Any], fixed: Mapping[str, Any] | None = None) -> Producer:
+        """The user's settings win over ``defaults``, ``fixed`` over the user's."""
+        self._give_up()
+        made = producer_of_zeros if self._keeps_zeros else Producer
+        self._is_single = self._writes_singly
+        singly = {"batch.num.messages": 1} if self._is_single else {}
+        try:
+            return made({**_DEFAULTS, **defaults, **self._settings, **singly, **(fixed or {})})
+        except (KafkaException, ValueError, TypeError) as problem:
+            raise ConfigError(f"The producer can't be set up: {error_text(problem)}") from problem
+
+    def _give_up(self) -> None:
+        self._producer = None
+        self._partitions.clear()
+        self._is_open = False
+
+    def _reason(self, problem: KafkaException | None, doing: str) -> TidemillError:
+        """The failed record's own error where it is known: the commit's says only that there is one."""
+        if self._delivery_error is not None:
+            return self._delivery_problem(*self._delivery_error)
+        self._asks_for_reasons = True
+        if problem is None:
+            return BatchLostError(f"{doing}: not all records were acknowledged within {self._timeout_s:.0f} s")
+        return self._unless_left_out(problem.args[0], self._meaning(problem.args[0], doing))
+
+    def _delivery_problem(self, error: KafkaError, partition: TopicPartition) -> TidemillError:
+        """What the first record that was not written means for the batch."""
+        return self._unless_left_out(error, self._meaning(error, f"writing to {partition}", (partition.topic,)))
+
+    def _unless_left_out(self, error: KafkaError, problem: TidemillError) -> TidemillError:
+        """The problem, or that the batch is lost: what has failed is still to be found out, and may be left out."""
+        is_refused = is_not_valid(error) or is_too_large(error)
+        if is_consequence(error) or (self._leaves_out and is_refused):
+            self._asks_for_reasons = True
+            self._writes_singly = self._writes_singly or is_refused
+            self._give_up()  # its partition's sequence counts on behind what was refused
+            return BatchLostError(f"{problem} The batch is run again to find the record.")
+        return problem
+
+    def _succeeded(self) -> CommitOutcome:
+        self._asks_for_reasons = self._writes_singly = self._is_open = False
+        self._refused.clear()
+        if self._is_single:
+            self._give_up()
+        return CommitOutcome.COMMITTED
+
+
+def error_text(problem: Exception) -> str:
+    error = problem.args[0] if problem.args else problem
+    return error.str() if isinstance(error, KafkaError) else str(error)

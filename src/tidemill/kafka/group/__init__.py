@@ -1,0 +1,1 @@
+"""The protocol of consumer groups: a member, its coordinator, the leader's part."""

@@ -1,0 +1,306 @@
+"""Where one group member stands: its phase, its Membership and whether it must join again.
+
+Decides which of two threads' news counts. The membership thread joins and syncs, the heartbeat thread learns of
+evictions and rebalances; both act on a Membership that they took before they asked the broker, and hand it back with
+the answer. News about a Membership that has been replaced since is dropped: so a late heartbeat answer neither starts
+a second rebalance nor throws out a member that has just come back.
+
+    OUT      not in the group, or about to join          -> JOINING, ENDED
+    JOINING  JoinGroup is on its way or held by the broker -> SYNCING, OUT, ENDED
+    SYNCING  generation known, assignment awaited          -> STABLE, JOINING, OUT, PARKED, ENDED
+    STABLE   assigned                                      -> JOINING, OUT, PARKED, ENDED
+    PARKED   has left because its stream thread stopped polling -> OUT, ENDED
+    ENDED    closed, or failed for good
+
+Heartbeats are sent in SYNCING and STABLE. Every loss of a generation raises the incarnation and posts Lost; events are
+posted under the lock, so their order is the order in which things happened. What to do about any of it is the
+application's decision: nothing here changes what is owned.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+
+from tidemill.errors import TidemillError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.group.metadata import NO_GENERATION, NO_MEMBER_ID, Membership
+from tidemill.kafka.group.protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
+
+
+class Phase(Enum):
+    OUT = "out"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    STABLE = "stable"
+    PARKED = "parked"
+    ENDED = "ended"
+
+
+_NEXT: Mapping[Phase, frozenset[Phase]] = {
+    Phase.OUT: frozenset({Phase.JOINING, Phase.ENDED}),
+    Phase.JOINING: frozenset({Phase.SYNCING, Phase.OUT, Phase.ENDED}),
+    Phase.SYNCING: frozenset({Phase.STABLE, Phase.JOINING, Phase.OUT, Phase.PARKED, Phase.ENDED}),
+    Phase.STABLE: frozenset({Phase.JOINING, Phase.OUT, Phase.PARKED, Phase.ENDED}),
+    Phase.PARKED: frozenset({Phase.OUT, Phase.ENDED}),
+    Phase.ENDED: frozenset(),
+}
+_HEARTBEATS = frozenset({Phase.SYNCING, Phase.STABLE})
+
+
+_SHORTEST_PAUSE_S = 0.025
+
+
+def heartbeat_due(last_s: float, assigned_s: float, interval_s: float) -> float:
+    """When the next heartbeat is due: pauses are a quarter of the time since the last assignment, up to the interval.
+
+    A cooperative rebalance is followed by another one as soon as what moves has been given up, and all members must notice
+    before anyone gets it: with pauses of the whole interval that alone would stop every task that moves for seconds. This costs
+    some 25 heartbeats for each rebalance.
+    """
+    since_s = max(0.0, last_s - assigned_s)
+    return max(last_s, assigned_s) + min(interval_s, max(_SHORTEST_PAUSE_S, since_s / 4))
+
+
+class MemberState:
+    """Thread-safe. Methods that take a Membership return False, or None, if it is no longer the current one.
+
+    ``has_follow_ups``: one rebalance is followed by another when what moves has been given up (not in an eager group)."""
+
+    def __init__(
+        self, group_instance_id: str | None, events: queue.SimpleQueue[GroupEvent], *, has_follow_ups: bool = True
+    ) -> None:
+        self._changed = threading.Condition()
+        self._events, self._has_follow_ups = events, has_follow_ups
+        self._membership = Membership(group_instance_id=group_instance_id)
+        self._phase = Phase.OUT
+        self._assigned_in = NO_GENERATION
+        self._assigned_at_s = -math.inf
+        self._assigned_partitions: tuple[TopicPartition, ...] = ()
+        self._rejoin: str | None = "first join"
+        self._joining_for: str | None = None
+        self._revocation_awaited = False
+
+    @property
+    def membership(self) -> Membership:
+        return self._membership
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def assigned_in(self) -> int:
+        """The generation of the last assignment that still holds, -1 if there is none."""
+        return self._assigned_in
+
+    @property
+    def assigned_partitions(self) -> tuple[TopicPartition, ...]:
+        """What that assignment allows to be owned, whether or not the application has read the event yet."""
+        return self._assigned_partitions
+
+    # Waiting
+
+    def wait_to_join(self, timeout_s: float | None) -> bool:
+        """True as soon as a join is wanted and possible; False after the time, or when ENDED."""
+        with self._changed:
+            self._changed.wait_for(self._is_join_due, timeout_s)
+            return self._is_join_due() and self._phase is not Phase.ENDED
+
+    def wait_to_heartbeat(self, last_s: float, interval_s: float) -> bool:
+        """True when the next heartbeat is due after the one at ``last_s`` (time.monotonic); False when ENDED."""
+        with self._changed:
+            while self._phase is not Phase.ENDED:
+                left_s = heartbeat_due(last_s, self._assigned_at_s, interval_s) - time.monotonic()
+                if self._phase not in _HEARTBEATS:
+                    self._changed.wait()
+                elif left_s <= 0:
+                    return True
+                else:
+                    self._changed.wait(left_s)
+            return False
+
+    def wait_ended(self, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._phase is Phase.ENDED, timeout_s)
+
+    def wait_until_revoked(self, reason: str) -> bool:
+        """Posts RevokeAll and waits for ``revoked_all``; False if the membership went meanwhile (nothing is left)."""
+        with self._changed:
+            before = self._membership
+            self._revocation_awaited = True
+            self._events.put(RevokeAll(reason=reason))
+            self._changed.wait_for(lambda: not self._revocation_awaited or self._membership is not before)
+            self._revocation_awaited = False
+            if self._membership is not before:
+                return False
+            self._assigned_partitions = ()
+            return True
+
+    # News from the membership thread
+
+    def begin_join(self) -> tuple[str, Membership]:
+        """Takes the request for a join; one that comes later asks for another join after this one."""
+        with self._changed:
+            self._joining_for, self._rejoin = self._rejoin or "unknown reason", None
+            return self._joining_for, self._membership
+
+    def join_sent(self, membership: Membership) -> Membership | None:
+        """The identity to join with; from here to ``joined`` no heartbeat is sent.
+
+        None if the membership was lost since ``begin_join``: what was to be said about owned partitions is void.
+        """
+        with self._changed:
+            if self._membership is not membership or self._phase is Phase.ENDED:
+                return None
+            if self._phase is not Phase.JOINING:
+                self._enter(Phase.JOINING)
+            self._membership = replace(membership, is_stable=False)
+            return self._membership
+
+    def given_member_id(self, membership: Membership, member_id: str) -> Membership | None:
+        with self._changed:
+            if self._membership is not membership:
+                return None
+            self._membership = replace(membership, member_id=member_id)
+            return self._membership
+
+    def joined(self, membership: Membership, *, generation: int, member_id: str) -> Membership | None:
+        """The Membership of the new generation: the one that commits must carry from now on."""
+        with self._changed:
+            if self._membership is not membership:
+                return None
+            self._membership = replace(membership, generation=generation, member_id=member_id)
+            self._enter(Phase.SYNCING)
+            return self._membership
+
+    def assigned(self, membership: Membership, assignment: MemberAssignment) -> bool:
+        with self._changed:
+            if self._membership is not membership:
+                return False
+            self._membership = replace(membership, is_stable=True)
+            self._assigned_in = membership.generation
+            if self._has_follow_ups:
+                self._assigned_at_s = time.monotonic()
+            self._assigned_partitions = assignment.partitions
+            self._joining_for = None
+            self._enter(Phase.STABLE)
+            self._events.put(
+                Assigned(
+                    generation=membership.generation,
+                    member_id=membership.member_id,
+                    incarnation=membership.incarnation,
+                    partitions=assignment.partitions,
+                    user_data=assignment.user_data,
+                )
+            )
+            return True
+
+    def join_failed(self) -> None:
+        """The join must be tried again, for the reason that it had."""
+        with self._changed:
+            self._rejoin = self._rejoin or self._joining_for
+            self._joining_for = None
+
+    # News from any thread
+
+    def request_rejoin(self, reason: str) -> None:
+        with self._changed:
+            if self._phase is not Phase.ENDED:
+                self._rejoin = self._rejoin or reason
+                self._changed.notify_all()
+
+    def rebalancing(self, membership: Membership, reason: str) -> bool:
+        """A heartbeat or commit was told of a rebalance; dropped if a join that serves it is under way."""
+        with self._changed:
+            if self._membership is not membership or not membership.is_stable or self._joining_for is not None:
+                return False
+            self._rejoin = self._rejoin or reason
+            self._changed.notify_all()
+            return True
+
+    def goes_on_from(self, membership: Membership, *, or_has: bool) -> bool:
+        """A join under this membership is under way (``or_has``: or was answered since), so that the broker's not knowing
+        its generation any more is no loss: if it is one, the join will be told."""
+        with self._changed:
+            now = self._membership
+            if now.incarnation != membership.incarnation:
+                return False
+            if now.generation == membership.generation:
+                return self._phase is Phase.JOINING
+            return or_has
+
+    def lost(self, membership: Membership, reason: str, *, keeps_member_id: bool = False) -> bool:
+        with self._changed:
+            if self._membership is not membership or self._phase is Phase.ENDED:
+                return False
+            self._lose(reason, membership.member_id if keeps_member_id else NO_MEMBER_ID)
+            if self._phase is not Phase.OUT:
+                self._enter(Phase.OUT)
+            self._rejoin = self._rejoin or reason
+            return True
+
+    def parked(self, membership: Membership, reason: str) -> bool:
+        """Lost by our own choice: joins again only after ``unpark``."""
+        with self._changed:
+            if self._membership is not membership or self._phase not in _HEARTBEATS:
+                return False
+            self._lose(reason, NO_MEMBER_ID)
+            self._enter(Phase.PARKED)
+            self._rejoin = self._rejoin or reason
+            return True
+
+    def unpark(self) -> None:
+        with self._changed:
+            if self._phase is Phase.PARKED:
+                self._enter(Phase.OUT)
+
+    def revoked_all(self) -> None:
+        with self._changed:
+            self._revocation_awaited = False
+            self._changed.notify_all()
+
+    def report(self, error: TidemillError) -> None:
+        """Something that passes by itself, or that a person must put right meanwhile."""
+        self._events.put(Failed(error=error, fatal=False))
+
+    def end(self, error: TidemillError | None = None) -> Membership | None:
+        """No more joins and heartbeats; returns the Membership that was given up, None when ENDED before."""
+        with self._changed:
+            if self._phase is Phase.ENDED:
+                return None
+            given_up = self._membership
+            self._lose(None if error is None else str(error), NO_MEMBER_ID)
+            self._enter(Phase.ENDED)
+            if error is not None:
+                self._events.put(Failed(error=error, fatal=True))
+            return given_up
+
+    def _is_join_due(self) -> bool:
+        return self._phase is Phase.ENDED or (self._rejoin is not None and self._phase is not Phase.PARKED)
+
+    def _lose(self, reason: str | None, member_id: str) -> None:
+        before = self._membership
+        had_generation = before.generation != NO_GENERATION
+        self._membership = replace(
+            before,
+            generation=NO_GENERATION,
+            member_id=member_id,
+            incarnation=before.incarnation + (1 if had_generation else 0),
+            is_stable=False,
+        )
+        self._assigned_in = NO_GENERATION
+        self._assigned_partitions = ()
+        if had_generation and reason is not None:
+            self._events.put(Lost(reason=reason, incarnation=self._membership.incarnation))
+
+    def _enter(self, phase: Phase) -> None:
+        if phase not in _NEXT[self._phase]:
+            raise AssertionError(f"a group member can't go from {self._phase.value} to {phase.value}")
+        self._phase = phase
+        self._changed.notify_all()

@@ -1,0 +1,1 @@
+"""Clients' settings: logins, certificates, references to secrets, and what a refusal means."""

@@ -1,0 +1,1 @@
+"""Recorded answers of Kafka Streams' assignors and members, recomputed and compared."""

@@ -1,0 +1,151 @@
+"""A stream thread as its consumer group sees it: what it subscribes to, claims and leads.
+
+The member's state machine (``membership.member``) decides; this keeps its state for two kinds of callers: the stream thread,
+which steps it, and the member's own threads, which ask at each join. Both go through one lock, so that what a join claims is
+what the state says at that moment.
+
+Also keeps commits and joins apart: offsets that are on their way while the group counts a new generation are refused, and the
+batch of tasks that don't even move is lost with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.group import protocol as group_protocol
+from tidemill.kafka.group.metadata import Membership
+from tidemill.membership import member_state as machine
+from tidemill.membership.member import is_revoking, step
+from tidemill.membership.member_subscription import OwnSubscription, may_commit, next_subscription
+from tidemill.runtime.group.leading import Leader
+
+_COMMIT_LIMIT_S = 3.0
+_JOIN_LIMIT_S = 0.1
+"""How long a join waits for a commit under way, and a commit for the answer to a join: the group may be waiting for others."""
+_TAKE_UP_LIMIT_S = 1.0
+"""A thread takes an assignment up when its batch is done; the whole group waits for a join."""
+
+
+class GroupSide:
+    """Implements ``GroupProtocol``. ``offset_sums`` gives, at a join, the sums of the positions of the stateful tasks that
+    this member answers for, and which of its tasks run."""
+
+    def __init__(
+        self,
+        name: str,
+        topics: Sequence[str],
+        member: machine.MemberConfig,
+        leader: Leader,
+        offset_sums: Callable[[], tuple[Mapping[TaskId, int], frozenset[TaskId]]],
+    ) -> None:
+        self._name, self._topics, self._leader = name, tuple(topics), leader
+        self._offset_sums = offset_sums
+        self._lock = threading.Lock()
+        self._state = machine.new_member(member)
+        self._said: OwnSubscription | None = None
+        self._gate = threading.Condition()
+        self._is_committing = False
+        self._acting = 0
+        self._joins_from: tuple[int, int] | None = None
+        self.membership: Callable[[], Membership] = Membership
+        """The group's word on this member; set by who makes the member."""
+
+    def step(self, event: machine.Event) -> tuple[machine.Instruction, ...]:
+        """What to do about ``event``, in this order."""
+        with self._lock:
+            self._state, instructions = step(self._state, event, int(time.time() * 1000))
+        return instructions
+
+    @contextlib.contextmanager
+    def acting(self) -> Iterator[None]:
+        """While instructions are carried out, each of which may lead to others, no join begins: it would tell of half of them."""
+        self._acting += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._acting -= 1
+                self._gate.notify_all()
+
+    def may_commit(self, tasks: Iterable[TaskId], *, began_incarnation: int) -> bool:
+        """Rule 5: the membership is that of the batch's start, and everything that it read is still owned."""
+        now = self.membership()
+        with self._lock:
+            state = self._state
+        return now.is_member and may_commit(state, tasks, began_incarnation=began_incarnation, incarnation=now.incarnation)
+
+    def begin_commit(self) -> None:
+        """Called before the generation is read for a commit; no join begins from here to ``end_commit``."""
+        deadline = time.monotonic() + _JOIN_LIMIT_S
+        with self._gate:
+            while self._joins_from == _generation(self.membership()) and time.monotonic() < deadline:
+                self._gate.wait(0.002)
+            self._joins_from = None
+            self._is_committing = True
+
+    def end_commit(self) -> None:
+        """The batch is over, whether it was committed or not."""
+        with self._gate:
+            self._is_committing = False
+            self._gate.notify_all()
+
+    @property
+    def is_joining(self) -> bool:
+        """A join has begun whose assignment has not been taken yet."""
+        with self._lock:
+            return self._state.is_joining
+
+    # --- GroupProtocol: on the member's threads ----------------------------------------------------------------------
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return self._topics
+
+    def wait_until_taken_up(self) -> None:
+        """As Kafka Streams' members do, whose only thread joins when it is done with the assignment before."""
+        with self._gate:
+            self._gate.wait_for(self._has_taken_up, _TAKE_UP_LIMIT_S)
+
+    def _has_taken_up(self) -> bool:
+        now, state = self.membership(), self._state
+        is_read = not now.is_member or (state.incarnation, state.generation) >= (now.incarnation, now.generation)
+        return is_read and not self._acting and not is_revoking(state)
+
+    def owned_partitions(self) -> Sequence[TopicPartition]:
+        """The first question of a join; answered together with ``user_data``, since both must fit."""
+        self._said = self._next_subscription()
+        return self._said.owned_partitions
+
+    def user_data(self) -> bytes:
+        said, self._said = self._said or self._next_subscription(), None
+        return said.user_data
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
+    ) -> group_protocol.GroupAssignment:
+        return self._leader.assign(f"{self._name}-consumer", partition_counts, members)
+
+    def _next_subscription(self) -> OwnSubscription:
+        with self._gate:
+            self._gate.wait_for(lambda: not self._is_committing, _COMMIT_LIMIT_S)
+            self._joins_from = _generation(self.membership())
+        sums, running = self._offset_sums()
+        now = self.membership()
+        with self._lock:
+            self._state, said = next_subscription(
+                self._state, generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=running
+            )
+        return said
+
+    @property
+    def state(self) -> machine.MemberState:
+        """The machine's state as it is now; it never changes itself, so any thread may read it."""
+        return self._state
+
+
+def _generation(membership: Membership) -> tuple[int, int]:
+    return membership.incarnation, membership.generation

@@ -1,0 +1,181 @@
+"""The I/O of a rebalance's leader: internal topics, vanished members' transactions, offsets.
+
+Decides only the order of these steps and what a failure of each means; what is assigned to whom is ``membership.leader``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidemill.assignment.choice import choose_assignor
+from tidemill.assignment.kip441.high_availability import Compatibility
+from tidemill.assignment.model import AssignmentConfig, RackStrategy
+from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.errors import PartitionCountError, RetriableError, TidemillError
+from tidemill.ids import ProcessId, TopicPartition
+from tidemill.kafka.admin.client import Admin, TopicSpec
+from tidemill.kafka.data.fencing import fence_vanished
+from tidemill.kafka.group import protocol as group_protocol
+from tidemill.log_format import LogEvent
+from tidemill.membership.client_states import FetchedOffsets
+from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.leader import (
+    LeaderConfig,
+    PreparedRebalance,
+    complete,
+    prepare,
+)
+from tidemill.membership.leader_log import LogLevel, LogLine
+from tidemill.membership.topic_plan import ClusterMetadata
+from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.runtime.group.rebalance_history import LedRebalances
+
+log = logging.getLogger("tidemill.leader")
+_LEVELS = {LogLevel.INFO: logging.INFO, LogLevel.WARNING: logging.WARNING, LogLevel.ERROR: logging.ERROR}
+_HOSTS_LIMIT_S = 2.0
+
+
+class Leader:
+    """Any member of the group may be asked to lead; this is what it then does.
+
+    ConfigError if ``task.assignor.class`` names no assignor.
+    """
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        admin: Admin,
+        process_id: ProcessId,
+        facts: TopologyFacts,
+        group_settings: Mapping[str, Any],
+        producer_settings: Mapping[str, Any],
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        led: LedRebalances | None = None,
+    ) -> None:
+        self._config, self._admin, self._facts, self._now_ms = config, admin, facts, now_ms
+        self._led = led or LedRebalances()
+        self._group_settings, self._producer_settings = group_settings, producer_settings
+        compatibility = Compatibility(config.compatibility)
+        chosen = choose_assignor(config.task_assignor_class, compatibility)
+        self._leader_config = LeaderConfig(
+            leader_process_id=process_id,
+            assignor=chosen.assignor,
+            assignor_needs_lags=chosen.needs_lags,
+            to_threads=assign_to_threads_2_7 if compatibility is Compatibility.KAFKA_2_7 else assign_to_threads,
+            settings=AssignmentConfig(
+                acceptable_recovery_lag=config.acceptable_recovery_lag,
+                num_standby_replicas=config.num_standby_replicas,
+                max_warmup_replicas=config.max_warmup_replicas,
+                probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+                rack_aware_assignment_tags=config.rack_aware_assignment_tags,
+                rack_aware_assignment_strategy=RackStrategy(config.rack_aware_assignment_strategy),
+                rack_aware_assignment_traffic_cost=config.rack_aware_assignment_traffic_cost,
+                rack_aware_assignment_non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
+            ),
+        )
+
+    def assign(
+        self, member: str, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
+    ) -> group_protocol.GroupAssignment:
+        """The whole of a rebalance; RetriableError where it should be tried again."""
+        began_ms = self._now_ms()
+        prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._facts, self._leader_config)
+        if isinstance(prepared, GroupAssignment):
+            return self._answer(member, prepared, partition_counts)
+        self._tell_hosts_of_shared(prepared)
+        created = self._ensure_topics(prepared)
+        processes = {str(client.process_id) for client in prepared.group.clients}
+        fence_vanished(self._group_settings, self._producer_settings, self._config.application_id, processes)
+        done = complete(prepared, self._offsets(prepared, created), self._now_ms())
+        self._led.add(prepared, done, began_ms, self._now_ms() - began_ms)
+        return self._answer(member, done, prepared.partition_counts)
+
+    def _answer(self, member: str, done: GroupAssignment, counts: Mapping[str, int]) -> group_protocol.GroupAssignment:
+        for line in done.log:
+            _say(member, line)
+        return group_protocol.GroupAssignment(
+            members={
+                name: group_protocol.MemberAssignment(partitions=told.partitions, user_data=told.user_data)
+                for name, told in done.members.items()
+            },
+            partition_counts=dict(counts),
+            left_out=done.left_out,
+        )
+
+    def _tell_hosts_of_shared(self, prepared: PreparedRebalance) -> None:
+        """Where instances run that have one process id: members don't say it, and the default client ids are alike."""
+        shared = {member for members in prepared.group.shared_process_ids.values() for member in members}
+        if not shared:
+            return
+        try:
+            group = self._admin.describe_group(self._config.application_id, timeout_s=_HOSTS_LIMIT_S)
+        except TidemillError as problem:  # the group goes on without
+            log.warning(LogEvent("process-id-shared", members=sorted(shared), problem=problem))
+            return
+        hosts = {member.member_id: member.host for member in (group.members if group else ()) if member.member_id in shared}
+        log.warning(LogEvent("process-id-shared", hosts=hosts))
+
+    def _ensure_topics(self, prepared: PreparedRebalance) -> frozenset[str]:
+        """Makes what is missing; the names of what was made."""
+        wanted = {topic.name: topic for topic in prepared.internal_topics}
+        if not wanted:
+            return frozenset()
+        try:
+            created = self._admin.create_topics(
+                TopicSpec(
+                    name=name,
+                    partitions=topic.partitions,
+                    replication_factor=self._config.replication_factor,
+                    configs=dict(topic.facts.settings),
+                )
+                for name, topic in wanted.items()
+            )
+        except PartitionCountError as other:
+            raise PartitionCountError(
+                other.topic, found=other.found, expected=other.expected, advice=_OTHER_PARTITIONS
+            ) from other
+        for name in sorted(created):
+            log.info(LogEvent("topic-created", topic=name, partitions=wanted[name].partitions))
+        return created
+
+    def _offsets(self, prepared: PreparedRebalance, created: frozenset[str]) -> FetchedOffsets | None:
+        try:
+            sources = prepared.source_changelog_partitions(created)
+            application = self._config.application_id
+            return FetchedOffsets(
+                created_topics=created,
+                end_offsets=self._admin.end_offsets(prepared.changelog_partitions(created)),
+                committed_offsets=self._admin.committed_offsets(application, sources) if sources else {},
+                partition_racks=self._racks(prepared) if prepared.needs_racks else {},
+            )
+        except RetriableError as problem:
+            log.warning(LogEvent("offsets-not-fetched", problem=problem))
+            return None
+
+    def _racks(self, prepared: PreparedRebalance) -> dict[TopicPartition, frozenset[str]]:
+        """Where the replicas are of all that the tasks read and write; brokers without broker.rack leave theirs out."""
+        plan = prepared.plan
+        read = {partition.topic for partitions in plan.tasks.values() for partition in partitions}
+        written = {partition.topic for partitions in plan.changelogs.values() for partition in partitions}
+        described = self._admin.describe_topics(sorted(read | written))
+        return {
+            TopicPartition(topic, number): state.racks
+            for topic, states in described.items()
+            for number, state in enumerate(states or ())
+        }
+
+
+_OTHER_PARTITIONS = (
+    "the topics that it follows have another number of partitions now, so keys belong to other tasks than their state does. The "
+    "topic holds the application's state or records on their way: don't delete it. Stop all instances, and run the program under "
+    "another application.id until it has caught up; or give the state up and begin anew: tidemill reset APP.py --execute "
+    "--local-state"
+)
+
+
+def _say(member: str, line: LogLine) -> None:
+    log.log(_LEVELS[line.level], "stream-thread [%s] %s", member, line.text)

@@ -1,0 +1,239 @@
+"""The rebalances that this instance has led: what was moved, and why.
+
+Decides what counts as a move (an active task with another owner than in the assignment before, a copy that is new or gone), and
+which of the assignor's own Decision records tells its reason. Nothing is worked out a second time: reasons are the records'
+sentences, with instances under their addresses. Kept for the last rebalances; other instances tell those that they have led.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.assignment.explain.decisions import Decisions
+from tidemill.assignment.model import LONG_MAX, ApplicationState, Assignment, ClientAssignment, Decision, Role
+from tidemill.ids import ProcessId, TaskId
+from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.leader import AT_ONCE_MS, PreparedRebalance
+
+_KEPT = 30
+_KEPT_WHOLE = 2
+_MOST_MOVES = 60
+_SHORT = 8
+"""So many digits of a process id the decisions' sentences have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedRebalance:
+    """``hosts``: addresses of the clients that can be asked; ``next_ms``: when the next one is due, None if none is."""
+
+    at_ms: int
+    took_ms: int
+    state: ApplicationState
+    assignment: Assignment
+    hosts: Mapping[ProcessId, str]
+    is_stable: bool
+    next_ms: int | None
+    hands_over: bool
+    """Tasks were withheld from their new owners until the old ones have let go."""
+    remarks: tuple[str, ...]
+
+
+class LedRebalances:
+    """Shared by the instance's threads: any of them may be asked to lead."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._newest: list[tuple[LedRebalance, LedRebalance | None]] = []
+        self._told: dict[int, dict[str, Any]] = {}
+        """By when: the others are kept as they are told, since an assignment of many tasks takes megabytes."""
+        self.total = 0
+
+    def add(self, prepared: PreparedRebalance, done: GroupAssignment, at_ms: int, took_ms: int) -> None:
+        """Does nothing with an answer that is an error."""
+        if done.state is None or done.assignment is None:
+            return
+        due = [member.info.next_rebalance_ms for member in done.members.values() if member.info is not None]
+        # What is withheld is asked for at once, too, but that is no new look at the assignment.
+        later = [max(at, at_ms) for at in due if at != LONG_MAX and not (done.hands_over and at == AT_ONCE_MS)]
+        led = LedRebalance(
+            at_ms=at_ms,
+            took_ms=took_ms,
+            state=done.state,
+            assignment=done.assignment,
+            hosts={c.process_id: str(c.endpoint) for c in prepared.group.clients if c.endpoint is not None},
+            is_stable=done.is_stable,
+            next_ms=min(later) if later else None,
+            hands_over=done.hands_over,
+            remarks=tuple(line.text for line in done.log if line.level.name != "INFO"),
+        )
+        with self._lock:
+            self._newest.append((led, self._newest[-1][0] if self._newest else None))
+            if len(self._newest) > _KEPT_WHOLE:
+                self._tell(*self._newest.pop(0))
+            self.total += 1
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Oldest first."""
+        with self._lock:
+            for led, before in self._newest:
+                self._tell(led, before)
+            return list(self._told.values())
+
+    def _tell(self, led: LedRebalance, before: LedRebalance | None) -> None:
+        """Once for each: pages ask every two seconds."""
+        if led.at_ms not in self._told:
+            self._told[led.at_ms] = rebalance_to_json(led, before)
+            while len(self._told) > _KEPT:
+                del self._told[min(self._told)]
+
+    def decisions(self, task: TaskId | None) -> dict[str, Any] | None:
+        """Of the last one, about one task or all; None if none was led."""
+        with self._lock:
+            if not self._newest:
+                return None
+            led, before = self._newest[-1]
+        names = _Names(led, before)
+        found = _decisions(led, {task}) if task is not None else led.assignment.explain()
+        return {"at_ms": led.at_ms, "decisions": [_decision_to_json(decision, names) for decision in found]}
+
+
+def _decisions(led: LedRebalance, tasks: Collection[TaskId]) -> Iterator[Decision]:
+    """About these tasks only: the records are made when they are asked for."""
+    found = led.assignment.explain()
+    if isinstance(found, Decisions):
+        yield from (decision for task in sorted(tasks) for decision in found.of(task))
+    else:
+        yield from (decision for decision in found if decision.task in tasks)
+
+
+class _Names:
+    """Instances by address where they have one."""
+
+    def __init__(self, led: LedRebalance, before: LedRebalance | None) -> None:
+        hosts = {**(before.hosts if before else {}), **led.hosts}
+        self._names = {str(process): host for process, host in hosts.items()}
+        self._short = {process[:_SHORT]: host for process, host in self._names.items()}
+        self._pattern = re.compile("|".join(map(re.escape, [*self._names, *self._short])) or r"(?!)")
+
+    def of(self, process: ProcessId | None) -> str | None:
+        return None if process is None else self._names.get(str(process), str(process)[:_SHORT])
+
+    def within(self, text: str) -> str:
+        return self._pattern.sub(lambda found: self._names.get(found[0]) or self._short[found[0]], text)
+
+
+def rebalance_to_json(led: LedRebalance, before: LedRebalance | None) -> dict[str, Any]:
+    """``before``: the one that the same instance has led before it; without it the members' own word counts."""
+    names = _Names(led, before)
+    present = {client.process_id for client in led.state.clients}
+    earlier = set(before.assignment.clients) if before else None
+    moves = list(_moves(led, before))
+    by_task: dict[TaskId, list[Decision]] = {}
+    if moves:
+        for decision in _decisions(led, {move.task for move in moves[:_MOST_MOVES]}):
+            by_task.setdefault(decision.task, []).append(decision)
+    return {
+        "at_ms": led.at_ms,
+        "took_ms": led.took_ms,
+        "stable": led.is_stable,
+        "hands_over": led.hands_over,
+        "next_ms": led.next_ms,
+        "joined": [names.of(process) for process in sorted(present - earlier)] if earlier is not None else [],
+        "left": [names.of(process) for process in sorted(earlier - present)] if earlier is not None else [],
+        "clients": [
+            {
+                "process": str(process),
+                "host": led.hosts.get(process),
+                "active": _texts(told.active),
+                "standby": _texts(told.standby - told.warmup),
+                "warmup": _texts(told.warmup),
+            }
+            for process, told in sorted(led.assignment.clients.items())
+        ],
+        "moves": [_move_to_json(move, by_task.get(move.task, []), names) for move in moves[:_MOST_MOVES]],
+        "more_moves": max(0, len(moves) - _MOST_MOVES),
+        "remarks": list(led.remarks),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    """``source`` None: nobody had it; ``target`` None: the copy is given up."""
+
+    task: TaskId
+    role: Role
+    source: ProcessId | None
+    target: ProcessId | None
+    had_copy: bool = False
+
+
+def _moves(led: LedRebalance, before: LedRebalance | None) -> Iterator[_Move]:
+    """Actives first, then copies, by task."""
+    owners, copies = _before(led, before)
+    after = led.assignment.clients
+    for task, process in sorted((task, process) for process, told in after.items() for task in told.active):
+        if owners.get(task) != process:
+            had = (task, process) in copies
+            yield _Move(task=task, role=Role.ACTIVE, source=owners.get(task), target=process, had_copy=had)
+    now = {(task, process): told for process, told in after.items() for task in told.standby}
+    active_now = {(task, process) for process, told in after.items() for task in told.active}
+    for task, process in sorted(now.keys() - copies):
+        role = Role.WARM_UP if task in now[task, process].warmup else Role.STANDBY
+        yield _Move(task=task, role=role, source=None, target=process)
+    for task, process in sorted(copies - now.keys() - active_now):
+        if process in after:
+            yield _Move(task=task, role=Role.STANDBY, source=process, target=None)
+
+
+def _before(
+    led: LedRebalance, before: LedRebalance | None
+) -> tuple[dict[TaskId, ProcessId], set[tuple[TaskId, ProcessId]]]:
+    """Who had which task, and who had copies."""
+    if before is not None:
+        held = before.assignment.clients.items()
+    else:
+        held = {
+            client.process_id: ClientAssignment(active=client.previous_active, standby=client.previous_standby)
+            for client in led.state.clients
+        }.items()
+    owners = {task: process for process, told in held for task in told.active}
+    return owners, {(task, process) for process, told in held for task in told.standby}
+
+
+def _move_to_json(move: _Move, decisions: list[Decision], names: _Names) -> dict[str, Any]:
+    fitting = [one for one in decisions if one.role is move.role and one.chosen == move.target] if move.target else []
+    decision = next(iter(fitting), None)
+    return {
+        "task": str(move.task),
+        "role": move.role.value,
+        "from": names.of(move.source),
+        "to": names.of(move.target),
+        "had_copy": move.had_copy,
+        "rule": None if decision is None else decision.rule,
+        "reason": None if decision is None else names.within(decision.reason),
+        "rebalances_to_go": None if decision is None else decision.rebalances_to_go,
+    }
+
+
+def _decision_to_json(decision: Decision, names: _Names) -> dict[str, Any]:
+    return {
+        "task": str(decision.task),
+        "role": decision.role.value,
+        "rule": decision.rule,
+        "on": names.of(decision.chosen),
+        "target": names.of(decision.target),
+        "rebalances_to_go": decision.rebalances_to_go,
+        "reason": names.within(decision.reason),
+        "source": decision.source,
+        "candidates": [
+            {"instance": names.of(process), "lag": lag, "rank": rank} for process, lag, rank in decision.candidates
+        ],
+    }
+
+
+def _texts(tasks: frozenset[TaskId]) -> list[str]:
+    return [str(task) for task in sorted(tasks)]

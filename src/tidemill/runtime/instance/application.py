@@ -1,0 +1,375 @@
+"""An instance of an application: the composition root, and the class that users start.
+
+Decides the states of an instance (Kafka Streams' own), and what its threads' changes and failures make of them. Its parts are
+made by ``starting``; what is read of its state is answered by ``query``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.dsl.builder import StreamsBuilder
+from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
+from tidemill.ids import ProcessId
+from tidemill.log_format import LogEvent
+from tidemill.metrics.names import Metric, MetricName
+from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
+from tidemill.query.store_frame import StoreDataFrame
+from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
+from tidemill.query.view import ReadOnlyStore
+from tidemill.query.windowed_view import (
+    ReadOnlySessionStore,
+    ReadOnlyWindowStore,
+    require_no_windows,
+    session_view,
+    window_view,
+)
+from tidemill.runtime.instance.configured_topology import configured_topology
+from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
+from tidemill.runtime.instance.launching import Launched
+from tidemill.runtime.instance.starting import LOCK_WAIT_S, Instance, OpenParts, Started, started
+from tidemill.runtime.instance.thread_set import ThreadSet
+from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
+from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
+from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.worker.worker import Fault
+from tidemill.state.directory import StateDirectory
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.topology.nodes import Topology
+
+__all__ = [
+    "KafkaStreams", "State", "StateListener", "StreamThreadExceptionResponse", "UncaughtExceptionHandler",
+]  # fmt: skip
+
+log = logging.getLogger("tidemill.application")
+
+
+class KafkaStreams:
+    """One instance. Use it as a context manager, or call ``start()`` and ``close()``.
+
+    Args:
+        topology: what ``StreamsBuilder.build()`` gives, or the builder itself.
+        config: settings under Kafka Streams' names; keywords (``num_stream_threads=2``) win.
+        session: a SparkSession to use; otherwise one is started and stopped with the instance.
+        environ: where Java is looked for (JAVA_HOME, PATH).
+        fault, launched: for the tests and the command line of Tidemill itself.
+
+    Raises:
+        ConfigError, TopologyError: before anything is started.
+    """
+
+    def __init__(
+        self,
+        topology: Topology | StreamsBuilder,
+        config: Mapping[str, object] | StreamsConfig | None = None,
+        *,
+        session: Any = None,
+        environ: Mapping[str, str] | None = None,
+        fault: Fault | None = None,
+        launched: Launched | None = None,
+        **settings: object,
+    ) -> None:
+        self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
+        self.topology = configured_topology(topology, self.config)
+        self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
+        self._launched = launched
+        self._state = InstanceState(self.config.application_id)
+        self._listeners = RestoreListeners()
+        self._set = ThreadSet(lambda: self.state in (State.RUNNING, State.REBALANCING))
+        self._threads = self._set.threads
+        self._handler: UncaughtExceptionHandler | None = None
+        self._paused = threading.Event()
+        self._error: TidemillError | None = None
+        self._failing: threading.Thread | None = None
+        """Ends what is left after a stream thread has failed."""
+        self._parts = OpenParts()
+        self._started: Started | None = None
+
+    # --- what users see --------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """What the instance is doing: CREATED, REBALANCING, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING, PENDING_ERROR or ERROR."""
+        return self._state.now
+
+    @property
+    def error(self) -> TidemillError | None:
+        """Why the instance is in ERROR."""
+        return self._error
+
+    @property
+    def threads(self) -> tuple[StreamThread, ...]:
+        """The stream threads of this instance, with their ``metrics`` and ``copies``."""
+        return tuple(self._threads)
+
+    @property
+    def process_id(self) -> ProcessId:
+        """The id under which the group knows this instance; it is kept in ``state.dir``.
+
+        Raises:
+            StreamsNotStartedError: before ``start()``, which reads it.
+        """
+        return self._require_started().process_id
+
+    @property
+    def application_server(self) -> str:
+        """Where others ask this instance: the setting, else the address that it listens on; empty if they can't."""
+        return self.config.application_server if self._started is None else self._started.reads.application_server
+
+    def store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlyStore:
+        """A read-only view of a store, over the tasks that this instance is the active of.
+
+        ``allow_stale``: standbys and copies that are being restored, too. ``partition``: this one only.
+        UnknownStoreError, StreamsNotStartedError, QueryError for a store of windows or sessions; reading may raise
+        InvalidStateStoreError (being restored, or elsewhere).
+        """
+        view = self._asked().view(name, stale=allow_stale, partition=partition)
+        require_no_windows(view.store)
+        return view
+
+    def window_store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlyWindowStore:
+        """``store`` for a window store: ``fetch``, ``fetch_range``, ``fetch_all``, ``all``. QueryError for another kind."""
+        return window_view(self._asked().view(name, stale=allow_stale, partition=partition))
+
+    def session_store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlySessionStore:
+        """``store`` for a session store: ``fetch``, ``fetch_session``, ``find_sessions``, ``all``. QueryError if it is none."""
+        return session_view(self._asked().view(name, stale=allow_stale, partition=partition))
+
+    def store_dataframe(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> StoreDataFrame:
+        """What ``store`` covers as a Spark DataFrame, and the changelog offsets that it stands for, by partition: a snapshot,
+        which stays as it is while the store goes on. Raises what reading a whole range would."""
+        return self._asked().dataframe(name, stale=allow_stale, partition=partition)
+
+    def query_metadata_for_key(self, store: str, key: Any, partitioner: Partitioner | None = None) -> KeyQueryMetadata:
+        """Who has ``key``: active host, standby hosts, partition (by murmur2, or ``partitioner(key's bytes, partitions)``)."""
+        return self._asked().metadata_for_key(store, key, partitioner)
+
+    def metadata_for_all_streams_clients(self) -> tuple[StreamsMetadata, ...]:
+        """What each instance with an ``application.server`` is to have, as of the last assignment."""
+        return self._asked().clients()
+
+    def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
+        """How far each copy of a logged store here is behind its changelog: by store, then by partition."""
+        return self._asked().lags()
+
+    def metrics(self) -> Mapping[MetricName, Metric]:
+        """Every metric up to ``metrics.recording.level`` under Kafka Streams' names, as of now; none before ``start()``."""
+        return {} if self._started is None else self._started.status.metrics()
+
+    def _asked(self) -> StoreQueries:
+        if self.state in (State.NOT_RUNNING, State.ERROR):
+            raise StopError(
+                f"this instance is {self.state.value}: its state can't be read through it any more; start a new KafkaStreams, "
+                "or ask another instance"
+            )
+        queries = self._require_started().reads.queries
+        assert queries is not None, "a start that has ended has them"
+        return queries
+
+    def _require_started(self) -> Started:
+        if self._started is None:
+            what = "start it first" if self.state is State.CREATED else "it has never run; make a new KafkaStreams and start it"
+            raise StreamsNotStartedError(f"this instance is {self.state.value}: {what}")
+        return self._started
+
+    def set_state_listener(self, listener: StateListener) -> None:
+        """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block."""
+        self._state.listeners.append(listener)
+
+    def set_state_restore_listener(self, listener: StateRestoreListener) -> None:
+        """Kafka Streams' setGlobalStateRestoreListener: told of the restoring of every active task's stores here. StopError
+        once it was started, as below."""
+        self._require_created("listeners of restoring are set")
+        self._listeners.restore = listener
+
+    def set_standby_update_listener(self, listener: StandbyUpdateListener) -> None:
+        """Told of what this instance's standby and warm-up tasks do (KIP-988)."""
+        self._require_created("listeners of standbys are set")
+        self._listeners.standby = listener
+
+    def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler) -> None:
+        """``handler(error)`` says, on the thread that has failed, what becomes of the instance (KIP-671); without one it ends, in
+        ERROR. StopError once it was started."""
+        self._require_created("the handler of uncaught exceptions is set")
+        self._handler = handler
+
+    def _require_created(self, what: str) -> None:
+        if self.state is not State.CREATED:
+            raise StopError(f"this instance is {self.state.value}: {what} before start()")
+
+    def start(self) -> KafkaStreams:
+        """Starts everything and returns when the stream threads are on their way.
+
+        Raises:
+            TidemillError: what kept it from starting; nothing is left running then.
+        """
+        if self.state is not State.CREATED:
+            raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
+        try:
+            self._started = started(self._as_instance(), self._parts)
+        except BaseException:
+            self._parts.close()
+            self._state.never_ran()
+            raise
+        self._state.move(State.REBALANCING, "it was started")
+        self._set.start()
+        return self
+
+    def pause(self) -> None:
+        """No record is processed and no punctuator called until ``resume()``; the batch under way may still be ending. The
+        instance stays a member with all its tasks, which can be read, but nothing is restored and no standby follows either.
+        Before ``start()`` too."""
+        self._paused.set()
+
+    def resume(self) -> None:
+        """Processing goes on after ``pause()``."""
+        self._paused.clear()
+
+    def is_paused(self) -> bool:
+        """Whether ``pause()`` was called last."""
+        return self._paused.is_set()
+
+    def add_stream_thread(self) -> str | None:
+        """Starts one more stream thread and gives its name; None unless the instance is RUNNING or REBALANCING (KIP-663).
+
+        Raises:
+            ConfigError: the Spark session has no task slot for it.
+        """
+        thread = self._set.add()
+        if thread is None:
+            return None
+        log.info(LogEvent("thread-added", thread=thread.name))
+        self._thread_changed()
+        return thread.name
+
+    def remove_stream_thread(self, timeout: float | None = None) -> str | None:
+        """Ends one stream thread, which gives its tasks up and leaves the group, and gives its name; None if there is none, or
+        the instance is neither RUNNING nor REBALANCING.
+
+        Raises:
+            RetriableError: it has not ended within ``timeout`` s; it will.
+        """
+        thread = self._set.remove(timeout)
+        if thread is None:
+            return None
+        log.info(LogEvent("thread-removed", thread=thread.name))
+        self._thread_changed()
+        return thread.name
+
+    def close(self, timeout: float = 60.0, *, leave_group: bool | None = None) -> bool:
+        """Finishes the batches under way, commits, closes stores. True if all ended within ``timeout`` s.
+
+        ``leave_group``: whether the group is told, so that others take the tasks over at once; None: as
+        ``leave.group.on.close`` says, which is yes but for static members. One that stays keeps its tasks until its session ends.
+        """
+        with self._state.changed:
+            if self.state in (State.NOT_RUNNING, State.PENDING_SHUTDOWN):
+                return True
+            if self.state is State.CREATED:
+                self._state.never_ran()
+                return True
+            failed = self.state in (State.ERROR, State.PENDING_ERROR)
+            if not failed:
+                self._state.move(State.PENDING_SHUTDOWN, "close() was called")
+        ended = self._set.end(timeout, leave_group)
+        self._parts.close()
+        if failed and self._failing is not None and self._failing is not threading.current_thread():
+            self._failing.join(timeout)  # it may be closing the same parts
+        if not failed:
+            self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
+        return ended
+
+    def clean_up(self) -> None:
+        """Removes all local state of this instance, which must not be running: before ``start`` or after ``close``. What it is
+        then given is restored from the changelogs, or warmed up first; its process id stays.
+
+        Raises:
+            StopError: it is running. StateDirectoryInUseError: another instance has the directory.
+        """
+        if self.state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
+            raise StopError(f"this instance is {self.state.value}: close it, or call clean_up() before start()")
+        directory = StateDirectory(Path(self.config.state_dir), self.config.application_id)
+        directory.create()
+        with StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S) as lock:
+            for task in directory.clean(lock):
+                log.info(LogEvent("state-removed", task=task, cause="clean_up() was called"))
+
+    def wait(self, *states: State, timeout: float) -> State:
+        """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout`` s; the state it is in then."""
+        return self._state.wait(*states, timeout_s=timeout)
+
+    def __enter__(self) -> KafkaStreams:
+        return self.start() if self.state is State.CREATED else self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _as_instance(self) -> Instance:
+        """What its parts need of it."""
+        return Instance(
+            config=self.config,
+            topology=self.topology,
+            session=self._given_session,
+            launched=self._launched,
+            environ=self._environ,
+            fault=self._fault,
+            state=self._state,
+            threads=self._set,
+            listeners=self._listeners,
+            require_started=self._asked,
+            error=lambda: self._error,
+            on_change=self._thread_changed,
+            on_failure=self._thread_failed,
+            is_paused=self._paused.is_set,
+        )
+
+    # --- states ----------------------------------------------------------------------------------------------------
+
+    def _thread_changed(self) -> None:
+        """Any thread: settles the instance's state by those of its threads."""
+        if self._started is not None:
+            self._started.reads.look()
+        with self._state.changed:
+            if self.state not in (State.RUNNING, State.REBALANCING):
+                return
+            for failed in [thread for thread in self._threads if thread.response is not None]:
+                if failed.response is StreamThreadExceptionResponse.REPLACE_THREAD:
+                    failed.response = None
+                    self._set.replace(failed, self._end_in_error)
+                else:
+                    self._end_in_error(failed.error or StopError(f"{failed.name} has ended"))
+            waiting = [thread for thread in self._threads if not thread.is_running]
+            if not waiting:
+                self._state.move(State.RUNNING, "every task that is assigned here runs")
+            elif self.state is State.RUNNING:
+                self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
+
+    def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
+        """On the thread that has failed."""
+        response = response_to(error, self._handler, engine_lives=self._require_started().engine_lives())
+        if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
+            for thread in list(self._threads):
+                thread.shut_down_application()
+        return response
+
+    def _end_in_error(self, error: TidemillError) -> None:
+        """A thread can't go on: the others end in order, then the instance is in ERROR."""
+        with self._state.changed:
+            if self.state not in (State.RUNNING, State.REBALANCING):
+                return
+            self._error = error
+            self._state.move(State.PENDING_ERROR, f"a stream thread has ended: {error}")
+        self._failing = threading.Thread(target=self._fail, name="tidemill-error", daemon=True)
+        self._failing.start()
+
+    def _fail(self) -> None:
+        self._set.end(60.0)
+        self._parts.close()
+        self._state.move(State.ERROR, str(self._error))

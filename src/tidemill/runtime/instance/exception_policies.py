@@ -1,0 +1,78 @@
+"""The exception handlers of an application, from its settings to what its workers are given.
+
+Decides that a handler which continues puts the record aside where there is a dead-letter topic, as Kafka Streams' own handlers
+do, and how ``module:function`` becomes a handler of the user's. What a handler does is ``operators.exception_handlers``' matter.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.values import DeserializationHandler
+from tidemill.errors import ConfigError
+from tidemill.operators.exception_handlers import ExceptionHandler, ExceptionHandlers, ExceptionResponse
+from tidemill.spark.plan.compiled_topology import CompiledTopology
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.topology.nodes import SourceNode
+
+
+def exception_handlers_of(config: StreamsConfig) -> ExceptionHandlers:
+    """ConfigError if a handler can't be imported."""
+    return ExceptionHandlers(
+        processing=_handler("processing.exception.handler", config.processing_exception_handler, config.dead_letter_topic),
+        production=_handler("production.exception.handler", config.production_exception_handler, config.dead_letter_topic),
+        dead_letter_topic=config.dead_letter_topic,
+    )
+
+
+def takes_one_by_one(config: StreamsConfig) -> bool:
+    """Whether single records may have to be left out: what the topology has to be compiled with then (``one_by_one``)."""
+    return not exception_handlers_of(config).are_failing
+
+
+def unreadable_of(config: StreamsConfig, compiled: CompiledTopology) -> Unreadable:
+    """What becomes of records that can't be read, or that can't be processed."""
+    return Unreadable(
+        handler=OnUnreadable(_response(config.deserialization_exception_handler, config.dead_letter_topic).value),
+        topic=config.dead_letter_topic,
+        expected=expected_bytes(compiled),
+        handlers=exception_handlers_of(config),
+        serdes=_source_serdes(compiled),
+    )
+
+
+def expected_bytes(compiled: CompiledTopology) -> dict[int, str]:
+    """What the serdes of each source node expect, for messages about what they can't read."""
+    return {
+        source: f"a key of {key.name} and a value of {value.name}" for source, (key, value) in _source_serdes(compiled).items()
+    }
+
+
+def _source_serdes(compiled: CompiledTopology) -> dict[int, tuple[Any, Any]]:
+    return {
+        compiled.compiler.tags.index(name): (edge.key, edge.value)
+        for name, edge in compiled.compiler.edges.items()
+        if isinstance(compiled.topology.nodes.get(name), SourceNode)
+    }
+
+
+def _response(setting: DeserializationHandler, topic: str | None) -> ExceptionResponse:
+    response = ExceptionResponse(setting.value)
+    return ExceptionResponse.DEAD_LETTER if response is ExceptionResponse.CONTINUE and topic else response
+
+
+def _handler(name: str, setting: Any, topic: str | None) -> ExceptionResponse | ExceptionHandler:
+    if isinstance(setting, DeserializationHandler):
+        return _response(setting, topic)
+    if not isinstance(setting, str):
+        return setting  # a function, as the setting's reader has seen
+    module, _, function = setting.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as problem:
+        raise ConfigError(f"{name}={setting} can't be imported: {problem}; expected module:function") from problem
+    if not callable(found):
+        raise ConfigError(f"{name}={setting} is {found!r}, expected a function of (context, record, error)")
+    return found

@@ -1,0 +1,59 @@
+"""When the threads of an instance join its group for the first time: all together.
+
+Decides whether they join while their plans are still being built (nobody else has the tasks, so there is no time to lose) or only
+when every one of them has run its plan once (others have the tasks, and let go of some as soon as a newcomer joins: it must be
+able to run them by then). Threads that join at the same time cost the group one rebalance, and its leader sees all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from tidemill.errors import TidemillError
+from tidemill.kafka.admin.client import Admin
+from tidemill.log_format import LogEvent
+
+log = logging.getLogger("tidemill.thread")
+
+_LOOK_LIMIT_S = 5.0
+_OTHERS_LIMIT_S = 30.0
+_PAUSE_S = 0.05
+
+
+class FirstJoin:
+    """One for the threads of an instance; used by each of them."""
+
+    def __init__(self, application_id: str, threads: int, admin: Admin) -> None:
+        self._application_id, self._threads, self._admin = application_id, threads, admin
+        self._lock = threading.Lock()
+        self._is_at_once: bool | None = None
+        self._ready = 0
+
+    def is_at_once(self) -> bool:
+        """The same answer for all."""
+        with self._lock:
+            if self._is_at_once is None:
+                self._is_at_once = not self._is_group_at_work()
+            return self._is_at_once
+
+    def ready(self) -> None:
+        """This thread can run tasks; or it has ended, and is not waited for."""
+        with self._lock:
+            self._ready += 1
+
+    def wait_for_others(self, is_stopped: Callable[[], bool]) -> None:
+        """Until all are ready, at most so long that a thread in trouble doesn't keep the others from work."""
+        deadline = time.monotonic() + _OTHERS_LIMIT_S
+        while self._ready < self._threads and not is_stopped() and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+
+    def _is_group_at_work(self) -> bool:
+        try:
+            group = self._admin.describe_group(self._application_id, timeout_s=_LOOK_LIMIT_S)
+        except TidemillError as problem:
+            log.warning(LogEvent("group-not-described", application=self._application_id, problem=problem))
+            return False
+        return group is not None and bool(group.members)

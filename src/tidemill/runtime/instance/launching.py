@@ -1,0 +1,69 @@
+"""The processes that take longest to start, and that need nothing else: the JVM, and what Python workers are forked from.
+
+Decides what settings of the application mean for both. Imports little: ``tidemill run`` launches them before it imports all that
+an instance is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.kafka.security.config_providers import resolved_spark
+from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
+from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
+from tidemill.spark.launch.session import StartingJvm
+from tidemill.spark.launch.session_checks import require_room_for_own
+from tidemill.spark.placement import is_cluster
+from tidemill.start_trace import span
+
+_YOUNG = "96m"
+"""Of a heap whose size is not set: all of it is used before the first collection, however little a batch leaves behind."""
+_SPARE_THREADS = 4
+"""Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
+_WORKER_MODULES = ("pyspark.daemon", "pyspark.worker", "pyarrow.compute", "tidemill.runtime.worker.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """Both on their way. ``forks`` is None where workers are other machines'."""
+
+    jvm: StartingJvm
+    forks: ForkServer | None
+
+    def end(self) -> None:
+        """For what is not wanted any more; nothing happens where it has ended already."""
+        self.jvm.end()
+        if self.forks is not None:
+            self.forks.close()
+
+
+def _heap_options(config: StreamsConfig) -> list[str]:
+    return [] if "driver.memory" in config.spark else [f"-Xmn{_YOUNG}"]
+
+
+def launch(config: StreamsConfig, environ: Mapping[str, str]) -> Launched:
+    """Returns at once.
+
+    Raises:
+        ConfigError: settings that can't be used, or the process has a session already. EnvironmentProblem: no Java.
+    """
+    require_room_for_own(environ)
+    forks = None if is_cluster(config.spark.get("master", "")) else start_fork_server(_WORKER_MODULES)
+    try:
+        with span("JVM launched"):
+            jvm = machine_jvm(
+                environ,
+                application_id=config.application_id,
+                threads=config.num_stream_threads + _SPARE_THREADS,
+                settings=resolved_spark(config.spark),
+                heap=config.spark.get("driver.memory", JVM_HEAP),
+                jvm_options=_heap_options(config),
+                forks=forks,
+            )
+    except BaseException:
+        if forks is not None:
+            forks.close()
+        raise
+    return Launched(jvm=jvm, forks=forks)

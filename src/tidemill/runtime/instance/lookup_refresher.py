@@ -1,0 +1,49 @@
+"""Reading the static sides of ``join_dataframe`` again on their schedule, beside the stream threads.
+
+Decides when; a refresh that fails leaves the sides as they are, says so and is tried again when the next one is due. New plans
+are built while the old ones go on running: a batch sees one version of a side, whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from tidemill.log_format import LogEvent
+from tidemill.spark.plan.lookups import Lookups
+
+log = logging.getLogger("tidemill.join-dataframe")
+
+
+class LookupRefresher:
+    """``close`` waits for a refresh under way, but not for ever."""
+
+    def __init__(self, lookups: Lookups) -> None:
+        self._lookups = lookups
+        self._every_s = {name: join.refresh_ms / 1e3 for name, join in lookups.joins.items() if join.refresh_ms is not None}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tidemill-join-dataframe", daemon=True)
+
+    def start(self) -> None:
+        if self._every_s:
+            self._thread.start()
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        due = {name: time.monotonic() + every for name, every in self._every_s.items()}
+        while not self._closing.wait(max(0.0, min(due.values()) - time.monotonic())):
+            now = time.monotonic()
+            names = tuple(name for name, at in due.items() if at <= now)
+            if not names:
+                continue
+            try:
+                self._lookups.refresh(names)
+                log.info(LogEvent("refreshed", nodes=list(names), took_ms=round((time.monotonic() - now) * 1e3)))
+            except Exception as problem:
+                log.warning(LogEvent("refresh-failed", nodes=list(names), problem=problem))
+            due.update({name: time.monotonic() + self._every_s[name] for name in names})

@@ -1,0 +1,50 @@
+"""A JVM for Spark as this machine starts it soonest: which Java, and with which cache; the log says so in one line.
+
+Choosing a Java is ``kafka.java``'s, what a cache holds ``spark.jvm_cache``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from tidemill.embedded.jars import cache_folder
+from tidemill.embedded.java import find_java
+from tidemill.log_format import LogEvent
+from tidemill.spark.launch.fork_server import ForkServer
+from tidemill.spark.launch.jvm_cache import cache_for
+from tidemill.spark.launch.session import StartingJvm, start_jvm
+
+JVM_HEAP = "512m"
+
+log = logging.getLogger("tidemill.java")
+
+
+def machine_jvm(
+    environ: Mapping[str, str],
+    *,
+    application_id: str,
+    threads: int,
+    settings: Mapping[str, str],
+    heap: str = JVM_HEAP,
+    jvm_options: Sequence[str] = (),
+    forks: ForkServer | None = None,
+) -> StartingJvm:
+    """``start_jvm`` on the Java that is preferred here, with the cache that ``tidemill prepare`` has made for it, if it has.
+
+    Raises:
+        EnvironmentProblem: there is no Java.
+    """
+    java = find_java(environ)
+    cache = cache_for(java.path, java.major, cache_folder(environ))
+    with_ = cache.kind if cache.is_made else "nothing (tidemill prepare makes a cache)"
+    log.info(LogEvent("java", version=java.major, path=java.path, starts_with=with_))
+    return start_jvm(
+        java=java.path,
+        application_id=application_id,
+        threads=threads,
+        settings=settings,
+        heap=heap,
+        jvm_options=[*jvm_options, *cache.options()],
+        forks=forks,
+    )

@@ -1,0 +1,150 @@
+"""What is looked at before an instance starts anything: topics that must be there, and what an earlier version has left.
+
+Decides which brokers' answers and which local files are compared with the topology; what fits is ``membership.topology_fit``'s
+and ``steps.commit.store_layout``'. An application that has never run passes at once, and so does one that was reset.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
+from tidemill.ids import TaskId
+from tidemill.kafka.admin.client import Admin
+from tidemill.log_format import LogEvent
+from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
+from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
+from tidemill.runtime.instance.rights_check import needed_operations, require_rights
+from tidemill.runtime.instance.task_layout import task_facts
+from tidemill.state.directory import StateDirectory
+from tidemill.state.lmdb import TaskState
+from tidemill.steps.commit.store_layout import form_of, is_other_changelog
+from tidemill.steps.step_spec import StoreSpec
+from tidemill.topology.graph import internal_topics
+from tidemill.topology.nodes import SourceNode, Topology
+
+log = logging.getLogger("tidemill.application")
+
+
+def require_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> dict[str, int]:
+    """How many partitions each source topic has.
+
+    Raises ConfigError for a topic of the operator's that isn't there or must not be read, MissingRightError for rights that are
+    missing.
+    """
+    _require_separate_topics(config, topology)
+    require_rights(admin, needed_operations(topology, config))
+    known = task_facts(topology, config.application_id)
+    aside = [config.dead_letter_topic] if config.dead_letter_topic else []
+    sources = [name for name in known.topics if name not in known.internal_topics]
+    counts = admin.partitions([*sources, *aside])
+    missing = [name for name in (*sources, *aside) if counts.get(name) is None]
+    if missing:
+        raise ConfigError(
+            f"the topic {missing[0]} does not exist on {config.bootstrap_servers}: create it and start again "
+            f"(source topics are the operator's: {', '.join(missing)})"
+        )
+    return {name: counts[name] or 0 for name in sources}
+
+
+def _require_separate_topics(config: StreamsConfig, topology: Topology) -> None:
+    """What the application writes for itself, or puts aside, would come back to it as input."""
+    read = {
+        topic
+        for node in topology.nodes.values()
+        if isinstance(node, SourceNode)
+        for topic in node.topics
+        if topic not in topology.repartition_topics
+    }
+    if config.dead_letter_topic in read:
+        raise ConfigError(
+            f"errors.dead.letter.queue.topic.name is {config.dead_letter_topic}, which the program reads: a record that is put "
+            "aside would come back without end; name another topic"
+        )
+    own = sorted(read & internal_topics(topology, config.application_id).keys())
+    if own:
+        raise ConfigError(
+            f"the program reads {own[0]}, which is the name of an internal topic of its own; read another topic, or change "
+            "application.id"
+        )
+
+
+def require_fitting_topics(config: StreamsConfig, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
+    """TopologyMismatchError if the topology can't go on with the internal topics that are there."""
+    application = config.application_id
+    try:
+        plan = plan_topics(facts, ClusterMetadata(partition_counts=sources), CopartitionCheck.AS_KAFKA)
+    except AssignmentError:
+        return  # the group's leader will say what is wrong
+    if not plan.internal_topics:
+        return
+    found = _found(plan, admin)
+    read = frozenset(sources)
+    others = left_over(plan, found, application, read)
+    if others:
+        log.warning(LogEvent("topics-left-over", application=application, topics=list(others), reason="none of this topology"))
+    sentences = misfits(plan, found, application, read)
+    if sentences:
+        raise TopologyMismatchError(application, sentences, others=others)
+
+
+def _found(plan: TopicPlan, admin: Admin) -> TopicsFound:
+    names = admin.topics()
+    counts = admin.partitions([topic.name for topic in plan.internal_topics])
+    there = {name: count for name, count in counts.items() if count is not None}
+    logs = [topic.name for topic in plan.internal_topics if topic.name in there and not topic.facts.is_repartition]
+    return TopicsFound(
+        names=names | there.keys(),
+        partitions=there,
+        cleanup=_policies(logs, admin),
+    )
+
+
+def _policies(topics: Iterable[str], admin: Admin) -> dict[str, str]:
+    """As far as they may be seen: nothing else needs the right to describe configs, and none is refused for the lack of it."""
+    found = {}
+    for topic in topics:
+        try:
+            found[topic] = admin.topic_configs(topic).get("cleanup.policy", "")
+        except (StopError, RetriableError) as unseen:  # also a topic that another instance is just making
+            log.info(LogEvent("policy-not-seen", topic=topic, reason=unseen))
+    return found
+
+
+def require_fitting_state(application: str, directory: StateDirectory, stores: Iterable[StoreSpec]) -> None:
+    """TopologyMismatchError if a store of this machine was another one, whose changelog the new one can't read."""
+    wanted = {(spec.subtopology, spec.name): form_of(spec) for spec in stores}
+    of_name = {name: subtopology for subtopology, name in wanted}
+    sentences: dict[str, None] = {}
+    for task in directory.tasks():
+        for store, was in _forms(directory, task).items():
+            becomes = wanted.get((of_name.get(store, -1), store))
+            if becomes is not None and is_other_changelog(was, becomes):
+                sentence = f"the store {store} is kept as ({was}) and is to be ({becomes}), which its changelog can't be read as"
+                sentences[sentence] = None
+            elif becomes is not None and of_name[store] != task.subtopology:
+                log.warning(
+                    LogEvent(
+                        "state-moved",
+                        task=task,
+                        store=store,
+                        reason=f"the store belongs to sub-topology {of_name[store]} now, and is restored there",
+                    )
+                )
+    if sentences:
+        raise TopologyMismatchError(application, tuple(sentences), others=())
+
+
+def _forms(directory: StateDirectory, task: TaskId) -> Mapping[str, str]:
+    """Nothing of what can't be read: its next owner sees to that."""
+    try:
+        state = TaskState.open_to_read(directory.task_path(task))
+    except StateError:
+        return {}
+    try:
+        return state.forms()
+    finally:
+        state.close(clean=False)

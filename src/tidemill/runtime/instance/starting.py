@@ -1,0 +1,225 @@
+"""Starting an instance: its parts are made, each handed to those that use it, and closed in the opposite order.
+
+Decides that order. What takes long is begun first and waited for last (the JVM, the workers' processes); what can refuse the
+start comes as early as it can: the state directory, the topics, addresses, the session, the plan. Nothing is left open by a
+start that fails. The states of an instance, and what becomes of it when a thread ends, are ``application``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.control.channel import ControlServer
+from tidemill.errors import TidemillError
+from tidemill.ids import ProcessId
+from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.security.clients import ClientRole, data_client_settings
+from tidemill.log_format import LogEvent
+from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.runtime.instance.exception_policies import takes_one_by_one
+from tidemill.runtime.instance.executors import control_listener, executor_disk, require_one_machine
+from tidemill.runtime.instance.instance_state import InstanceState
+from tidemill.runtime.instance.launching import Launched, launch
+from tidemill.runtime.instance.local_state import LocalState, StateCleaner
+from tidemill.runtime.instance.lookup_refresher import LookupRefresher
+from tidemill.runtime.instance.repartition_purge import RepartitionPurge
+from tidemill.runtime.instance.spark_setup import compiled_for
+from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
+from tidemill.runtime.instance.task_layout import task_facts
+from tidemill.runtime.instance.thread_maker import ThreadMaker, WorkerStarters, thread_name
+from tidemill.runtime.instance.thread_set import ThreadSet
+from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
+from tidemill.runtime.observe.instance_status import InstanceStatus
+from tidemill.runtime.observe.restore_listeners import RestoreListeners
+from tidemill.runtime.reads.queries import InstanceReads, store_facts
+from tidemill.runtime.thread.batch_handover import new_batch_folder
+from tidemill.runtime.worker.worker import Fault
+from tidemill.spark.jvm_gone import needing_the_jvm
+from tidemill.spark.launch.session import SparkHandle, adopt_session
+from tidemill.spark.launch.session_checks import require_classic
+from tidemill.spark.placement import Placement, placement_of
+from tidemill.spark.plan.compiled_topology import CompiledTopology
+from tidemill.start_trace import span
+from tidemill.state.directory import StateDirectory
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.topology.nodes import Topology
+
+log = logging.getLogger("tidemill.application")
+
+LOCK_WAIT_S = 15.0
+"""So long a start waits for the workers of the last run, which hold its state directory until they have ended."""
+
+
+class OpenParts:
+    """What is open, in the order in which it was opened."""
+
+    def __init__(self) -> None:
+        self._closers: list[tuple[str, Callable[[], object]]] = []
+        self._closing = threading.Lock()
+
+    def opened(self, what: str, close: Callable[[], object]) -> None:
+        self._closers.append((what, close))
+
+    def close(self) -> None:
+        """The last one first, each once; one that fails keeps none of the others open."""
+        with self._closing:
+            closers, self._closers = self._closers, []
+        for what, close in reversed(closers):
+            try:
+                close()
+            except Exception:
+                log.exception(LogEvent("close-failed", what=what))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """What an application brings to its start, and what its parts may ask of it and tell it."""
+
+    config: StreamsConfig
+    topology: Topology
+    session: Any
+    launched: Launched | None
+    environ: Mapping[str, str]
+    fault: Fault | None
+    state: InstanceState
+    threads: ThreadSet
+    listeners: RestoreListeners
+    require_started: Callable[[], object]
+    error: Callable[[], TidemillError | None]
+    on_change: Callable[[], None]
+    on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
+    is_paused: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What an instance that runs is asked for."""
+
+    process_id: ProcessId
+    reads: InstanceReads
+    status: InstanceStatus
+    engine_lives: Callable[[], bool]
+
+
+def started(instance: Instance, parts: OpenParts) -> Started:
+    """Everything but the stream threads' own start; ``parts`` is to be closed by the caller, also after an error.
+
+    Raises:
+        TidemillError: what kept it from starting.
+    """
+    config, topology = instance.config, instance.topology
+    with span("state directory claimed"):
+        directory, lock, process_id = _claimed_state(config, parts)
+    disk = executor_disk(config, instance.session, process_id)
+    launched = instance.launched
+    if instance.session is not None:
+        require_classic(instance.session)
+    elif launched is None:
+        launched = launch(config, instance.environ)
+    if launched is not None:
+        parts.opened("the JVM", launched.end)
+    admin = Admin(data_client_settings(config, ClientRole.ADMIN))
+    with span("topics checked"):
+        topics = _checked_topics(config, topology, admin)
+    server = ControlServer(lock.fileno(), control_listener(config, instance.session))
+    parts.opened("control channel", server.close)
+    reads = InstanceReads(config, directory, instance.require_started, on_executors=disk is not None)
+    parts.opened("reads", reads.close)
+    with needing_the_jvm():
+        engine = _engine_parts(instance, launched, process_id, parts)
+    require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
+    threads = instance.threads.threads
+    status = InstanceStatus(
+        config, topology, process_id, instance.state, threads, reads.led,
+        host=reads.application_server, error=instance.error,
+    )  # fmt: skip
+    with span("reads of state, HTTP"):
+        reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
+    known = task_facts(topology, config.application_id)
+    logged = [subtopology for subtopology, changelogs in known.changelogs.items() if changelogs]
+    local = LocalState(directory, lock, logged=logged, reporter=thread_name(config, process_id, 1))
+    maker = ThreadMaker(
+        config=config,
+        process_id=process_id,
+        facts=known,
+        topology_facts=topics,
+        admin=admin,
+        local=local,
+        server=server,
+        spark=engine.spark,
+        placement=engine.placement,
+        disk=disk,
+        compiled=engine.compiled,
+        reads=reads,
+        starters=engine.starters,
+        listeners=instance.listeners,
+        on_change=instance.on_change,
+        on_failure=instance.on_failure,
+        is_paused=instance.is_paused,
+        batch_folder=new_batch_folder(directory.path),
+        fault=instance.fault,
+    )
+    with span("stream threads made"):
+        instance.threads.begin(maker, config.num_stream_threads)
+    beside: dict[str, RepartitionPurge | StateCleaner | LookupRefresher] = {
+        "purge": RepartitionPurge(admin, threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3),
+        "cleaner": StateCleaner(local, config.state_cleanup_delay_ms),
+        "refresher": LookupRefresher(engine.compiled.lookups),
+    }
+    for what, part in beside.items():
+        part.start()
+        parts.opened(what, part.close)
+    return Started(process_id=process_id, reads=reads, status=status, engine_lives=engine.spark.jvm_is_alive)
+
+
+def _claimed_state(config: StreamsConfig, parts: OpenParts) -> tuple[StateDirectory, StateDirectoryLock, ProcessId]:
+    """The state directory, for this instance alone."""
+    directory = StateDirectory(Path(config.state_dir), config.application_id)
+    directory.create()
+    lock = StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S)
+    parts.opened("state directory", lock.release)
+    process_id = directory.process_id().process_id
+    log.info(LogEvent("starting", application=config.application_id, process=process_id, state=directory.path))
+    return directory, lock, process_id
+
+
+def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> TopologyFacts:
+    """What the topology needs of the brokers, which have it or can be given it."""
+    facts = topology_facts(
+        topology, config.application_id, topic_defaults=config.topic,
+        additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+    )  # fmt: skip
+    require_fitting_topics(config, facts, require_topics(config, topology, admin), admin)
+    return facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """A Spark session, the topology compiled for it, and the workers' processes on their way."""
+
+    spark: SparkHandle
+    placement: Placement
+    starters: WorkerStarters
+    compiled: CompiledTopology
+
+
+def _engine_parts(
+    instance: Instance, launched: Launched | None, process_id: ProcessId, parts: OpenParts
+) -> EngineParts:
+    config = instance.config
+    spark = adopt_session(instance.session, config.num_stream_threads) if launched is None else launched.jvm.session()
+    parts.opened("Spark", spark.close)
+    placement = placement_of(spark.session, config.num_stream_threads)
+    starters = WorkerStarters(spark, instance.topology, placement, one_by_one=takes_one_by_one(config))
+    for number in range(1, config.num_stream_threads + 1):
+        starters.start(thread_name(config, process_id, number))
+    with span("topology compiled, types inferred"):
+        compiled = compiled_for(config, instance.topology, spark.session)
+    require_one_machine(config, instance.session, compiled.batch_functions)
+    return EngineParts(spark=spark, placement=placement, starters=starters, compiled=compiled)

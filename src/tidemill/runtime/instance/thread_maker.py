@@ -1,0 +1,208 @@
+"""Stream threads of an instance, put together: member, plan, workers and what they are told of the settings.
+
+Decides their names and which settings reach which part. Nothing but the workers' processes is started here, ahead of time;
+threads make their engines themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.values import ProcessingGuarantee, RebalanceProtocol
+from tidemill.control.channel import ControlServer
+from tidemill.errors import TidemillError
+from tidemill.ids import ProcessId
+from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.data.fencing import fence_quietly, transactional_id
+from tidemill.kafka.group import protocol as group_protocol
+from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.log_format import LogEvent
+from tidemill.membership.member_state import MemberConfig
+from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.runtime.group.leading import Leader
+from tidemill.runtime.instance.exception_policies import unreadable_of
+from tidemill.runtime.instance.first_join import FirstJoin
+from tidemill.runtime.instance.local_state import LocalState
+from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
+from tidemill.runtime.observe.restore_listeners import RestoreListeners
+from tidemill.runtime.reads.queries import InstanceReads
+from tidemill.runtime.thread.batch_handover import BatchHandover
+from tidemill.runtime.thread.global_topics import GlobalTopics, global_topics
+from tidemill.runtime.thread.start_offsets import TaskFacts
+from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.worker.executor_state import ExecutorDisk
+from tidemill.runtime.worker.worker import Fault, WorkerSpec, source_function, step_function, warm
+from tidemill.spark.engine import BatchEngine, start_workers
+from tidemill.spark.jvm_gone import needing_the_jvm
+from tidemill.spark.launch.session import SparkHandle
+from tidemill.spark.placement import Placement
+from tidemill.spark.plan.compiled_topology import CompiledTopology
+from tidemill.spark.plan.stages import stages
+from tidemill.start_trace import span
+from tidemill.topology.nodes import Topology
+
+log = logging.getLogger("tidemill.application")
+
+
+def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> str:
+    """As Kafka Streams names its threads; the group member's client id begins with it."""
+    client = config.client_id or f"{config.application_id}-{process_id}"
+    return f"{client}-StreamThread-{number}"
+
+
+class WorkerStarters:
+    """What starts the Python workers of each thread while its plan is still being made."""
+
+    def __init__(self, spark: SparkHandle, topology: Topology, placement: Placement, *, one_by_one: bool) -> None:
+        self._spark, self._placement = spark, placement
+        last = stages(topology, one_by_one=one_by_one).last
+        self._steps = ["source", *(f"step-{number}" for number in range(1, last + 1))]
+        self._starters: dict[str, threading.Thread] = {}
+
+    def start(self, name: str) -> None:
+        self._starters[name] = start_workers(self._spark.session, name, self._steps, warm, self._placement)
+
+    def wait(self, name: str, limit_s: float) -> None:
+        """Returns in any case after this time: what keeps workers from starting, the first batch tells. That starts those of a
+        thread that was added, whose plan takes no time."""
+        starter = self._starters.get(name)
+        if starter is None:
+            return
+        starter.join(limit_s)
+        if starter.is_alive():
+            log.warning(LogEvent("workers-not-started", thread=name, after_s=limit_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadMaker:
+    """What an instance's threads have in common."""
+
+    config: StreamsConfig
+    process_id: ProcessId
+    facts: TaskFacts
+    topology_facts: TopologyFacts
+    admin: Admin
+    local: LocalState
+    server: ControlServer
+    spark: SparkHandle
+    compiled: CompiledTopology
+    reads: InstanceReads
+    starters: WorkerStarters
+    listeners: RestoreListeners
+    on_change: Callable[[], None]
+    on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
+    is_paused: Callable[[], bool]
+    batch_folder: str
+    placement: Placement
+    disk: ExecutorDisk | None
+    fault: Fault | None = None
+
+    @property
+    def slots(self) -> int:
+        with needing_the_jvm():
+            return self.placement.slots
+
+    def first_join(self, threads: int) -> FirstJoin:
+        return FirstJoin(self.config.application_id, threads, self.admin)
+
+    def make(self, number: int, first_join: FirstJoin) -> StreamThread:
+        """``first_join``: shared by threads that join together."""
+        config, name = self.config, thread_name(self.config, self.process_id, number)
+        producer = data_client_settings(config, ClientRole.PRODUCER)
+        leader = Leader(
+            config, self.admin, self.process_id, self.topology_facts, group_client_settings(config), producer, led=self.reads.led
+        )
+        exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
+
+        def make_engine(thread: StreamThread) -> BatchEngine:
+            thread.desk.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
+            self.server.register(thread.name, thread.desk)
+            engine = self._engine(thread, own_id)
+            # A batch that met a busy worker would get a second one beside it.
+            with span("workers waited for"):
+                self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
+            return engine
+
+        def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:
+            self.reads.has_member(name, protocol)
+            return self._member(number, name, protocol)
+
+        return StreamThread(
+            name=name,
+            number=number,
+            config=config,
+            facts=self.facts,
+            admin=self.admin,
+            leader=leader,
+            identity=MemberConfig(
+                process_id=self.process_id,
+                endpoint=self.reads.application_server or None,
+                client_tags=dict(config.client_tags),
+                topology=self.topology_facts.by_number,
+            ),
+            local=self.local,
+            make_member=make_member,
+            make_engine=make_engine,
+            fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
+            first_join=first_join,
+            global_topics=GlobalTopics(global_topics(self.compiled.topology), self.admin),
+            on_change=self.on_change,
+            on_failure=self.on_failure,
+            is_paused=self.is_paused,
+            listeners=self.listeners,
+        )
+
+    def _member(self, number: int, name: str, protocol: group_protocol.GroupProtocol) -> GroupMember:
+        config = self.config
+        return GroupMember(
+            GroupMemberConfig(
+                client_settings=group_client_settings(config),
+                group_id=config.application_id,
+                client_id=f"{name}-consumer",
+                instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else None,
+                rack=config.client_rack or None,
+                session_timeout_ms=config.session_timeout_ms,
+                heartbeat_interval_ms=config.heartbeat_interval_ms,
+                max_poll_interval_ms=config.max_poll_interval_ms,
+                eager=config.rebalance_protocol is RebalanceProtocol.EAGER,
+                leave_on_close=config.leave_group_on_close,
+            ),
+            protocol,
+        )
+
+    def _engine(self, thread: StreamThread, own_id: str | None) -> BatchEngine:
+        config, compiled = self.config, self.compiled
+        common: dict[str, Any] = {
+            "thread": thread.name,
+            "address": self.server.address,
+            "key": self.server.key,
+            "group_id": config.application_id,
+            "consumer": {**data_client_settings(config, ClientRole.CONSUMER), "group.id": config.application_id},
+            "producer": {
+                **data_client_settings(config, ClientRole.PRODUCER),
+                **({"transaction.timeout.ms": config.transaction_timeout_ms} if own_id else {}),
+            },
+            "transactional_id": own_id,
+            "source": compiled.source,
+            "steps": len(compiled.steps),
+            "unreadable": unreadable_of(config, compiled),
+            "batch_folder": self.batch_folder,
+            "fault": self.fault,
+            "disk": self.disk,
+        }
+        return BatchEngine(
+            self.spark.session,
+            compiled,
+            thread.name,
+            source_function(WorkerSpec(step="source", spec=None, **common)),
+            [step_function(WorkerSpec(step=f"step-{s.number}", spec=s, **common)) for s in compiled.steps],
+            limit_s=config.batch_timeout_ms / 1e3,
+            placement=self.placement,
+        )

@@ -1,0 +1,145 @@
+"""The stream threads of an instance: the first ones, those added and removed while it runs, those that replace a failed one.
+
+Decides their numbers (the smallest that is free, so 1 is there as long as any is) and that only one change is made at a time,
+none once the instance is to end. A number is used again: its transactional id and its workers' place in Spark's pool with it.
+When threads are added, removed or replaced is decided by the instance.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from tidemill.errors import ConfigError, RetriableError, StopError, TidemillError
+from tidemill.log_format import LogEvent
+from tidemill.runtime.instance.first_join import FirstJoin
+from tidemill.runtime.thread.stream_thread import StreamThread
+
+log = logging.getLogger("tidemill.application")
+
+_REPLACE_LIMIT_S = 60.0
+
+
+class ThreadSource(Protocol):
+    """What makes threads, and has room for so many."""
+
+    @property
+    def slots(self) -> int:
+        """Spark's task slots: one for each thread, and one to spare."""
+
+    def first_join(self, threads: int) -> FirstJoin: ...
+
+    def make(self, number: int, first_join: FirstJoin) -> StreamThread: ...
+
+
+class ThreadSet:
+    """``threads`` in the order of their numbers; the same list for ever. ``is_open``: whether changes are still welcome."""
+
+    def __init__(self, is_open: Callable[[], bool]) -> None:
+        self.threads: list[StreamThread] = []
+        self._is_open = is_open
+        self._changing = threading.RLock()
+        self._leaving: set[StreamThread] = set()
+        self._source: ThreadSource | None = None
+
+    def begin(self, source: ThreadSource, count: int) -> None:
+        """Makes the first ones, which join together; their workers were started before."""
+        self._source, together = source, source.first_join(count)
+        for number in range(1, count + 1):
+            self.threads.append(source.make(number, together))
+
+    def start(self) -> None:
+        for thread in self.threads:
+            thread.start()
+
+    def add(self) -> StreamThread | None:
+        """One more; None if the instance doesn't run. ConfigError if the Spark session has no slot for it."""
+        with self._changing:
+            if not self._is_open() or self._source is None:
+                return None
+            wanted = len(self.threads) + 1
+            if self._source.slots < wanted + 1:
+                raise ConfigError(
+                    f"the Spark session has {self._source.slots} task slots, but {wanted} stream threads need one each and one "
+                    f"to spare: start the instance with spark.master=local[{wanted + 1}] or more"
+                )
+            return self._put(free_number(thread.number for thread in self.threads))
+
+    def _put(self, number: int) -> StreamThread:
+        """The others are at work, so it joins when it has run its plan once; that starts its workers."""
+        assert self._source is not None
+        thread = self._source.make(number, self._source.first_join(1))
+        self.threads[number - 1 : number] = [thread]
+        thread.start()
+        return thread
+
+    def remove(self, timeout_s: float | None) -> StreamThread | None:
+        """The one with the highest number, which leaves the group; None if there is none, or the instance doesn't run.
+
+        Raises RetriableError if it has not ended in time; it will, and is removed then.
+        """
+        with self._changing:
+            if not self._is_open():
+                return None
+            staying = (t for t in reversed(self.threads) if t is not threading.current_thread() and t not in self._leaving)
+            thread = next(staying, None)
+            if thread is None:
+                return None
+            self._leaving.add(thread)
+            thread.stop(leave_group=True, within_s=timeout_s)
+        thread.join(timeout_s)
+        if thread.is_alive():
+            threading.Thread(target=self._drop, args=(thread,), name=f"{thread.name}-remove", daemon=True).start()
+            raise RetriableError(f"{thread.name} has not ended within {timeout_s:g} s: it will, when its batch is finished")
+        self._drop(thread)
+        return thread
+
+    def _drop(self, thread: StreamThread) -> None:
+        """When it has ended, and is not missed."""
+        thread.join()
+        thread.end_workers()
+        with self._changing:
+            self._leaving.discard(thread)
+            if thread in self.threads:
+                self.threads.remove(thread)
+
+    def replace(self, failed: StreamThread, on_problem: Callable[[TidemillError], None]) -> None:
+        """Starts another thread under the number of one that has failed, when that one has ended."""
+
+        def run() -> None:
+            failed.join(_REPLACE_LIMIT_S)
+            with self._changing:
+                if failed not in self.threads or not self._is_open():
+                    return
+                try:
+                    self._put(failed.number)
+                except TidemillError as problem:
+                    on_problem(problem)
+                    return
+                except Exception as problem:
+                    on_problem(StopError(f"no thread could be started: {problem!r}"))
+                    return
+            log.info(LogEvent("thread-replaced", thread=failed.name, error=str(failed.error)))
+
+        threading.Thread(target=run, name=f"{failed.name}-replace", daemon=True).start()
+
+    def end(self, timeout_s: float, leave_group: bool | None = None) -> bool:
+        """Ends all of them, in order; whether they did in time. No others are started once ``is_open`` says so."""
+        deadline = time.monotonic() + timeout_s
+        with self._changing:
+            threads = list(self.threads)
+        for thread in threads:
+            thread.stop(leave_group, within_s=timeout_s)
+        for thread in threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+
+def free_number(taken: Iterable[int]) -> int:
+    """The smallest from 1 on that is not taken."""
+    numbers = set(taken)
+    return next(number for number in range(1, len(numbers) + 2) if number not in numbers)

@@ -1,0 +1,1 @@
+"""What an instance tells about itself: metrics, status, restores and rebalances."""

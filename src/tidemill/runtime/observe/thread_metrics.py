@@ -1,0 +1,226 @@
+"""What a stream thread has done: running totals, and sensors for rates, averages and extremes.
+
+Decides what is recorded of a micro-batch, a rebalance and a change of tasks; which of it is shown under which of Kafka Streams'
+names is ``instance_metrics``'. Read by metrics, progress displays and benchmarks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.log_format import LogEvent
+from tidemill.metrics.sensor import Sensor, Window
+from tidemill.runtime.observe.rebalance_watch import RebalanceCost
+from tidemill.task.batch import Arrived, BatchReport, Outcome
+from tidemill.task.commit import CommitStep
+from tidemill.task.lifecycle import ActiveTask
+from tidemill.task.lost_batches import LostInARow
+from tidemill.task.progress import Restored
+
+log = logging.getLogger("tidemill.thread")
+
+_SLOW_BATCH_S = 2.0
+_LIVE = Window(sample_s=2.0, samples=5)
+"""For displays: what the last seconds were like."""
+_COMMIT_STEPS = (CommitStep.PRODUCE, CommitStep.ROOM, CommitStep.MEMBERSHIP, CommitStep.COMMIT, CommitStep.APPLY)
+_REBALANCES_KEPT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PastRebalance:
+    """A rebalance that is over; ``at_ms``: when, since 1970."""
+
+    at_ms: int
+    cost: RebalanceCost
+
+
+class Sensors:
+    """Sensors by what they record; made when first recorded to."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._known: dict[tuple[object, ...], Sensor] = {}
+
+    def at(self, *what: object) -> Sensor:
+        found = self._known.get(what)
+        return found if found is not None else self._known.setdefault(what, Sensor(self._window))
+
+    def of(self, first: object) -> dict[tuple[object, ...], Sensor]:
+        """Those whose first word this is, by the other words."""
+        return {what[1:]: sensor for what, sensor in tuple(self._known.items()) if what[0] == first}
+
+    def forget(self, first: object, *then: object) -> None:
+        for what in [what for what in self._known if what[: 1 + len(then)] == (first, *then)]:
+            del self._known[what]
+
+
+@dataclass(slots=True)
+class ThreadMetrics:
+    """Written by the stream thread only, heartbeats apart. ``live``: records in, out and restored over the last ten seconds."""
+
+    window: Window = field(default_factory=Window)
+    now_s: Callable[[], float] = time.monotonic
+    started_ms: int = field(default_factory=lambda: int(time.time() * 1e3))
+    batches: int = 0
+    lost: int = 0
+    lost_in_a_row: LostInARow = field(default_factory=LostInARow)
+    records_in: int = 0
+    records_restored: int = 0
+    records_out: int = 0
+    dropped: int = 0
+    skipped: int = 0
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    rebalances: int = 0
+    paused_ms: dict[TaskId, int] = field(default_factory=dict)
+    """How long each task was kept from running by rebalances, in sum."""
+    past: deque[PastRebalance] = field(default_factory=lambda: deque(maxlen=_REBALANCES_KEPT))
+    assigned_at_s: float | None = None
+    """When the last assignment came."""
+    heartbeat_at_s: float | None = None
+    memberships_lost: int = 0
+    recent: deque[tuple[float, BatchReport]] = field(default_factory=lambda: deque(maxlen=200))
+    sensors: Sensors = field(init=False)
+    live: Sensors = field(init=False)
+    task_of: Mapping[TopicPartition, TaskId] = field(default_factory=dict)
+    """The active task that reads each input."""
+    _held: dict[TaskId, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sensors, self.live = Sensors(self.window), Sensors(_LIVE)
+
+    def batch(self, report: BatchReport, seconds: float) -> None:
+        now_s = self.now_s()
+        self.batches += 1
+        self.recent.append((seconds, report))
+        self.sensors.at("batch").record(seconds * 1e3, now_s)
+        if report.outcome is not Outcome.COMMITTED:
+            self.lost += 1
+            return
+        self.records_in += report.records_in
+        self.records_restored += report.records_restored
+        self.records_out += report.records_out
+        self.dropped += report.dropped
+        self.skipped += report.skipped
+        self.ends.update(report.ends)
+        self.high_watermarks.update(report.high_watermarks)
+        self._record(report, now_s)
+
+    def _record(self, report: BatchReport, now_s: float) -> None:
+        at, live, timings = self.sensors.at, self.live.at, report.timings_ms
+        read = report.records_in + report.records_restored
+        at("poll").record(timings.get("wait", 0.0), now_s)
+        at("poll-records").record(read, now_s)
+        if report.records_in:
+            at("process-latency").record(timings.get(CommitStep.RUN.value, 0.0), now_s)
+            at("process-records").record(report.records_in, now_s)
+            live("batch").record(sum(timings.values()), now_s)
+        if CommitStep.COMMIT.value in timings:
+            at("commit").record(sum(timings.get(step.value, 0.0) for step in _COMMIT_STEPS), now_s)
+        at("process").record(report.records_in, now_s)
+        at("dropped").record(report.dropped, now_s)
+        live("in").record(report.records_in, now_s)
+        live("out").record(report.records_out, now_s)
+        live("restored").record(report.records_restored, now_s)
+        self._record_tasks(report, now_s, int(time.time() * 1e3))
+
+    def _record_tasks(self, report: BatchReport, now_s: float, now_ms: int) -> None:
+        of_task: dict[TaskId, Arrived] = {}
+        for partition, arrived in report.arrived.items():
+            task = self.task_of.get(partition)
+            if task is None:
+                continue
+            of_task[task] = of_task[task].plus(arrived) if task in of_task else arrived
+            _record_age(self.sensors.at("age", task, partition.topic), arrived, now_s, now_ms)
+        for task, arrived in of_task.items():
+            self.sensors.at("process", task).record(arrived.records, now_s)
+            self.live.at("process", task).record(arrived.records, now_s)
+            _record_age(self.live.at("age"), arrived, now_s, now_ms)
+        for task, stores in report.written.items():
+            for store, keys in stores.items():
+                self.sensors.at("put", task, store).record(keys, now_s)
+                if task in of_task:
+                    _record_age(self.sensors.at("store-age", task, store), of_task[task], now_s, now_ms)
+
+    def held(
+        self, active: Mapping[TaskId, ActiveTask], standbys: Collection[TaskId], restored: Restored | None = None
+    ) -> None:
+        """These tasks are held now, and so many changelog records were applied to their stores."""
+        now_s, held = self.now_s(), {**dict.fromkeys(standbys, False), **dict.fromkeys(active, True)}
+        if held != self._held:
+            self._changed(active, held, now_s)
+        for task, stores in (restored or {}).items():
+            self.sensors.at("restore" if task in active else "update", task).record(sum(stores.values()), now_s)
+
+    def _changed(self, active: Mapping[TaskId, ActiveTask], held: dict[TaskId, bool], now_s: float) -> None:
+        """``held``: whether each is active. What is known of a task that is in no role, or in another one, no longer counts."""
+        for name, tasks in (("task-created", held.keys() - self._held.keys()), ("task-closed", self._held.keys() - held.keys())):
+            if tasks:
+                self.sensors.at(name).record(len(tasks), now_s)
+        for task in [task for task, role in self._held.items() if held.get(task) is not role]:
+            for what in ("restore", "update", "put", "store-age", "process", "age"):
+                self.sensors.forget(what, task)
+            self.live.forget("process", task)
+        self._held = held
+        self.task_of = {partition: name for name, task in active.items() for partition in task.inputs}
+        for known in (self.ends, self.high_watermarks):
+            for gone in known.keys() - self.task_of.keys():
+                del known[gone]
+
+    def assigned(self) -> None:
+        """An assignment has come."""
+        self.assigned_at_s = self.now_s()
+        self.sensors.at("rebalance").record(1, self.now_s())
+
+    def lost_membership(self) -> None:
+        self.memberships_lost += 1
+        self.sensors.at("failed-rebalance").record(1, self.now_s())
+
+    def heartbeat(self, took_ms: float) -> None:
+        """On the member's heartbeat thread."""
+        self.heartbeat_at_s = self.now_s()
+        self.sensors.at("heartbeat").record(took_ms, self.heartbeat_at_s)
+
+    def rebalance(self, cost: RebalanceCost) -> None:
+        self.rebalances += len(cost.generations)
+        self.sensors.at("rebalance-latency").record(cost.joined_ms, self.now_s())
+        self.past.append(PastRebalance(int(time.time() * 1e3), cost))
+        for task, paused_ms in cost.paused_ms.items():
+            self.paused_ms[task] = self.paused_ms.get(task, 0) + paused_ms
+
+
+def _record_age(sensor: Sensor, arrived: Arrived, now_s: float, now_ms: int) -> None:
+    if arrived.timed:
+        total = now_ms * arrived.timed - arrived.sum_ms
+        sensor.record_all(total, now_ms - arrived.newest_ms, now_ms - arrived.oldest_ms, now_s, times=arrived.timed)
+
+
+def metrics_window(config: StreamsConfig) -> Window:
+    return Window(sample_s=config.metrics_sample_window_ms / 1e3, samples=config.metrics_num_samples)
+
+
+def lags(metrics: ThreadMetrics) -> Mapping[TopicPartition, int]:
+    """How far each input is behind its partition's end, as the last fetch told it."""
+    high = dict(metrics.high_watermarks)
+    return {tp: max(0, high[tp] - end) for tp, end in dict(metrics.ends).items() if tp in high}
+
+
+def tell_if_slow(thread: str, report: BatchReport, seconds: float) -> None:
+    """A batch that takes seconds holds a rebalance up as long, so where the time went is worth a line."""
+    if seconds > _SLOW_BATCH_S:
+        log.info(
+            LogEvent(
+                "slow-batch",
+                thread=thread,
+                seconds=round(seconds, 1),
+                records=report.records_in,
+                restored=report.records_restored,
+                timings_ms=dict(report.timings_ms),
+            )
+        )

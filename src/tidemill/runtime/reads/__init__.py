@@ -1,0 +1,1 @@
+"""Interactive queries of an instance's stores, on this machine and on executors."""

@@ -1,0 +1,215 @@
+"""Reads of an instance's state: its stream threads as ``tidemill.query`` sees them, and the HTTP server.
+
+Decides which held tasks count as copies: those of the group member's state that are not lost, an active that is assigned
+and not taken up yet among them, so that a range over the store says that it is missing. Which of them may be read, and
+everything else, is ``query``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.endpoint import EXPECTED, host_of
+from tidemill.ids import TaskId
+from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.group.protocol import GroupProtocol
+from tidemill.log_format import LogEvent
+from tidemill.membership.member_state import HeldTask, Hold, Role
+from tidemill.membership.wire import PartitionsByHost
+from tidemill.printable import printable
+from tidemill.query.http_listening import address_of, listen
+from tidemill.query.http_tls import http_access
+from tidemill.query.local_copies import LocalCopies, LocalCopy, OpenState, Wanted
+from tidemill.query.metadata import HostMap
+from tidemill.query.status_source import StatusSource
+from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_frame import StoreFrames
+from tidemill.query.store_queries import Broker, StoreQueries
+from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.runtime.reads.executor_reads import ExecutorReads
+from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.worker.task_store import VOLATILE_FOLDER
+from tidemill.spark.plan.compiled_topology import CompiledTopology
+from tidemill.state.directory import StateDirectory
+from tidemill.state.identity import StateIdentity
+from tidemill.state.lmdb import TaskState
+from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.topology.graph import Subtopology, subtopologies
+
+if TYPE_CHECKING:
+    from tidemill.query.http_server import HttpServer
+
+log = logging.getLogger("tidemill.reads")
+
+_BROKER_LIMIT_S = 5.0
+
+
+def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, StoreFacts]:
+    """Every store of the topology, with the serdes that the compiler found."""
+    parts: dict[int, Subtopology] = {part.id: part for part in subtopologies(compiled.topology, application_id)}
+    specs = {name: spec for step in compiled.steps for name, spec in step.stores.items()}
+    return {
+        name: StoreFacts(
+            name=name,
+            subtopology=spec.subtopology,
+            key_serde=spec.key_serde,
+            value_serde=spec.value_serde,
+            timestamped=spec.timestamped,
+            changelog=spec.changelog or spec.source_topic,
+            source_topics=parts[spec.subtopology].source_topics,
+            is_repartitioned=set(parts[spec.subtopology].source_topics)
+            <= set(parts[spec.subtopology].repartition_source_topics),
+            folder="" if spec.persistent else VOLATILE_FOLDER,
+            store=spec.kept or compiled.topology.stores[name],
+        )
+        for name, spec in specs.items()
+    }
+
+
+def held_copies(
+    held: Mapping[TaskId, HeldTask], tasks: Mapping[TaskId, ActiveTask], path_of: Callable[[TaskId], Path]
+) -> Iterator[LocalCopy]:
+    """The copies among what the group's member holds. ``tasks``: the actives that its thread has."""
+    for name, had in held.items():
+        task = tasks.get(name)
+        is_given_up = had.hold is Hold.RELEASING and had.role is Role.ACTIVE and task is None
+        if had.hold is Hold.LOST or is_given_up:
+            continue
+        yield LocalCopy(
+            task=name,
+            role=had.role,
+            directory=path_of(name),
+            is_running=task is not None and task.phase is Phase.RUNNING,
+            epoch="" if task is None else task.epoch,
+            positions={} if task is None else dict(task.stores or {}),
+        )
+
+
+class InstanceReads:
+    """Reads of one instance, from before its group is joined until its threads have ended. ``queries`` is there once started.
+
+    ``require_started`` raises if the instance doesn't run. EnvironmentProblem if it can't listen where it shall.
+    """
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        directory: StateDirectory,
+        require_started: Callable[[], object],
+        *,
+        on_executors: bool = False,
+    ) -> None:
+        self._config, self._directory, self._require_started = config, directory, require_started
+        far = ExecutorReads(directory, lambda: list(self._threads))
+        self._open_state: OpenState = far.open if on_executors else self._open_here
+        self._access = http_access(config)
+        self._listening = listen(config.http_listen) if config.http_listen else None
+        own = address_of(self._listening) if self._listening else ""
+        self.application_server = config.application_server or own
+        self.queries: StoreQueries | None = None
+        self._server: HttpServer | None = None
+        self._sides: dict[str, GroupSide] = {}
+        self._threads: list[StreamThread] = []
+        self._told: tuple[PartitionsByHost, PartitionsByHost] | None = None
+        self._map = HostMap()
+        self.led = LedRebalances()
+        """What this instance's threads decide when they lead, to be told."""
+
+    def start(
+        self,
+        stores: Mapping[str, StoreFacts],
+        admin: Admin,
+        threads: list[StreamThread],
+        session: SparkSession,
+        status: StatusSource | None = None,
+    ) -> None:
+        """``threads`` may grow afterwards. ``status``: what is told of the instance beside its state."""
+        self._threads = threads
+        self.queries = StoreQueries(
+            stores,
+            LocalCopies(self._held, self._open_state),
+            hosts=self._hosts,
+            own_host=host_of(self.application_server) if self.application_server else None,
+            broker=Broker(
+                partitions=lambda topics: admin.partitions(topics, timeout_s=_BROKER_LIMIT_S),
+                end_offsets=lambda partitions: admin.end_offsets(partitions, timeout_s=_BROKER_LIMIT_S),
+            ),
+            require_started=self._require_started,
+            progress=lambda: [copy for thread in list(self._threads) for copy in thread.copies],
+            frames=StoreFrames(session),
+        )
+        if self._listening is not None:
+            from tidemill.query.http_server import HttpServer  # with all that it needs, a tenth of a second
+
+            config = self._config
+            self._server = HttpServer(
+                self._listening,
+                self.queries,
+                application_id=config.application_id,
+                token=self._access.token,
+                tls=self._access.tls,
+                max_staleness=config.http_max_staleness,
+                timeout_s=config.http_timeout_ms / 1e3,
+                status=status,
+                hosts=self._hosts,
+            )
+            self._server.start()
+            log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
+
+    def has_member(self, thread: str, side: GroupProtocol) -> None:
+        """The group's side of the thread of this name."""
+        assert isinstance(side, GroupSide)
+        self._sides[thread] = side
+
+    def look(self) -> None:
+        """The threads' tasks have changed."""
+        if self.queries is not None:
+            self.queries.copies.look()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        elif self._listening is not None:
+            self._listening.close()
+        if self.queries is not None:
+            self.queries.copies.close()
+
+    def _open_here(self, folder: Path) -> TaskState:
+        """Before its worker opens a directory, another task's state may lie in it."""
+        task = TaskId.parse(folder.relative_to(self._directory.path).parts[0])
+        return TaskState.open_to_read(folder, whose=StateIdentity(application_id=self._config.application_id, task=task))
+
+    def _held(self, wanted: Wanted) -> Sequence[LocalCopy]:
+        """The copies of this moment."""
+        found: list[LocalCopy] = []
+        for thread in list(self._threads):
+            tasks = thread.tasks  # before the member's state: what is given up meanwhile is in neither
+            held = {name: had for name, had in self._sides[thread.name].state.held.items() if wanted(name)}
+            found += held_copies(held, tasks, self._directory.task_path)
+        return found
+
+    def _hosts(self) -> HostMap:
+        """As the newest assignment tells; the same object until there is a newer one."""
+        states = [side.state for side in self._sides.values()]
+        if not states:
+            return self._map
+        newest = max(states, key=lambda state: state.generation)
+        told = (newest.partitions_by_host, newest.standby_partitions_by_host)
+        if self._told is None or told[0] is not self._told[0] or told[1] is not self._told[1]:
+            self._map, self._told = HostMap(active=_to_ask(told[0]), standby=_to_ask(told[1])), told
+            strange = sorted({host for hosts in told for host in hosts if not host.can_be_asked})
+            if strange:
+                log.warning(LogEvent("hosts-left-out", hosts=[printable(host) for host in strange], expected=EXPECTED))
+        return self._map
+
+
+def _to_ask(hosts: PartitionsByHost) -> PartitionsByHost:
+    """Without what is no address: other leaders list whatever a member gives as its application.server."""
+    return {host: partitions for host, partitions in hosts.items() if host.can_be_asked}

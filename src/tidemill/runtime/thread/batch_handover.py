@@ -1,0 +1,60 @@
+"""Calling the functions of ``foreach_batch``: in the driver, while the batch waits in its worker, before it is committed.
+
+Decides that a thread's calls never overlap: one whose batch was given up meanwhile (it took longer than a batch may) ends
+before the records come again. An exception ends the stream thread, as one of ``foreach`` does. What the function gets is
+``batch_sinks``'.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tidemill.log_format import LogEvent
+from tidemill.spark.background_pool import beside_the_batches
+from tidemill.spark.plan.batch_sinks import BatchFunction, batch_frame
+from tidemill.task.batch_id import BatchId
+
+log = logging.getLogger("tidemill.foreach-batch")
+
+
+def new_batch_folder(state: Path) -> str:
+    """Where batches wait while functions are called, below an application's directory; what a crash has left there is gone."""
+    folder = state / "foreach-batch"
+    shutil.rmtree(folder, ignore_errors=True)
+    return str(folder)
+
+
+class BatchHandover:
+    """One stream thread's; called on the control channel's threads, while the thread waits for its batch."""
+
+    def __init__(self, session: SparkSession, functions: Mapping[str, BatchFunction]) -> None:
+        self._session, self._functions = session, functions
+        self._one_at_a_time = threading.Lock()
+
+    def call(self, node: str, path: str, batch_id: BatchId) -> str:
+        """Calls the node's function with the records in the file; what went wrong, or nothing."""
+        if not Path(path).is_file():
+            return (
+                f"{node}: the records of a batch are in {path} on a worker's machine, which the driver can't read: "
+                "run with spark.master local[*], or with a state.dir that all machines share"
+            )
+        made = self._functions[node]
+        with self._one_at_a_time:
+            started = time.monotonic()
+            try:
+                with beside_the_batches(self._session):
+                    made.function(batch_frame(self._session, path, made), batch_id)
+            except Exception as problem:
+                log.exception(LogEvent("foreach-batch-failed", node=node, batch=batch_id))
+                return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {problem}"
+            finally:
+                Path(path).unlink(missing_ok=True)
+            log.debug(LogEvent("foreach-batch", node=node, batch=batch_id, took_ms=round((time.monotonic() - started) * 1e3)))
+        return ""

@@ -1,0 +1,81 @@
+"""What a stream thread's workers may ask its driver: the batch under way, the membership for a commit, committed offsets.
+
+Decides only whether a commit, or a call of the user's function on a batch, may still be made; everything else is handed on.
+Asked on the control channel's threads, while the stream thread waits for the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill.control.worker_process import WorkerProcess
+from tidemill.errors import BatchLostError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.group.member import GroupMember
+from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.thread.batch_handover import BatchHandover
+from tidemill.runtime.thread.micro_batches import MicroBatches
+from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
+from tidemill.task.batch_id import BatchId
+
+
+class WorkerDesk:
+    """Implements ``ControlDesk``."""
+
+    def __init__(self, batches: MicroBatches, group: GroupSide, member: GroupMember) -> None:
+        self._batches, self._group, self._member = batches, group, member
+        self.handover: BatchHandover | None = None
+        """Set before workers can ask."""
+
+    def next_request(self, run: int) -> BatchRequest | None:
+        engine = self._batches.engine
+        return None if engine is None else engine.next_request(run)
+
+    def reported(self, run: int, report: BatchReport) -> None:
+        if self._batches.engine is not None:
+            self._batches.engine.reported(run, report)
+
+    def wait_served(self, run: int, batch_id: int) -> None:
+        if self._batches.engine is not None:
+            self._batches.engine.wait_served(run, batch_id)
+
+    def membership(self) -> Membership:
+        self._group.begin_commit()
+        now, request = self._member.membership, self._batches.under_way
+        return Membership(
+            generation=now.generation,
+            member_id=now.member_id,
+            instance_id=now.group_instance_id,
+            incarnation=now.incarnation,
+            may_commit=request is not None and self._may_commit(request),
+        )
+
+    def _may_commit(self, request: BatchRequest) -> bool:
+        return self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation)
+
+    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+        """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
+        request = self._batches.under_way
+        if request is None:
+            raise BatchLostError("no batch is under way")
+        if not self._may_commit(request):
+            raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
+        assert self.handover is not None
+        return self.handover.call(node, path, batch_id)
+
+    def taking(self, batch_id: int, taken: Taken) -> None:
+        self._batches.is_taking(batch_id, taken)
+
+    def has_run(self, batch_id: int) -> None:
+        self._batches.has_run(batch_id)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
+
+    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
+        if self._batches.engine is not None:
+            self._batches.engine.worker_joined(step, worker)
+
+    def worker_left(self, step: str, worker: WorkerProcess) -> None:
+        if self._batches.engine is not None:
+            self._batches.engine.worker_left(step, worker)

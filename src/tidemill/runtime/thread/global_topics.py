@@ -1,0 +1,101 @@
+"""The topics of global stores, as a stream thread has them read: all partitions, from the beginning, without a group.
+
+Decides where each batch reads on, and that tasks wait until the stores have what was there when the thread started: as long as
+the brokers don't tell that, too, and they are asked again. Where the worker's copies stand, only the worker knows: each report
+says it, and what it does not know is read anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from tidemill.errors import ConfigError, RetriableError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.admin.client import Admin
+from tidemill.log_format import LogEvent
+from tidemill.task.batch import BatchReport, BatchRequest
+from tidemill.topology.nodes import SourceNode, Topology
+
+log = logging.getLogger("tidemill.thread")
+
+_RETRY_PAUSE_S = 1.0
+
+
+def global_topics(topology: Topology) -> tuple[str, ...]:
+    """The topics of which every instance reads all partitions, sorted."""
+    nodes = (node for node in topology.nodes.values() if isinstance(node, SourceNode) and node.is_global)
+    return tuple(sorted({topic for node in nodes for topic in node.topics}))
+
+
+class GlobalTopics:
+    """What one stream thread reads for its global stores. Not for several threads."""
+
+    def __init__(self, topics: Collection[str], admin: Admin, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._topics, self._admin, self._now_s = topics, admin, now_s
+        self._not_before_s = 0.0
+        self._positions: dict[TopicPartition, int] | None = None
+        self._begins: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+
+    @property
+    def are_any(self) -> bool:
+        return bool(self._topics)
+
+    @property
+    def are_read(self) -> bool:
+        """What was there at the start is in the stores."""
+        if not self._topics:
+            return True
+        positions = self._positions
+        return bool(self._ends) and positions is not None and all(positions.get(tp, 0) >= end for tp, end in self._ends.items())
+
+    def extend(self, request: BatchRequest) -> BatchRequest:
+        """The request with what is read of global topics; until these are read, without inputs.
+
+        Raises:
+            ConfigError: one of them does not exist.
+        """
+        if not self._topics:
+            return request
+        if not self._ends and not self._look():
+            return replace(request, inputs={})
+        anew = self._positions is None
+        positions = self._begins if self._positions is None else self._positions
+        inputs = request.inputs if self.are_read else {}
+        return replace(request, inputs=inputs, globals=positions, globals_anew=anew)
+
+    def reported(self, report: BatchReport) -> None:
+        """After a batch that has answered."""
+        if not self._ends:  # it has read nothing of them
+            return
+        is_known = report.globals.keys() >= self._ends.keys() and self._ends.keys().isdisjoint(report.out_of_range)
+        self._positions = dict(report.globals) if is_known else None
+        if not is_known:
+            self._ends = {}
+
+    def without(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
+        """Those of other topics."""
+        return tuple(tp for tp in partitions if tp.topic not in self._topics)
+
+    def _look(self) -> bool:
+        """Whether the brokers have told where the topics begin and end."""
+        if self._now_s() < self._not_before_s:
+            return False
+        try:
+            self._ask()
+        except RetriableError as problem:
+            self._not_before_s = self._now_s() + _RETRY_PAUSE_S
+            log.warning(LogEvent("global-topics-not-known", topics=list(self._topics), problem=problem))
+        return bool(self._ends)
+
+    def _ask(self) -> None:
+        counts = self._admin.partitions(self._topics)
+        missing = sorted(topic for topic in self._topics if counts.get(topic) is None)
+        if missing:
+            raise ConfigError(f"the topic {missing[0]} of a global store does not exist: create it and start again")
+        partitions = [TopicPartition(topic, number) for topic in self._topics for number in range(counts[topic] or 0)]
+        self._begins = dict(self._admin.beginning_offsets(partitions))
+        self._ends = dict(self._admin.stable_end_offsets(partitions))

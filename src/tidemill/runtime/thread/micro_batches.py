@@ -1,0 +1,304 @@
+"""The micro-batches of a stream thread: asked for, executed, and what a lost one means for the next.
+
+Decides how much a batch may take (caps that adapt to the transaction's time-out), when the next one is due, how restoring and
+processing share it, and that the workers' broken files are looked for after failures in a row. What a batch reads for each
+task is ``task``'s, and how much of it after a failure ``task.batch_size``'; what its outcome asks for is ``batch_runner``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.values import ProcessingGuarantee
+from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
+from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
+from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
+from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.start_offsets import TaskFacts
+from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.spark.engine import BatchEngine
+from tidemill.task import lifecycle, standby
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
+from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
+from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.pacing import BACKLOG, has_backlog, next_cap, rest_ms
+from tidemill.task.standby import StandbyTask
+
+log = logging.getLogger("tidemill.thread")
+
+_IDLE_WAIT_MS = 100
+_FEWEST_READ = 1_000
+"""Records that are fetched for a batch, however few it takes: operators wait for those of their other inputs."""
+_FIRST_LIMIT_S = 1.0
+"""So long tasks that lack little are restored before all others."""
+_FAILURES_BEFORE_INSPECTION = 2
+"""Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
+
+
+class MicroBatches:
+    """Called by the stream thread only; ``under_way`` may be read by any. ``engine`` is set once the thread has made it;
+    ``fence`` ends what a producer under the thread's transactional id has left open."""
+
+    def __init__(
+        self,
+        thread: str,
+        config: StreamsConfig,
+        facts: TaskFacts,
+        *,
+        held: HeldTasks,
+        group: GroupSide,
+        global_topics: GlobalTopics,
+        metrics: ThreadMetrics,
+        fence: Callable[[], None],
+        on_change: Callable[[], None],
+        is_paused: Callable[[], bool],
+    ) -> None:
+        self._thread, self._config, self._facts = thread, config, facts
+        self._held, self._group, self._globals = held, group, global_topics
+        self._metrics, self._fence, self._on_change, self._is_paused = metrics, fence, on_change, is_paused
+        self.engine: BatchEngine | None = None
+        self.under_way: BatchRequest | None = None
+        self.incarnation = 0
+        self.fences = 0
+        """How often this thread's producer was fenced; workers make another one when it has grown."""
+        self.failures = 0
+        """Batches lost in a row."""
+        self._batch_id = 0
+        self._counted = 0
+        self._max_records = config.batch_max_records
+        self._has_backlog = False
+        self.size = BatchSize()
+        self._taken = Taken()
+        self._first_since: float | None = None
+        self._began_at = self._due_at = 0.0
+        self._were_read: frozenset[str] = frozenset()
+        """The epochs of the tasks whose inputs the last batch has read."""
+
+    @property
+    def due_in_s(self) -> float:
+        """How long the next batch can wait; what is not running yet, or has never been read, does not."""
+        if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in self._held.active.values()):
+            return 0.0
+        return max(0.0, self._due_at - time.monotonic())
+
+    @property
+    def are_paused(self) -> bool:
+        """The instance is: its tasks are neither processed nor restored, and its standbys follow nothing (KIP-834)."""
+        return self._is_paused()
+
+    @property
+    def are_needed(self) -> bool:
+        """While the instance is paused only global stores are kept up, and stores opened, so that they can be read."""
+        if not self._is_paused() or self._globals.are_any:
+            return True
+        held: list[ActiveTask | StandbyTask] = [*self._held.active.values(), *self._held.standby.values()]
+        return any(task.stores is None and task.directory for task in held)
+
+    def next(self) -> BatchRequest:
+        """The next batch of everything that is held; while paused, of global stores alone."""
+        request = self._sized(self._next(self._held.active, self._held.standby))
+        if not self._is_paused():
+            self._were_read = frozenset(self._held.active[name].epoch for name in self.read_by(request))
+            return request
+        # A reader that holds nothing can't wait.
+        return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=_IDLE_WAIT_MS if request.globals else 0)
+
+    def _sized(self, request: BatchRequest) -> BatchRequest:
+        """As large as the last failures allow."""
+        inputs = {tp for task in self._held.active.values() for tp in task.inputs}
+        size = self.size = next_size(self.size, request.inputs, inputs)
+        if size.is_usual and not size.refused:
+            return request
+        most = request.max_records if size.most is None else min(request.max_records, max(_FEWEST_READ, size.most))
+        return replace(
+            request,
+            max_records=most,
+            max_restore_records=min(request.max_restore_records, size.restored or request.max_restore_records),
+            max_standby_records=min(request.max_standby_records, size.restored or request.max_standby_records),
+            max_inputs=size.most,
+            until=size.until,
+            refused=size.refused,
+        )
+
+    def is_taking(self, batch_id: int, taken: Taken) -> None:
+        """Any thread: what the source step of the batch under way hands over."""
+        if self.under_way is not None and self.under_way.batch_id == batch_id:
+            self._taken = taken
+
+    def has_run(self, batch_id: int) -> None:
+        """Any thread: its functions are done with the batch under way."""
+        if self.under_way is not None and self.under_way.batch_id == batch_id:
+            self._taken = replace(self._taken, has_run=True)
+
+    def none(self) -> BatchRequest:
+        """A batch of no tasks: the first one of a plan takes seconds."""
+        return self._next({}, {})
+
+    def without(self, tasks: Collection[TaskId]) -> BatchRequest:
+        """A batch that reads nothing and keeps the stores of all other tasks open, and what was fetched for them."""
+        active, standbys = self._held.without(tasks)
+        request = self._next(active, standbys)
+        runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
+        nothing = replace(request, inputs={}, changelogs={}, standbys={}, globals={}, globals_anew=False)
+        return replace(nothing, tasks=runs, wait_ms=0, reads=not (active or standbys))
+
+    def read_by(self, request: BatchRequest) -> list[TaskId]:
+        """The tasks whose inputs the batch reads."""
+        return [name for name, task in self._held.active.items() if any(tp in request.inputs for tp in task.inputs)]
+
+    def _next(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
+        """While something runs restoring is bounded; a batch waits for records unless there is something to restore."""
+        self._batch_id += 1
+        may_open = self._held.to_open()
+        active = {name: task for name, task in active.items() if name in may_open}
+        standbys = {name: task for name, task in standbys.items() if name in may_open}
+        runs = any(task.phase is Phase.RUNNING for task in active.values())
+        request = lifecycle.request(
+            active,
+            batch_id=self._batch_id,
+            internal=self._facts.internal_topics,
+            max_records=self._max_records if self._has_backlog else min(self._max_records, BACKLOG),
+            max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
+            wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
+            now_ms=int(time.time() * 1000),
+            incarnation=self.incarnation,
+            max_bytes=self._config.batch_max_bytes,
+            restore_only=self._restored_first(active),
+        )
+        request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
+        request = self._globals.extend(replace(request, follows=self._counted, fences=self.fences))
+        if self.failures < _FAILURES_BEFORE_INSPECTION:
+            return request
+        return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
+
+    def _restored_first(self, active: Mapping[TaskId, ActiveTask]) -> frozenset[TaskId]:
+        """Those that lack little, but not for ever: what they lack may belong to a transaction that is still open."""
+        near = lifecycle.nearly_restored(active, self._config.restore_max_records)
+        if not near:
+            self._first_since = None
+            return near
+        self._first_since = self._first_since or time.monotonic()
+        return near if time.monotonic() - self._first_since < _FIRST_LIMIT_S else frozenset()
+
+    def run(self, request: BatchRequest) -> BatchReport:
+        """One micro-batch.
+
+        Raises:
+            NoExecutorError: it did not begin.
+            BatchLostError: it failed or took too long; whether it counts must be asked of the broker.
+            StopError: going on is impossible.
+        """
+        assert self.engine is not None
+        self.under_way, self._taken = request, Taken()
+        started = self._began_at = time.monotonic()
+        try:
+            report = self.engine.run(request, self.size.patience, has_backlog=self._has_backlog)
+        except BatchLostError as lost:
+            self.failures += 1
+            self._resize(lost)
+            raise
+        finally:
+            self.under_way = None
+            self._group.end_commit()
+        if report.outcome is Outcome.COMMITTED:
+            self._counted = report.batch_id
+            self._has_backlog = has_backlog(report, before=self._has_backlog)
+            self.size = succeeded(
+                self.size,
+                report.records_in,
+                restored=report.records_restored,
+                took_s=time.monotonic() - started,
+                limit_s=self._config.batch_timeout_ms / 1e3,
+                usual=self._max_records,
+            )
+        were_read = self._globals.are_read
+        self._globals.reported(report)
+        if self._globals.are_read != were_read:
+            self._on_change()
+        took_s = time.monotonic() - started
+        self._metrics.batch(report, took_s)
+        tell_if_slow(self._thread, report, took_s)
+        return report
+
+    def _resize(self, lost: BatchLostError) -> None:
+        """Not to run the batch again as it was. StopError if that would help nothing."""
+        failure = _failure(lost)
+        if failure is None:
+            return
+        taken, before = self._taken, self.size
+        after = self.size = failed(before, failure, taken)
+        limit_s = self._config.batch_timeout_ms / 1e3
+        log.log(
+            logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,
+            LogEvent(
+                "batch-resized",
+                thread=self._thread,
+                cause=failure.cause.value,
+                records=taken.records,
+                restored=taken.restored,
+                first="-" if taken.first is None else f"{taken.first[0]}@{taken.first[1]}",
+                next_records="-" if after.most is None else after.most,
+                next_limit_s=limit_s * after.patience,
+            ),
+        )
+
+    def adapt(self, report: BatchReport) -> None:
+        """The next batch's size and time, by what the report says of this one's."""
+        if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+            resting_ms = rest_ms(
+                report,
+                (time.monotonic() - self._began_at) * 1e3,
+                commit_interval_ms=self._config.commit_interval_ms,
+                cap=min(self._max_records, BACKLOG),
+                standby_cap=self._config.standby_max_records,
+            )
+            self._due_at = time.monotonic() + resting_ms / 1e3
+            self._max_records = next_cap(
+                self._max_records,
+                report,
+                transaction_timeout_ms=self._config.transaction_timeout_ms,
+                most=self._config.batch_max_records,
+            )
+
+    def fence(self) -> None:
+        """Ends what this thread's producer has left open; the worker makes another one then."""
+        self._fence()
+        self.fences += 1
+
+    def has_lost_its_place(self) -> bool:
+        """After a lost batch: whether the stores are gone with the executor that they lay on."""
+        return self.engine is not None and self.engine.has_lost_its_place()
+
+    def rest(self) -> None:
+        """There is nothing to run."""
+        if self.engine is not None:
+            self.engine.rest()
+
+    def close(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+
+    def end_workers(self) -> None:
+        """No worker of this thread works on anything any more."""
+        if self.engine is not None:
+            self.engine.kill_workers()
+
+    @property
+    def has_workers(self) -> bool:
+        return self.engine is not None and bool(self.engine.worker_pids)
+
+
+def _failure(lost: BatchLostError) -> Failure | None:
+    """None if it has nothing to do with what the batch held."""
+    if isinstance(lost, FunctionFailedError):
+        return Failure(cause=Cause.FUNCTION, error=lost.error, message=lost.message)
+    if isinstance(lost, (BatchTimeoutError, WorkerDiedError)):
+        cause = Cause.TIME if isinstance(lost, BatchTimeoutError) else Cause.WORKER
+        return Failure(cause=cause, error=type(lost).__name__, message=str(lost))
+    return None

@@ -1,0 +1,178 @@
+"""Where tasks start: committed offsets, policies for those that have none or whose offset is gone, ends of changelogs.
+
+Decides by ``auto.offset.reset`` (or the source's own setting) and never for repartition topics, whose loss would be a loss of
+records. Standbys may begin anywhere in their changelogs. Of a source topic that serves as changelog neither an active task nor a
+standby takes more than the group has committed: what comes after is yet to be processed. Fetching is the member's (committed,
+require-stable) and the admin client's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemill.config.values import OffsetReset, OffsetResetByDuration
+from tidemill.errors import RetriableError, StopError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.metadata import OffsetAndMetadata
+from tidemill.log_format import LogEvent
+from tidemill.task.lifecycle import ActiveTask, Bounds
+from tidemill.task.partition_time import PartitionTime, from_metadata
+from tidemill.task.standby import StandbyBounds, StandbyTask
+
+log = logging.getLogger("tidemill.offsets")
+
+_UNSTABLE_LIMIT_MS = 1_000
+
+
+ResetPolicy = OffsetReset | OffsetResetByDuration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """What a thread must know of each sub-topology: its changelogs by store, and which inputs are repartition topics."""
+
+    changelogs: Mapping[int, Mapping[str, str]]
+    has_stores: frozenset[int]
+    internal_topics: frozenset[str]
+    source_changelogs: frozenset[str]
+    topics: tuple[str, ...]
+    offset_resets: Mapping[str, ResetPolicy]
+    has_output: frozenset[int] = frozenset()
+    """Sub-topologies that write to topics of the user's."""
+
+
+class StartOffsets:
+    """``fence`` ends what an own producer has left open."""
+
+    def __init__(
+        self, facts: TaskFacts, default: ResetPolicy, member: GroupMember, admin: Admin, fence: Callable[[], None]
+    ) -> None:
+        self._facts, self._default = facts, default
+        self._member, self._admin, self._fence = member, admin, fence
+
+    def bounds(self, tasks: Mapping[TaskId, ActiveTask]) -> dict[TaskId, Bounds]:
+        """Rule 10's order: committed offsets until stable, then the changelogs' ends.
+
+        Raises RetriableError when the brokers do not tell, StopError when no policy says where to begin.
+        """
+        inputs = [tp for task in tasks.values() for tp in task.inputs]
+        changelogs = [tp for task in tasks.values() for tp in task.changelogs.values()]
+        committed = self._stable(inputs)
+        starts = {tp: at.offset for tp, at in committed.items()}
+        starts.update(self._policy([tp for tp in inputs if tp not in committed]))
+        times = {tp: _time_of(tp, at) for tp, at in committed.items()}
+        ends = dict(self._admin.end_offsets(changelogs))
+        sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
+        limits = {tp: min(at, ends[tp]) for tp, at in _processed(sources, committed).items()}
+        ends.update(limits)
+        begins = self._admin.beginning_offsets(changelogs)
+        topic_ids = self._admin.topic_ids({tp.topic for tp in changelogs})
+        return {
+            name: Bounds(
+                inputs={tp: starts[tp] for tp in task.inputs},
+                changelog_begins={tp: begins[tp] for tp in task.changelogs.values()},
+                changelog_ends={tp: ends[tp] for tp in task.changelogs.values()},
+                limits={tp: limits[tp] for tp in task.changelogs.values() if tp in limits},
+                topic_ids=_of_stores(task.changelogs, topic_ids),
+                times={tp: times[tp] for tp in task.inputs if tp in times},
+            )
+            for name, task in tasks.items()
+        }
+
+    def standby_bounds(self, standbys: Mapping[TaskId, StandbyTask]) -> dict[TaskId, StandbyBounds]:
+        """Raises RetriableError when the brokers do not tell."""
+        changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
+        begins, ends = self._admin.beginning_offsets(changelogs), self._admin.end_offsets(changelogs)
+        limits = {tp: min(at, ends[tp]) for tp, at in self.standby_limits(standbys).items()}
+        topic_ids = self._admin.topic_ids({tp.topic for tp in changelogs})
+        return {
+            name: StandbyBounds(
+                begins={tp: begins[tp] for tp in standby.changelogs.values()},
+                ends={tp: ends[tp] for tp in standby.changelogs.values()},
+                limits={tp: limits[tp] for tp in standby.changelogs.values() if tp in limits},
+                topic_ids=_of_stores(standby.changelogs, topic_ids),
+            )
+            for name, standby in standbys.items()
+        }
+
+    def standby_limits(self, standbys: Mapping[TaskId, StandbyTask]) -> dict[TopicPartition, int]:
+        """How far the source topics among the changelogs may be followed now. RetriableError as above."""
+        changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
+        sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
+        found = self._member.committed(sources, require_stable=False) if sources else {}
+        return _processed(sources, found)
+
+    def reset(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commits where the policy says that reading goes on, so that every later start agrees; nothing where the committed
+        offset exists after all, since a consumer may speak of a position that it has left since. The partition's time stays,
+        as in Kafka Streams.
+
+        Raises StopError where no policy may decide.
+        """
+        committed = self._stable(partitions)
+        begins, ends = self._admin.beginning_offsets(list(committed)), self._admin.end_offsets(list(committed))
+        gone = [tp for tp, at in committed.items() if not begins[tp] <= at.offset <= ends[tp]]
+        for tp in gone:
+            if tp.topic in self._facts.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
+                raise StopError(
+                    f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
+                    "was made anew. Commit an offset that exists, or set auto.offset.reset for a source topic"
+                )
+            log.warning(LogEvent("offset-out-of-range", partition=tp, policy=self._policy_of(tp)))
+        if gone:
+            found = self._policy(gone)
+            self._member.commit({tp: OffsetAndMetadata(found[tp], committed[tp].metadata) for tp in gone})
+
+    def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """If an own transaction stands in the way, it is ended by fencing (rule 6)."""
+        try:
+            return self._member.committed(inputs, timeout_ms=_UNSTABLE_LIMIT_MS)
+        except RetriableError:
+            self._fence()
+            return self._member.committed(inputs)
+
+    def _policy(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        of = {tp: self._policy_of(tp) for tp in partitions}
+        none = [tp for tp, policy in of.items() if policy is OffsetReset.NONE]
+        if none:
+            raise StopError(
+                f"{none[0]} has no committed offset and auto.offset.reset is none: commit one, or set earliest or latest"
+            )
+        found = dict(self._admin.beginning_offsets([tp for tp, policy in of.items() if policy is OffsetReset.EARLIEST]))
+        late = [tp for tp, policy in of.items() if policy is not OffsetReset.EARLIEST]
+        found.update(self._admin.end_offsets(late))  # also where nothing is as new as a duration says
+        for duration_ms in {policy.duration_ms for policy in of.values() if isinstance(policy, OffsetResetByDuration)}:
+            same = [tp for tp, policy in of.items() if policy == OffsetResetByDuration(duration_ms)]
+            found.update(self._admin.offsets_at(same, int(time.time() * 1000) - duration_ms))
+        return found
+
+    def _policy_of(self, tp: TopicPartition) -> ResetPolicy:
+        if tp.topic in self._facts.internal_topics:
+            return OffsetReset.EARLIEST
+        return self._facts.offset_resets.get(tp.topic, self._default)
+
+
+def _processed(
+    sources: Sequence[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, int]:
+    """Up to where the group has come. 0 without a committed offset, as in Kafka Streams: wherever the policy begins, nothing
+    before it was processed."""
+    return {tp: committed[tp].offset if tp in committed else 0 for tp in sources}
+
+
+def _of_stores(changelogs: Mapping[str, TopicPartition], topic_ids: Mapping[str, str]) -> dict[str, str]:
+    return {store: topic_ids[tp.topic] for store, tp in changelogs.items() if tp.topic in topic_ids}
+
+
+def _time_of(tp: TopicPartition, committed: OffsetAndMetadata) -> PartitionTime:
+    time, problem = from_metadata(committed.metadata)
+    if problem:
+        log.warning(LogEvent("partition-time-unreadable", partition=tp, metadata=committed.metadata[:200], problem=problem))
+    return time

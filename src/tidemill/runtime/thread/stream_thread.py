@@ -1,0 +1,287 @@
+"""A stream thread: one group member, one static plan, one loop.
+
+Decides the order of things: what the group says is carried out (``task_changes``), then a batch is run (``batch_runner``), until
+the member has left. Only here do tasks change; the membership thread only posts events, so a batch is never interrupted by a
+rebalance. Also decides how a thread begins and ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.values import ProcessingGuarantee
+from tidemill.errors import StopError, TidemillError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.group import protocol as group_protocol
+from tidemill.kafka.group.member import GroupMember
+from tidemill.log_format import LogEvent, as_text
+from tidemill.membership import member_state as machine
+from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group.leading import Leader
+from tidemill.runtime.instance.first_join import FirstJoin
+from tidemill.runtime.instance.local_state import LocalState
+from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
+from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
+from tidemill.runtime.observe.restore_listeners import RestoreListeners
+from tidemill.runtime.observe.restore_watch import RestoreWatch
+from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
+from tidemill.runtime.thread.batch_runner import BatchRunner
+from tidemill.runtime.thread.driver_service import WorkerDesk
+from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.leaving import Leaving
+from tidemill.runtime.thread.micro_batches import MicroBatches
+from tidemill.runtime.thread.offset_commits import OwnCommits
+from tidemill.runtime.thread.offset_fetcher import TaskOffsets
+from tidemill.runtime.thread.start_offsets import StartOffsets, TaskFacts
+from tidemill.runtime.thread.task_changes import TaskChanges
+from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.spark.engine import BatchEngine
+from tidemill.start_trace import span
+from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.progress import CopyProgress
+from tidemill.task.standby import StandbyTask
+
+log = logging.getLogger("tidemill.thread")
+
+_LONGEST_WAIT_S = 0.1
+"""For what the group says, where there is no batch to run; a wish to stop is seen as soon."""
+_TELLING_LIMIT_S = 30.0
+"""So long a failed thread stays a member to have all instances shut down."""
+
+
+class StreamThread(threading.Thread):
+    """``on_change`` is called, on this thread, when its tasks or their phases have changed and when it ends; ``on_failure`` says
+    what becomes of the instance; ``fence`` ends what a predecessor under the thread's transactional id has left open. While
+    ``is_paused`` nothing is processed, restored or followed."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        number: int,
+        config: StreamsConfig,
+        facts: TaskFacts,
+        admin: Admin,
+        leader: Leader,
+        identity: machine.MemberConfig,
+        local: LocalState,
+        make_member: Callable[[group_protocol.GroupProtocol], GroupMember],
+        make_engine: Callable[[StreamThread], BatchEngine],
+        fence: Callable[[], None],
+        first_join: FirstJoin,
+        global_topics: GlobalTopics,
+        on_change: Callable[[], None],
+        on_failure: Callable[[TidemillError], StreamThreadExceptionResponse],
+        is_paused: Callable[[], bool],
+        listeners: RestoreListeners,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.number = number
+        self._local, self._first_join = local, first_join
+        self._make_engine, self._on_change, self._on_failure = make_engine, on_change, on_failure
+        self.metrics = ThreadMetrics(metrics_window(config))
+        self._restoring = RestoreWatch(name, listeners, metrics=self.metrics)
+        self._rebalance = RebalanceWatch(name)
+        self._held = HeldTasks(name, facts, local, self._restoring)
+        self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
+        self._member = make_member(self._group)
+        self._group.membership = lambda: self._member.membership
+        self._member.on_heartbeat = self.metrics.heartbeat
+        self._batches = MicroBatches(
+            name, config, facts, held=self._held, group=self._group, global_topics=global_topics, metrics=self.metrics,
+            fence=fence, on_change=on_change, is_paused=is_paused,
+        )  # fmt: skip
+        self.desk = WorkerDesk(self._batches, self._group, self._member)
+        self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
+        start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._batches.fence)
+        self._offsets = TaskOffsets(name, self._held, start_offsets)
+        self._globals = global_topics
+        self._runner = BatchRunner(
+            name, config, batches=self._batches, held=self._held, commits=self._commits, offsets=self._offsets,
+            member=self._member, global_topics=global_topics, rebalance=self._rebalance, metrics=self.metrics,
+            on_change=on_change,
+        )  # fmt: skip
+        self._changes = TaskChanges(
+            name, group=self._group, member=self._member, held=self._held, local=local, batches=self._batches,
+            commits=self._commits, rebalance=self._rebalance, metrics=self.metrics, close_stores=self._close_stores,
+            on_change=on_change,
+        )  # fmt: skip
+        self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
+        self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
+        self._leave_group: bool | None = None
+        self.error: TidemillError | None = None
+        self.response: StreamThreadExceptionResponse | None = None
+        """What is to be done about ``error``; set when the thread has nothing more to do itself."""
+
+    # --- what others ask -------------------------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> Mapping[TaskId, ActiveTask]:
+        """The active ones."""
+        return dict(self._held.active)
+
+    @property
+    def standbys(self) -> Mapping[TaskId, StandbyTask]:
+        """Copies that follow their changelogs, warm-ups included."""
+        return dict(self._held.standby)
+
+    @property
+    def copies(self) -> tuple[CopyProgress, ...]:
+        """How far restoring tasks and standbys are."""
+        return self._restoring.copies
+
+    @property
+    def is_paused(self) -> bool:
+        """With its instance."""
+        return self._batches.are_paused
+
+    @property
+    def is_running(self) -> bool:
+        """Assigned, and every active task past restoring."""
+        return not self.why_waiting
+
+    @property
+    def why_waiting(self) -> str:
+        """What it lacks to be running; empty if it does."""
+        if self.error is not None:
+            return "it has failed"
+        if not self._changes.is_assigned:
+            return "not assigned by the group"
+        if not self._globals.are_read:
+            return "the global stores not read yet"
+        waiting = [name for name, task in self._held.active.items() if task.phase is not Phase.RUNNING]
+        return f"{as_text(sorted(waiting))} not running yet" if waiting else ""
+
+    @property
+    def committed_positions(self) -> dict[TopicPartition, int]:
+        """Up to where inputs are processed *and* committed."""
+        tasks = list(self._held.active.values())
+        if not self._has_transactions:
+            return self._commits.committed_of(tasks)
+        return {tp: at for task in tasks if task.phase is Phase.RUNNING for tp, at in task.positions.items()}
+
+    @property
+    def engine(self) -> BatchEngine | None:
+        return self._batches.engine
+
+    def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
+        """In order, after the batch under way. ``leave_group`` None: as ``leave.group.on.close`` says. ``within_s``: how long it
+        is waited for."""
+        self._leave_group = leave_group
+        if within_s is not None:
+            self._leaving.limit_s = min(self._leaving.limit_s, within_s / 2)
+        self._stop_wanted.set()
+
+    def shut_down_application(self) -> None:
+        """Tells the group with the next join that all instances shall end; this one too."""
+        self._shutdown_wanted.set()
+
+    def end_workers(self) -> None:
+        """For a thread that has ended: its workers would wait a minute for batches that never come."""
+        self._batches.end_workers()
+
+    def _offset_sums(self) -> tuple[Mapping[TaskId, int], frozenset[TaskId]]:
+        """What a join tells; it begins with this."""
+        self._rebalance.joins()
+        return self._held.offset_sums()
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        response = None
+        try:
+            self._begin()
+            self._loop()
+        except TidemillError as error:
+            log.error(LogEvent("thread-ends", thread=self.name, error=error))
+            response = self._failed(error)
+        except Exception as error:
+            log.exception(LogEvent("thread-crashed", thread=self.name))
+            response = self._failed(StopError(f"{type(error).__name__}: {error}"))
+        finally:
+            self._first_join.ready()  # nobody waits for a thread that has ended
+            self._held.end()
+            self._member.close(leave=self._leave_group)
+            self._batches.close()
+            if self.error is not None:
+                self._batches.end_workers()  # whatever they are doing: nobody asks them again
+            self._local.ended(self.name)
+            self.response = response
+            self._on_change()
+
+    def _begin(self) -> None:
+        fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
+        fencing.start()  # done before committed offsets are asked for, which what it ends would hold back
+        with span("group looked at"):
+            is_at_once = self._first_join.is_at_once()
+        if is_at_once:
+            self._member.start()
+        self._batches.engine = self._make_engine(self)
+        if not is_at_once:
+            self._runner.run_empty()
+            self._first_join.ready()
+            with span("other threads waited for"):
+                self._first_join.wait_for_others(self._stop_wanted.is_set)
+            self._member.start()
+        with span("fence waited for"):
+            fencing.join()
+
+    def _fence(self) -> None:
+        with span("predecessor's producer fenced"):
+            self._batches.fence()
+
+    def _loop(self) -> None:
+        while not self._changes.are_over:
+            if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=bool(self._held.active)):
+                if self._leaving.has_gathered and self._batches.are_needed:
+                    self._runner.run()  # what has come in since the last batch need not wait until others have taken over
+                self._changes.step(machine.CloseRequested())
+            elif self._shutdown_wanted.is_set():
+                self._changes.step(machine.ApplicationShutdownRequested())
+            has_work = bool(self._held) and self._batches.are_needed
+            rest_s = min(self._batches.due_in_s, _LONGEST_WAIT_S)
+            if not has_work:
+                self._batches.rest()
+            self._hear_the_group(wait_s=rest_s if has_work else _LONGEST_WAIT_S)
+            if self._held and not self._changes.are_over:
+                if self._offsets.fetch_bounds():
+                    self._on_change()
+                self._offsets.look_at_standbys()
+                if self._batches.are_paused:
+                    self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
+                if self._batches.are_needed and not self._batches.due_in_s:
+                    self._runner.run()
+        if self._changes.fatal is not None:
+            raise self._changes.fatal
+
+    def _hear_the_group(self, wait_s: float) -> None:
+        self._member.alive()
+        self._changes.take_events(wait_s)
+        self._changes.step(machine.TimePassed())
+
+    def _close_stores(self, tasks: Collection[TaskId]) -> bool:
+        """A thread that has failed runs no batch any more."""
+        return self.error is None and self._runner.close_stores(tasks)
+
+    def _failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
+        self.error = error
+        response = self._on_failure(error)
+        if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
+            self._tell_the_group()
+        return response
+
+    def _tell_the_group(self) -> None:
+        """A member tells what it wants when it joins, so it stays one until the leader has answered, without doing anything."""
+        deadline = time.monotonic() + _TELLING_LIMIT_S
+        try:
+            self._changes.step(machine.ApplicationShutdownRequested())
+            while not self._changes.are_over and time.monotonic() < deadline:
+                self._hear_the_group(wait_s=_LONGEST_WAIT_S)
+        except Exception:
+            log.exception(LogEvent("shutdown-not-told", thread=self.name))

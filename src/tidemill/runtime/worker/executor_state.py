@@ -1,0 +1,149 @@
+"""Stores on an executor's own disk: where they lie, who has one open, and what the driver reads of them.
+
+    <state.dir there>/<application.id>/<process id>/1_0/...    as on the driver's machine, but below the instance's process id,
+                                                               since executors of several instances may share a machine
+
+Decides folders and locks of tasks. There is no lock of the whole directory as there is beside a driver: each task's own is taken
+by the worker that opens its stores, so a successor, on the same executor or another one of the machine, waits for its end. A
+worker elsewhere finds no files, or old ones; then the changelog brings what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tidemill.errors import BatchLostError, StateDirectoryInUseError
+from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
+from tidemill.runtime.instance.local_state import written_s
+from tidemill.state.directory import StateDirectory
+from tidemill.state.identity import StateIdentity
+from tidemill.state.lmdb import TaskState
+from tidemill.state.lock import StateDirectoryLock
+from tidemill.task.batch import TaskRun
+
+log = logging.getLogger("tidemill.state")
+
+_PREDECESSOR_LIMIT_S = 10.0
+_CLEAN_INTERVAL_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorDisk:
+    """Where stores lie on executors, as their workers are told. A relative ``state_dir`` begins at the executor's working folder,
+    so that executors of one machine have each their own."""
+
+    state_dir: str
+    application_id: str
+    process_id: str
+    cleanup_delay_ms: int
+
+
+class ExecutorState:
+    """One worker's. ``open`` and ``close`` bracket the time in which a task's stores may be written."""
+
+    def __init__(self, disk: ExecutorDisk) -> None:
+        self.directory = StateDirectory(Path(disk.state_dir).absolute() / disk.application_id, disk.process_id)
+        self._application_id = disk.application_id
+        self._delay_s = disk.cleanup_delay_ms / 1e3
+        self._locks: dict[TaskId, StateDirectoryLock] = {}
+        self._clean_next_s = time.monotonic() + _CLEAN_INTERVAL_S
+
+    def here(self, runs: Sequence[TaskRun]) -> tuple[TaskRun, ...]:
+        """The tasks with their folders on this machine."""
+        return tuple(replace(run, directory=str(self.directory.task_path(run.task))) if run.directory else run for run in runs)
+
+    def open(self, task: TaskId) -> None:
+        """BatchLostError if another worker has the task open and does not end."""
+        if task in self._locks:
+            return
+        path = self.directory.task_path(task)
+        path.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + _PREDECESSOR_LIMIT_S
+        while True:
+            try:
+                self._locks[task] = StateDirectoryLock.acquire(path, timeout_s=1.0)
+                return
+            except StateDirectoryInUseError as in_use:
+                if time.monotonic() > deadline:
+                    raise BatchLostError(f"task {task}: {in_use}") from in_use
+                time.sleep(0.05)
+
+    def close(self, task: TaskId) -> None:
+        lock = self._locks.pop(task, None)
+        if lock is not None:
+            lock.release()
+
+    def clean(self, wanted: Collection[TaskId]) -> None:
+        """Removes, once a minute at most, what nobody here has open, wants, or has written for the clean-up delay."""
+        if time.monotonic() < self._clean_next_s:
+            return
+        self._clean_next_s = time.monotonic() + _CLEAN_INTERVAL_S
+        before_s = time.time() - self._delay_s
+        for task in self.directory.tasks():
+            path = self.directory.task_path(task)
+            if task in wanted or task in self._locks or written_s(path) > before_s:
+                continue
+            try:
+                with (
+                    StateDirectoryLock.acquire(self.directory.path, timeout_s=0) as whole,
+                    StateDirectoryLock.acquire(path, timeout_s=0),
+                ):
+                    self.directory.remove(task, whole)
+            except StateDirectoryInUseError:
+                continue
+            log.info(LogEvent("state-removed", task=task, cause=f"not assigned on this executor for {self._delay_s} s"))
+
+    # --- reads, on the control channel's thread ------------------------------------------------------------------------
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """What a store of a task has. Bytes travel as base64."""
+        task = TaskId.parse(question["task"])
+        whose = StateIdentity(application_id=self._application_id, task=task)
+        state = TaskState.open_to_read(self.directory.task_path(task) / question["folder"], whose=whose)
+        try:
+            return _ANSWERS[question["op"]](state, question)
+        finally:
+            state.close(clean=False)
+
+
+def _get(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
+    keys = [b64decode(key) for key in question["keys"]]
+    return {"values": [text(value) for value in state.get_many(question["store"], keys)]}
+
+
+def _scan(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
+    rows = state.scan(question["store"], raw(question["low"]), raw(question["high"]))
+    return {"rows": [[text(key), text(value)] for key, value in islice(rows, question["most"])]}
+
+
+def _positions(state: TaskState, _question: Mapping[str, Any]) -> dict[str, Any]:
+    return {"changelog": dict(state.positions().changelog)}
+
+
+def _entries(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
+    return {"entries": state.entries(question["store"])}
+
+
+_ANSWERS: Mapping[str, Callable[[TaskState, Mapping[str, Any]], dict[str, Any]]] = {
+    "get": _get,
+    "scan": _scan,
+    "positions": _positions,
+    "entries": _entries,
+}
+
+
+def text(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def raw(data: str | None) -> bytes | None:
+    return None if data is None else b64decode(data)
+

@@ -1,0 +1,285 @@
+"""A Python worker of the plan: what it keeps from batch to batch, and the two functions that Spark calls.
+
+The composition root on the workers' side: here the steps of ``spark`` meet the consumers and producers of ``kafka`` and the
+stores of ``state``. A worker belongs to one step of one stream thread (Spark pins it by its environment); one that is new,
+because Spark replaced it or the old one died, starts from nothing and trusts only the driver and the broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+
+from tidemill.control.channel import ControlClient
+from tidemill.control.sockets import is_elsewhere
+from tidemill.errors import BatchLostError, StopError
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.data.output import AtLeastOnceOutput, ExactlyOnceOutput
+from tidemill.kafka.data.reader import ThreadReader
+from tidemill.operators.exception_handlers import ExceptionResponse
+from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
+from tidemill.runtime.worker.task_store import OpenTasks, ReadTasks
+from tidemill.steps.alignment import AlignedReader
+from tidemill.steps.commit.batch_file import write_batch
+from tidemill.steps.commit.unreadable import Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
+from tidemill.steps.source_step import SourceReader, source_rows
+from tidemill.steps.standing import RUN, STANDS
+from tidemill.steps.step_context import Output, TaskStore
+from tidemill.steps.step_spec import SourceSpec, StepSpec
+from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
+from tidemill.task.batch_id import BatchId
+from tidemill.task.commit import CommitStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """All that a worker is told once. ``transactional_id`` None: at least once. ``fault``: see ``Fault``."""
+
+    thread: str
+    step: str
+    address: str
+    key: bytes = field(repr=False)
+    group_id: str
+    consumer: Mapping[str, Any] = field(repr=False)  # both hold credentials
+    producer: Mapping[str, Any] = field(repr=False)
+    transactional_id: str | None
+    source: SourceSpec
+    spec: StepSpec | None
+    steps: int
+    """How many there are behind the source step."""
+    unreadable: Unreadable
+    batch_folder: str = ""
+    """Where batches for functions of ``foreach_batch`` wait while they are called."""
+    fault: Fault | None = None
+    disk: ExecutorDisk | None = None
+    """Where stores lie, if not where the driver says because this is no process of its machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """For tests: a worker of step ``s`` that has reached ``at`` and finds the file ``<folder>/s.at`` takes it away and does
+    what it says: a signal's number, then to whom it is sent, pids or ``self``."""
+
+    folder: str
+
+
+class Worker:
+    """The state of this process; also the steps' ``StepContext``."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.batches = 0
+        self._collected = time.monotonic()
+        self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step)
+        self.reader: SourceReader = AlignedReader(ThreadReader(spec.consumer), spec.source.together, spec.source.idle_ms)
+        self.continuity: dict[TopicPartition, int] = {}
+        self.unreadable = spec.unreadable
+        self.graphs = KeptGraphs(spec.unreadable.handlers)
+        self._own = _output(spec)
+        self.output: Output = self._own
+        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
+        self._prepared: Future[None] | None = None
+        self._fences: int | None = None
+        self._is_watched = False
+        """The batch is one of a single record: the driver wants to know whether it is functions that take long."""
+        self._disk = None if spec.disk is None else ExecutorState(spec.disk)
+        self._tasks: OpenTasks | ReadTasks | None = None
+        if spec.spec is not None and spec.spec.last:
+            self._tasks = OpenTasks(spec.spec.stores, self._disk, application_id=spec.group_id)
+            if self._disk is not None:
+                self.control.answer_reads(self._disk.answer)
+        elif spec.spec is not None:
+            self._tasks = ReadTasks(spec.spec.stores)
+
+    def begins(self, request: BatchRequest) -> None:
+        """A micro-batch."""
+        self.batches += 1
+        if self.batches in _FREEZE_AT:
+            # PySpark's daemon collects garbage after every task, 30 ms over the modules alone; what is there by now stays anyway.
+            gc.collect()
+            gc.freeze()
+        if self._fences not in (None, request.fences):
+            if self._prepared is not None:
+                self._prepared.exception()  # under way still: what it makes may be from before the fence
+            self._prepared = None
+            self._own.renew()  # else the batch would be refused, and the group asked for a rebalance
+        self._fences = request.fences
+        self._is_watched = request.max_inputs == 1
+        if self.spec.spec is not None and self.spec.spec.last and request.inputs and not self.continuity:
+            self._prepare()  # takes half a second, in which the batch is on its way
+
+    def rests(self) -> None:
+        """Between two micro-batches of a run, which may last for minutes without PySpark's collections."""
+        now = time.monotonic()
+        if now - self._collected > _COLLECT_INTERVAL_S:
+            self._collected = now
+            gc.collect()
+
+    def _prepare(self) -> Future[None]:
+        if self._prepared is None:
+            self._prepared = self._beside.submit(self.output.prepare)
+        return self._prepared
+
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
+        assert self._tasks is not None
+        if self._disk is None:
+            return self._tasks.open(runs)
+        self._disk.clean([run.task for run in runs])
+        return self._tasks.open(self._disk.here(runs))
+
+    def membership(self) -> Membership:
+        return self.control.membership()
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        prepared, self._prepared = self._prepare(), None
+        prepared.result()  # what a predecessor left open would hold the offsets back
+        return self.control.committed(partitions)
+
+    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+        path = Path(self.spec.batch_folder) / f"{node}-{os.getpid()}-{uuid.uuid4().hex}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        write_batch(rows, str(path))
+        failed = self.control.hand_over(node, str(path), batch_id)  # the driver removes the file, which it may read for longer
+        if failed:
+            raise StopError(failed)
+
+    def reached(self, step: CommitStep, batch_id: int) -> None:
+        if step is CommitStep.HAND_OVER and self._is_watched:
+            self.control.has_run(batch_id)
+        self.strike(step.value)
+
+    def strike(self, at: str) -> None:
+        if self.spec.fault is None:
+            return
+        order = Path(self.spec.fault.folder) / f"{self.spec.step}.{at}"
+        with contextlib.suppress(FileNotFoundError):
+            number, *targets = order.read_text().split()
+            order.unlink()
+            for target in targets:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(os.getpid() if target == "self" else int(target), int(number))
+
+
+def _output(spec: WorkerSpec) -> AtLeastOnceOutput | ExactlyOnceOutput:
+    leaves_out = spec.unreadable.handlers.production is not ExceptionResponse.FAIL
+    if spec.transactional_id is None:
+        return AtLeastOnceOutput(spec.producer, leaves_out=leaves_out)
+    return ExactlyOnceOutput(spec.producer, spec.group_id, spec.transactional_id, leaves_out=leaves_out)
+
+
+_workers: dict[str, Worker] = {}
+_FREEZE_AT = (1, 4)
+"""Batches at whose start all that lives is exempt from garbage collection: modules and specs, then clients and stores."""
+_COLLECT_INTERVAL_S = 5.0
+
+
+def _worker(name: str, blob: bytes) -> Worker:
+    """This process's worker for a step; made at the first batch, kept for the next."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() > 0:
+        if is_elsewhere(name):  # its cluster has taken an executor away: to Spark that is no failure
+            raise BatchLostError("Spark ran the batch again on another executor, and its source has moved on")
+        raise StopError("Spark retried a task of a stream thread, whose source has moved on: set spark.task.maxFailures to 1")
+    worker = _workers.get(name)
+    if worker is None:
+        worker = _workers[name] = Worker(cloudpickle.loads(blob))
+        gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
+    return worker
+
+
+def warm(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A step that does no work: the process it runs in has imported this module, and waits for its first batch. It says so, after
+    the steps before it."""
+    for rows in batches:
+        if rows.schema.names == ["worker"]:
+            yield rows
+    yield pa.RecordBatch.from_arrays([pa.array([json.dumps({"pid": os.getpid(), "ready_s": time.time()})])], ["worker"])
+
+
+def source_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The source step of ``spec`` as Spark's mapInArrow takes it."""
+    name, blob = f"{spec.address}:{spec.thread}:{spec.step}", cloudpickle.dumps(spec)
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run_source(name, blob, batches)
+
+    return read
+
+
+def step_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A later Python step of ``spec`` as Spark's mapInArrow takes it."""
+    name, blob = f"{spec.address}:{spec.thread}:{spec.step}", cloudpickle.dumps(spec)
+
+    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run_step(name, blob, batches)
+
+    return step
+
+
+def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    worker = _worker(name, blob)
+    number, stands = run_of_task()
+    yield from source_run(partial(_asked, worker, number), partial(_rows_of, worker), stands=stands, steps=worker.spec.steps)
+
+
+def _asked(worker: Worker, run: int) -> str | None:
+    worker.rests()
+    return worker.control.next_request(run)
+
+
+def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
+    worker.begins(request)
+    worker.strike("start")
+    for rows in source_rows(worker.reader, request, worker.spec.source, partial(worker.control.taking, request.batch_id)):
+        worker.strike("chunk")
+        yield rows
+    worker.strike("end")
+
+
+def run_step(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    worker = _worker(name, blob)
+    number, stands = run_of_task()
+    spec = worker.spec.spec
+    assert spec is not None
+    if not spec.last:
+        served, next_is_last = partial(worker.control.wait_served, number), spec.number + 1 == worker.spec.steps
+        yield from step_run(batches, partial(_middle, worker, spec), served, stands=stands, next_is_last=next_is_last)
+        return
+    for request, rows in micro_batches(batches):
+        worker.begins(request)
+        report = run_last_step(request, rows, spec, worker)
+        worker.control.report(number, report)
+        worker.rests()
+
+
+def _middle(
+    worker: Worker, spec: StepSpec, request: BatchRequest, rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    worker.rests()
+    worker.begins(request)
+    return run_middle_step(request, rows, spec, worker)
+
+
+def run_of_task() -> tuple[int, bool]:
+    """The number of the run that this Spark task is the job of, and whether it stands."""
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.getLocalProperty(RUN) or 0), context.getLocalProperty(STANDS) == "True"

@@ -1,0 +1,182 @@
+"""The process from which Python workers are forked: it has imported once what each of them would import for itself.
+
+Decides how long it lives (as long as its driver, whose pipe it reads) and what a forked process takes over from the one that
+Spark has started in its place (``worker_daemon``): its streams, environment, folder and arguments. What is forked is PySpark's
+own daemon, which forks the worker. Nothing is shared but what was imported: no client, no file, no thread of the driver's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
+"""In the environment of workers: where the server listens."""
+_ASK_LIMIT_S = 10.0
+_LENGTH_BYTES = 8
+_STREAMS = 3
+_END_LIMIT_S = 2.0
+_FORK_LIMIT_S = 20.0
+"""So long a worker waits for a server that is still importing; then it imports by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkServer:
+    """The driver's handle. ``address``: a socket in a folder that only this user can open."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def close(self) -> None:
+        """The workers end with Spark, not with the server."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(Path(self.address).parent, ignore_errors=True)
+
+
+def start_fork_server(modules: Sequence[str]) -> ForkServer:
+    """Starts a server that imports ``modules``; returns at once, and who asks before they are imported waits for them."""
+    folder = tempfile.mkdtemp(prefix="tidemill-fork-")
+    address = os.path.join(folder, "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(address)
+        listener.listen(socket.SOMAXCONN)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidemill.spark.launch.fork_server", str(listener.fileno()), *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,  # Ctrl-C is for the driver
+            env=_environment(),
+        )
+    return ForkServer(address=address, process=process)
+
+
+def _environment() -> dict[str, str]:
+    """The driver's; functions that hash text get the same numbers in every worker of every run, as PySpark has it."""
+    return {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2", **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def main() -> None:
+    """The server itself."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    settle_pandas()
+    gc.collect()
+    gc.freeze()  # else the first collection in each process would copy all pages
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    leash = sys.stdin.fileno()
+    while True:
+        ready, _, _ = select.select([leash, listener], [], [])
+        if leash in ready:
+            os._exit(0)  # nothing is ever written to it: the driver is gone, or has closed it
+        asking, _ = listener.accept()
+        with asking, contextlib.suppress(OSError, ValueError):  # whoever asked has ended meanwhile
+            asking.settimeout(_ASK_LIMIT_S)
+            streams, wanted = _heard(asking)
+            if os.fork() == 0:
+                listener.close()
+                _become_daemon(asking, streams, wanted)
+            for stream in streams:
+                os.close(stream)
+
+
+def settle_pandas() -> None:
+    """pyarrow imports pandas at the first list that it makes an array of, in each worker; where there is none, it looks for it at
+    every list. So it is imported here once, or known not to be there."""
+    if importlib.util.find_spec("pandas") is None:
+        sys.modules["pandas"] = None  # type: ignore[assignment]
+    else:
+        importlib.import_module("pandas")
+
+
+def _heard(asking: socket.socket) -> tuple[list[int], dict[str, Any]]:
+    head, streams, _, _ = socket.recv_fds(asking, _LENGTH_BYTES, _STREAMS)
+    text = b""
+    while len(text) < int.from_bytes(head, "big"):
+        part = asking.recv(1 << 16)
+        if not part:
+            raise ValueError("the end came before all was said")
+        text += part
+    return list(streams), json.loads(text)
+
+
+def _become_daemon(asking: socket.socket, streams: Sequence[int], wanted: dict[str, Any]) -> None:
+    """Never returns. The connection stays open until this process ends: that is what the one that asked waits for."""
+    code = 1
+    try:
+        asking.sendall(b".")  # fails if the other side no longer waits
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.environ.clear()
+        os.environ.update(wanted["environ"])
+        os.chdir(wanted["folder"])
+        sys.argv = wanted["argv"]
+        folders = [folder for folder in wanted["environ"].get("PYTHONPATH", "").split(os.pathsep) if folder]
+        sys.path[:] = [*folders, *(folder for folder in sys.path if folder not in folders)]
+        importlib.invalidate_caches()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.register_at_fork(after_in_child=asking.close)
+        with contextlib.suppress(OSError):  # for ps and top, where there is /proc
+            Path("/proc/self/comm").write_text("pyspark.daemon")
+        from pyspark.daemon import manager
+
+        manager()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def ask(address: str, argv: Sequence[str]) -> socket.socket:
+    """Has a daemon forked with this process' streams, environment and folder; the connection ends with it.
+
+    Raises:
+        OSError: no server listens there, or there is no answer.
+    """
+    asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        asking.connect(address)
+        wanted = json.dumps({"environ": dict(os.environ), "folder": os.getcwd(), "argv": list(argv)}).encode()
+        socket.send_fds(asking, [len(wanted).to_bytes(_LENGTH_BYTES, "big")], range(_STREAMS))
+        asking.sendall(wanted)
+        asking.settimeout(_FORK_LIMIT_S)
+        if not asking.recv(1):
+            raise ConnectionResetError("the fork server has ended")
+        asking.settimeout(None)
+    except OSError:
+        asking.close()
+        raise
+    return asking
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""The Spark session of an application: starting the JVM, the settings that the data path rests on, and refusing others.
+
+Decides which settings are required (``docs/spark.md`` says why) and leaves to the user all the rest. The JVM
+ends when its standard input closes, so that no JVM outlives its driver, however that one dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.serializers import UTF8Deserializer, read_int
+from pyspark.sql import SparkSession
+
+from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
+from tidemill.errors import ConfigError, EnvironmentProblem
+from tidemill.log_format import LogEvent
+from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
+from tidemill.spark.launch.fork_server import ADDRESS_KEY, ForkServer
+from tidemill.spark.placement import is_cluster
+from tidemill.start_trace import span, tell_process
+
+log = logging.getLogger("tidemill.spark")
+
+_ADD_OPENS = (
+    "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
+    "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
+)  # fmt: skip
+
+# Starting a session runs much code a little: compiling it for speed only when it has run six times as often as the JVM would
+# wait saves a sixth of a start's processor time.
+_LATER_OPTIMIZATION = (
+    "-XX:Tier4InvocationThreshold=30000", "-XX:Tier4MinInvocationThreshold=6000", "-XX:Tier4CompileThreshold=60000",
+    "-XX:Tier4BackEdgeThreshold=120000",
+)  # fmt: skip
+
+_AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
+
+JVM_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *_LATER_OPTIMIZATION,
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
+    # Netty, Arrow and Spark use what later versions of Java warn of; those before know no such option, and ignore it.
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dlog4j2.level=ERROR",
+)
+"""What every JVM of ours is started with, its heap apart; a cache of its classes is good for these only (``jvm_cache``)."""
+
+REQUIRED: Mapping[str, str] = {
+    # A retried source step has moved on: a lost batch starts again at the committed offsets instead (rule 4).
+    "spark.task.maxFailures": "1",
+    "spark.speculation": "false",
+    # The transactional producer, the consumers and open stores live in the workers from batch to batch.
+    "spark.python.worker.reuse": "true",
+    # Adaptive execution would put exchanges and re-planning into a plan that must stay as it is (rule 18).
+    "spark.sql.adaptive.enabled": "false",
+}
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # What a reduce of Columns merges has more keys than the 128 from which on Spark would sort all rows.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    # A filter inferred from explode() computes the exploded array a second time.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
+    # Noting the call site of every expression takes several calls of the JVM each: most of the time of compiling a plan.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # A driver that runs for weeks keeps nothing of past batches (rule 22).
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.cleaner.periodicGC.interval": "5min",
+    "spark.log.level": "ERROR",
+    # What its page and its plans don't show; nor is it on the JVM's command line, which everyone on the machine can read.
+    SPARK_REDACTION: SPARK_REDACTED,
+}
+
+
+@dataclass(slots=True)
+class SparkHandle:
+    """A session and, if we started it, its JVM. ``close()`` leaves a session that was handed in as it is."""
+
+    session: SparkSession
+    jvm: subprocess.Popen[bytes] | None
+    scratch: str | None
+
+    def jvm_is_alive(self) -> bool:
+        return self.jvm is None or self.jvm.poll() is None
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        if self.jvm is None:
+            return
+        with contextlib.suppress(Exception):
+            self.session.stop()
+        _forget(self.session)
+        with contextlib.suppress(Exception):
+            if SparkContext._gateway is not None:
+                SparkContext._gateway.shutdown()
+        # PySpark keeps the gateway of a process for ever; the next session here has a JVM of its own.
+        SparkContext._gateway = SparkContext._jvm = None
+        _end_jvm(self.jvm, timeout_s)
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _forget(session: SparkSession) -> None:
+    """PySpark's own stop gives up in the middle where the JVM has died, and would let no other session begin in this process."""
+    with contextlib.suppress(Exception):
+        session.sparkContext.stop()  # what asks the JVM was tried before: this does the rest
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+@dataclass(slots=True)
+class StartingJvm:
+    """A JVM on its way to a session: it takes seconds, in which its owner can do other things."""
+
+    application_id: str
+    process: subprocess.Popen[bytes]
+    scratch: str
+    conf: Mapping[str, str]
+
+    def session(self, start_limit_s: float = 60.0) -> SparkHandle:
+        """Waits for the JVM and makes the session; if that fails the JVM is ended.
+
+        Raises:
+            EnvironmentProblem: the JVM ended, or did not come up within ``start_limit_s``.
+        """
+        try:
+            with span("JVM waited for"):
+                address = self.wait(start_limit_s)
+            tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
+            with _gateway_environment(*address), span("Spark session made"):
+                gateway = launch_gateway()
+                builder = SparkSession.builder.appName(self.application_id)
+                for name, value in self.conf.items():
+                    builder = builder.config(name, value)
+                SparkContext._ensure_initialized(gateway=gateway)
+                with _own_interrupt():
+                    session = builder.getOrCreate()
+        except Py4JJavaError as problem:
+            said = str(problem.java_exception)  # asked of the JVM, so before it ends
+            self.end()
+            raise EnvironmentProblem(f"no Spark session on {self.conf['spark.master']}: {said}") from None
+        except BaseException:
+            self.end()
+            raise
+        session.sparkContext.pythonExec = self.conf.get("spark.pyspark.python", sys.executable)
+        session.sparkContext.setLogLevel(self.conf["spark.log.level"])
+        return SparkHandle(session=session, jvm=self.process, scratch=self.scratch)
+
+    def wait(self, limit_s: float) -> tuple[int, str]:
+        """Port and secret of the JVM's gateway; what the JVM says of a cache that it does not use is logged.
+
+        Raises:
+            EnvironmentProblem: as ``session``.
+        """
+        address = _gateway_address(self.process, Path(self.scratch) / "gateway", limit_s)
+        _tell_of_a_refused_cache(Path(self.scratch) / "jvm.log")
+        return address
+
+    def end(self) -> None:
+        """For a JVM that is not wanted any more; nothing happens where it has ended already."""
+        _end_jvm(self.process, 2.0)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def start_jvm(
+    *,
+    java: Path,
+    application_id: str,
+    threads: int,
+    settings: Mapping[str, str],
+    heap: str,
+    jvm_options: Sequence[str] = (),
+    forks: ForkServer | None = None,
+) -> StartingJvm:
+    """Starts a JVM on ``java`` for a session with one slot per stream thread and one to spare; returns at once.
+
+    ``settings`` are the user's ``spark.*`` settings; one that contradicts REQUIRED is a ConfigError. ``forks``: what Python
+    workers are forked from.
+    """
+    check_settings(settings)
+    master = settings.get("spark.master", f"local[{threads + 1}]")
+    own = cluster_settings(master, settings)
+    scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
+    if not is_cluster(master):  # executors elsewhere have folders of their own
+        own["spark.local.dir"] = scratch
+    if forks is not None:
+        own["spark.python.daemon.module"] = "tidemill.spark.launch.worker_daemon"
+    conf = {**_DEFAULTS, **REQUIRED, **own, **settings, "spark.master": master}
+    # The whole heap from the beginning, most of it for what a batch leaves behind: fewer collections, each of little.
+    process = _jvm_process(java, [f"-Xmx{heap}", f"-Xms{heap}", "-XX:NewRatio=1", *jvm_options], scratch, conf, forks)
+    return StartingJvm(application_id=application_id, process=process, scratch=scratch, conf=conf)
+
+
+def adopt_session(session: SparkSession, threads: int) -> SparkHandle:
+    """Uses a session that was handed in, after checking that it can carry the data path."""
+    conf = session.sparkContext.getConf()
+    found = {name: conf.get(name, None) for name in REQUIRED}
+    check_settings({name: value for name, value in found.items() if value is not None})
+    if found["spark.sql.adaptive.enabled"] is None:
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+    if is_cluster(session.sparkContext.master or ""):
+        check_cluster_settings(dict(conf.getAll()))
+        return SparkHandle(session=session, jvm=None, scratch=None)  # its executors may be on their way
+    slots = session.sparkContext.defaultParallelism
+    if slots < threads + 1:
+        raise ConfigError(
+            f"the Spark session has {slots} task slots, but {threads} stream threads need {threads} and one to spare: "
+            f"start it with master local[{threads + 1}] or set num.stream.threads to {max(slots - 1, 1)}"
+        )
+    return SparkHandle(session=session, jvm=None, scratch=None)
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    for name, needed in REQUIRED.items():
+        value = settings.get(name)
+        if value is not None and str(value).lower() != needed:
+            raise ConfigError(f"{name} is {value!r}, but exactly-once needs {needed!r}: remove the setting")
+
+
+def _jvm_process(
+    java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str], forks: ForkServer | None
+) -> subprocess.Popen[bytes]:
+    home = os.path.dirname(pyspark.__file__)
+    around = launch_environment(conf["spark.master"], java, Path(home), Path(scratch))
+    hidden = _pattern(conf[SPARK_REDACTION]).search  # those are set when the session is made
+    told = {name: value for name, value in conf.items() if not hidden(name) and not has_credentials(value)}
+    command = [
+        str(java),
+        *options,
+        *JVM_FLAGS,
+        f"-Djava.io.tmpdir={scratch}",
+        "-cp",
+        os.path.join(home, "jars", "*"),
+        "org.apache.spark.deploy.SparkSubmit",
+        *(word for name, value in told.items() for word in ("--conf", f"{name}={value}")),
+        "pyspark-shell",
+    ]
+    environment = dict(
+        {"MALLOC_ARENA_MAX": "2", **os.environ},  # clients have many threads, and an arena for each is memory for nothing
+        **{"SPARK_HOME": home, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
+        **({} if forks is None else {ADDRESS_KEY: forks.address}),
+    )
+    # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.
+    with open(os.path.join(scratch, "jvm.log"), "wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+
+
+def _pattern(regex: str) -> re.Pattern[str]:
+    try:
+        return re.compile(regex)
+    except re.error as problem:
+        raise ConfigError(f"{SPARK_REDACTION} is {regex!r}, expected a regular expression ({problem})") from None
+
+
+@contextlib.contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """PySpark takes Ctrl-C for itself when a context starts; what it does then is ours to decide."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -> tuple[int, str]:
+    deadline = time.monotonic() + limit_s
+    while not info.is_file():
+        if jvm.poll() is not None:
+            log = (info.parent / "jvm.log").read_text(errors="replace")[-2000:]
+            raise EnvironmentProblem(f"the Spark JVM ended with code {jvm.returncode} while starting; it said: {log}")
+        if time.monotonic() > deadline:
+            _end_jvm(jvm, 1.0)
+            raise EnvironmentProblem(f"waited {limit_s:.0f} s for the Spark JVM to open its gateway: it never did")
+        time.sleep(0.02)
+    with info.open("rb") as stream:
+        return read_int(stream), UTF8Deserializer().loads(stream)
+
+
+def _tell_of_a_refused_cache(jvm_log: Path) -> None:
+    """Java 25 says so when it can't use the AOT cache that it was given, and goes on without."""
+    refused = [line for line in jvm_log.read_text(errors="replace").splitlines() if _AOT_ERROR.match(line)]
+    if refused:
+        said = "; ".join(line.rpartition("]")[2].strip() for line in refused)
+        log.warning(LogEvent("jvm-cache-refused", said=said, remedy="tidemill prepare makes it anew"))
+
+
+@contextlib.contextmanager
+def _gateway_environment(port: int, secret: str) -> Iterator[None]:
+    """PySpark takes the address of a running gateway from the environment only."""
+    names = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _end_jvm(jvm: subprocess.Popen[bytes], timeout_s: float) -> None:
+    if jvm.stdin:
+        with contextlib.suppress(OSError):
+            jvm.stdin.close()
+    try:
+        jvm.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait(5)

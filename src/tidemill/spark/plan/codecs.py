@@ -1,0 +1,120 @@
+"""How typed columns become the columns of ``steps.rows.schema`` and back, by serde.
+
+Decides which physical column carries a serde's values between a Python step and the JVM: integral serdes travel as bigint
+and floating ones as double (Catalyst has no function between such a number and its bytes), all others as their bytes.
+Python steps turn numbers into bytes and back (``physical`` tells them how). Leaves validity of the bytes to who wrote them: a
+serde, or the source step, whose ``intake`` lets nothing pass that the serde would refuse. ``json_columns`` has structs as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from tidemill.dsl.serdes import JsonSerde, Serdes
+from tidemill.errors import TopologyError
+from tidemill.spark.plan.json_columns import json_type, read_column, written_column
+from tidemill.steps.rows.codecs_wire import LENGTH_SIZE, PairSerde, Physical, in_transit, physical
+
+
+def is_json(serde: Any) -> bool:
+    return serde.name == "json"
+
+
+def decoded(serde: Any, side: str) -> Column:
+    """The typed column of ``side`` ("key" or "value") of a row whose bytes ``serde`` wrote."""
+    serde = in_transit(serde)
+    kind = physical(serde.sql_type)
+    column = F.col(side + kind.value)
+    if isinstance(serde, PairSerde):
+        return _opened(serde, column)
+    if kind is Physical.NUMBER or serde.sql_type == "float":
+        return column.cast(serde.sql_type)
+    return column if kind is Physical.DOUBLE else _read(serde, column)
+
+
+def _read(serde: Any, column: Column) -> Column:
+    """The value of a column of bytes."""
+    if serde.sql_type == "binary":
+        return column
+    text = column.cast("string")
+    return read_column(text, serde.type, serde.max_bytes) if is_json(serde) else text
+
+
+def _opened(pair: PairSerde, column: Column) -> Column:
+    """A struct of ``left`` and ``right``. Nothing here fails on other bytes: rows of other nodes are in the frame, too."""
+    length = F.substring(column, 1, LENGTH_SIZE).cast("string").try_cast("int")
+    begin = LENGTH_SIZE + 2  # positions count from 1, and one byte says whether there is a right side
+    left = F.when(length >= 0, F.substring(column, F.lit(begin), length))
+    rest = F.length(column)  # more than there is: up to the end
+    has_right = F.substring(column, begin - 1, 1).cast("string") == "+"
+    right = F.when(has_right, F.substring(column, F.lit(begin) + F.greatest(length, F.lit(0)), rest))
+    return F.struct(_side(pair.left, left).alias("left"), _side(pair.right, right).alias("right"))
+
+
+def _side(serde: Any, column: Column) -> Column:
+    serde = in_transit(serde)
+    is_number = physical(serde.sql_type) is not Physical.BYTES
+    return column.cast("string").try_cast(serde.sql_type) if is_number else _read(serde, column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """One side of a record as physical columns; the two others of the same side are null."""
+
+    kind: Physical
+    column: Column
+
+
+def encoded(serde: Any, column: Column, data_type: DataType, where: str) -> Encoded:
+    """``column`` as ``serde`` writes it.
+
+    Raises:
+        TopologyError: the column's type is not the serde's (a bigint serde takes an int too).
+    """
+    serde = in_transit(serde)
+    found, wanted = data_type.simpleString(), serde.sql_type
+    if found == "void":
+        return Encoded(kind=Physical.BYTES, column=F.lit(None).cast("binary"))
+    if is_json(serde):
+        if not isinstance(data_type, StructType):
+            raise TopologyError(f"{where}: the json serde writes a struct, but the column has type {found}: use F.struct")
+        text = written_column(column, data_type, serde.type, where, refuse_non_finite=isinstance(serde, JsonSerde))
+        return Encoded(kind=Physical.BYTES, column=text.cast("binary"))
+    if found != wanted and (found, wanted) not in (("int", "bigint"), ("float", "double"), ("smallint", "int")):
+        raise TopologyError(
+            f"{where}: the column has type {found}, but the serde {serde.name} writes {wanted}: "
+            f"convert the column (for example .cast({wanted!r})) or give a serde for {found}"
+        )
+    kind = physical(wanted)
+    if kind is Physical.NUMBER:
+        return Encoded(kind=kind, column=column.cast("bigint"))
+    if kind is Physical.DOUBLE:
+        return Encoded(kind=kind, column=column.cast("double"))
+    return Encoded(kind=kind, column=column.cast("binary"))
+
+
+def serde_for_type(data_type: DataType, where: str) -> Any:
+    """The serde for an edge that the program gives none: chosen by the column's type."""
+    by_type: dict[str, Callable[[], Any]] = {
+        "string": Serdes.string,
+        "binary": Serdes.bytes,
+        "bigint": Serdes.long,
+        "int": Serdes.integer,
+        "smallint": Serdes.short,
+        "double": Serdes.double,
+        "float": Serdes.float,
+        "boolean": Serdes.boolean,
+        "void": Serdes.bytes,
+    }
+    found = data_type.simpleString()
+    if found in by_type:
+        return by_type[found]()
+    if isinstance(data_type, StructType):
+        return Serdes.json(json_type(data_type, where).ddl)
+    raise TopologyError(f"{where}: no serde for a column of type {found}: give one (key=, value=)")

@@ -1,0 +1,323 @@
+"""A topology as one static Spark plan: source step, Catalyst layers, Python steps.
+
+Decides the shape of the plan; which node runs where is ``stages``', what a Python step does is ``state_step``'s, how a
+projection is put together is ``changes``', what a node does in it ``column_nodes``'. Within a layer rows move in *waves*: all
+rows of a tag run through as many nodes as one projection can hold. A node with several children multiplies the rows' tags, not
+their contents; a flat map is one ``explode``. So nothing is read or computed twice, and a DAG stays one linear plan without
+exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemill.errors import TopologyError
+from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, numbered, type_of
+from tidemill.spark.plan.clock import wall_clock_functions
+from tidemill.spark.plan.codecs import Encoded, decoded
+from tidemill.spark.plan.column_nodes import applied, branch, exploded, joined, table_value
+from tidemill.spark.plan.column_reduce import Merging, merged
+from tidemill.spark.plan.edges import Edge
+from tidemill.spark.plan.graph_plan import left_to_columns
+from tidemill.spark.plan.lookups import Lookups
+from tidemill.spark.plan.map_in_arrow import map_in_arrow
+from tidemill.spark.plan.partial_sums import can_be_grouped_by, presummed
+from tidemill.spark.plan.serde_inference import SettledEdges
+from tidemill.spark.plan.stages import Stages, outer_targets, runs_as_columns
+from tidemill.steps.rows import schema as rows
+from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.operations import (
+    Branch,
+    Count,
+    FlatMap,
+    FlatMapValues,
+    PassThrough,
+    TableFilter,
+    TableMapValues,
+    TableToStream,
+)
+from tidemill.topology.spark_operations import DataFrameJoin
+
+ArrowStep = Callable[[Any], Any]
+_MULTIPLY = (FlatMap, FlatMapValues, DataFrameJoin)
+REPORT_DDL = "report string"
+
+
+class Compiler:
+    """Builds plans of one topology. ``settled`` has the serdes in use, which the Python steps need too."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        plan: Stages,
+        *,
+        default_key: Any,
+        default_value: Any,
+        presum: bool,
+        lookups: Lookups,
+        merges: Mapping[str, Callable[..., Any]],
+    ) -> None:
+        self.topology, self.stages, self.tags, self.lookups = topology, plan, Tags(topology), lookups
+        self._merges = merges
+        self._default_key = default_key
+        self.settled = SettledEdges(topology, plan, default_key, default_value)
+        self.summed_sinks = plan.summed_sinks if presum else frozenset()
+        self._last_tag = rows.FRESH
+        self.edges = self.settled.edges
+        self.mixing_layers: set[int] = set()
+        self.shifts: dict[int, int] = {}
+        """By how many bits a row's ``seq`` has grown when it arrives at a step."""
+        self._shift = 0
+        self._mergings: dict[str, Merging] = {}
+        self.has_sums = False
+        """Rows of some layer may be summed in the JVM."""
+        self._sums = True
+
+    @property
+    def can_stand(self) -> bool:
+        """Whether all that must run in the JVM gives a row when it has got one: what is merged there waits for the last one."""
+        return not self._mergings
+
+    @property
+    def has_columns(self) -> bool:
+        """Does anything run in the JVM?"""
+        own = all(name in self.stages.part_of for name in self._sources())
+        return not own or any(left_to_columns(self.topology, part) for part in self.stages.parts)
+
+    def infer(self, session: SparkSession | None) -> None:
+        """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
+        reads what its sinks write. No session is needed where nothing runs in the JVM."""
+        while True:
+            unknown = [name for name in self._sources() if name not in self.edges and not self.settled.settle_source(name)]
+            if session is not None:
+                nulls = [F.lit(None).cast(kind).alias(name) for name, kind in rows.DDL.items()]
+                frame = session.range(0, 1, 1, 1).select(*nulls)
+            entries = [name for name in self._column_sources() if name in self.edges]
+            for number in range(1, self.stages.last + 1):
+                if session is not None:
+                    self._layer(frame, entries, number)
+                entries = self.settled.finish_step(number)
+            if not unknown:
+                return
+            if not any(self.settled.settle_source(name) for name in unknown):
+                raise TopologyError(
+                    f"no serde for {' and '.join(unknown)}: give key= and value= there, or set default.key.serde and "
+                    "default.value.serde"
+                )
+
+    def _sources(self) -> list[str]:
+        return [name for name, node in self.topology.nodes.items() if isinstance(node, SourceNode)]
+
+    def _column_sources(self) -> list[str]:
+        """Those whose records enter the JVM."""
+        return [name for name in self._sources() if name not in self.stages.part_of]
+
+    def build(
+        self, root: DataFrame, source: ArrowStep, steps: list[ArrowStep], pin: Callable[[str], None], *, sums: bool
+    ) -> DataFrame:
+        """The plan: ``source``, which ``root`` with its one partition sets off, then for each of ``steps`` the JVM layer before
+        it and the step; ``pin`` names each worker. Not ``sums``: rows that may be summed pass one by one."""
+        self._sums = sums
+        pin("source")
+        frame = map_in_arrow(root, source, rows.ddl())
+        entries = self._column_sources()
+        for number, step in enumerate(steps, start=1):
+            frame = self._layer(frame, entries, number)
+            pin(f"step-{number}")
+            last = number == self.stages.last
+            frame = map_in_arrow(frame, step, REPORT_DDL if last else rows.ddl())
+            entries = self.settled.finish_step(number)
+        return frame
+
+    # --- one JVM layer ---------------------------------------------------------------------------------------------
+
+    def _layer(self, frame: DataFrame, entries: list[str], number: int) -> DataFrame:
+        if number == 1:
+            self._shift = 0
+        combinable: list[str] = []
+        left = [Wave(self.tags.leaving(name), name, self._entry(frame, name)) for name in entries]
+        out_of_parts = [
+            Wave(self.tags.arrived(name), name, self._entry(frame, name + "|out"))
+            for part in self.stages.parts
+            if self.stages.step_of_part(part) == number - 1
+            for name in left_to_columns(self.topology, part)
+            if name + "|out" in self.edges
+        ]
+        self.shifts[number] = self._shift
+        if not (left or out_of_parts):
+            return frame
+        while left or out_of_parts:
+            frame, entering = self._fan_out(frame, left, out_of_parts)
+            out_of_parts = []
+            changes = Changes(frame, self._fresh())
+            left = [wave for wave in (self._run(changes, wave, combinable) for wave in entering) if wave is not None]
+            frame = changes.apply()
+            self._shift += changes.shift
+        self.shifts[number] = self._shift
+        merging = [found for name in combinable if (found := self._mergings.get(name)) is not None]
+        summed = [name for name in combinable if name not in self._mergings]
+        if combinable:
+            self.mixing_layers.add(number)
+        self.has_sums |= bool(summed)
+        if summed:
+            frame = presummed(frame, self._sink_tags(summed))
+        if merging:
+            frame = merged(frame, merging)
+        return frame.filter(F.col("node") != DROPPED).select(*rows.DDL)
+
+    def _sink_tags(self, names: list[str]) -> list[int]:
+        return [self.tags.arrived(name) for name in names if isinstance(self.topology.nodes[name], SinkNode)]
+
+    def _fresh(self) -> int:
+        self._last_tag += 1
+        return self._last_tag
+
+    def _entry(self, frame: DataFrame, name: str) -> Pair:
+        edge = self.edges[name]
+        return Pair.typed(frame, decoded(edge.key, "key"), decoded(edge.value, "value"))
+
+    def _children(self, name: str) -> tuple[str, ...]:
+        if runs_as_columns(self.topology, self.stages, name):
+            return outer_targets(self.topology, self.stages, name)
+        return self.topology.children(name)
+
+    def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> tuple[DataFrame, list[Wave]]:
+        """Sends waves that have left a node on to its children; several children multiply the rows' tags only. ``entering``:
+        waves that are about to enter their node already."""
+        retagged: list[tuple[int, list[Column]]] = []
+        arrivals: dict[str, list[Wave]] = {wave.node: [wave] for wave in entering}
+        for wave in left:
+            node = self.topology.nodes[wave.node]
+            if isinstance(node, ProcessorNode) and isinstance(node.operation, Branch):
+                children = [*node.operation.children, *([node.operation.default] if node.operation.default else [])]
+                tags = {child: self._fresh() for child in children}
+                retagged.append((wave.tag, [branch(node.operation, tags, wave.at)]))
+            else:
+                children = list(self._children(wave.node))
+                tags = {child: self._fresh() if len(children) > 1 else wave.tag for child in children}
+                if len(children) != 1:
+                    retagged.append((wave.tag, [F.lit(tag) for tag in tags.values()] or [F.lit(DROPPED)]))
+            for child in children:
+                arrivals.setdefault(child, []).append(Wave(tags[child], child, wave.at))
+        if any(len(to) > 1 for _, to in retagged):
+            arrays = [(tag, F.array(*to)) for tag, to in retagged]
+            bits = max(len(to) for _, to in retagged).bit_length()
+            frame = numbered(frame, by_tag(arrays, F.array(F.col("node"))), "node", bits)
+            self._shift += bits
+        elif retagged:
+            frame = frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in retagged], F.col("node")))
+        merged = {child: waves for child, waves in arrivals.items() if len(waves) > 1}
+        if merged:
+            frame = self._merge(frame, merged, arrivals)
+        return frame, [waves[0] for waves in arrivals.values()]
+
+    def _merge(self, frame: DataFrame, merged: dict[str, list[Wave]], arrivals: dict[str, list[Wave]]) -> DataFrame:
+        """A node that several waves enter at once gets typed columns of its own, filled by where each row comes from."""
+        columns: dict[str, Column] = {}
+        tags: list[tuple[int, Column]] = []
+        for child, waves in merged.items():
+            first = waves[0].at
+            for wave in waves[1:]:
+                if wave.at.types != first.types:
+                    raise TopologyError(f"{child} merges streams of different types: {first.types_text} and {wave.at.types_text}")
+            tag = self._fresh()
+            key, value = f"k:{tag}", f"v:{tag}"
+            columns[key] = by_tag([(wave.tag, wave.at.key) for wave in waves], None)
+            columns[value] = by_tag([(wave.tag, wave.at.value) for wave in waves], None)
+            tags += [(wave.tag, F.lit(tag)) for wave in waves]
+            arrivals[child] = [Wave(tag, child, replace(first, key=F.col(f"`{key}`"), value=F.col(f"`{value}`")))]
+        columns["node"] = by_tag(tags, F.col("node"))
+        return frame.withColumns(columns)
+
+    def _run(self, changes: Changes, wave: Wave, combinable: list[str]) -> Wave | None:
+        """Runs a wave through as many nodes as one projection can hold; None when it waits for a Python step.
+
+        A projection ends where rows multiply or meet others, and before a node that reads what this very projection
+        computes, so that no expression is computed twice.
+        """
+        name, at = wave.node, wave.at
+        while True:
+            node = self.topology.nodes[name]
+            if self._ends_here(name):
+                self._terminal(changes, wave.tag, name, at, combinable)
+                return None
+            assert isinstance(node, ProcessorNode)
+            if isinstance(node.operation, (FlatMap, FlatMapValues)):
+                return Wave(wave.tag, name, exploded(changes, wave.tag, node, at))
+            if isinstance(node.operation, DataFrameJoin):
+                return Wave(wave.tag, name, joined(changes, wave.tag, node, at, self.lookups.sides[name]))
+            at = applied(changes, node, at)
+            children = self.topology.children(name)
+            if isinstance(node.operation, Branch) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
+                return Wave(wave.tag, name, changes.keep(wave.tag, at))
+            if not self._may_follow(children[0], at):
+                return Wave(wave.tag, name, changes.keep(wave.tag, at))
+            name = children[0]
+
+    def _may_follow(self, name: str, at: Pair) -> bool:
+        node = self.topology.nodes[name]
+        if at.conditions and isinstance(node, ProcessorNode) and isinstance(node.operation, _MULTIPLY):
+            return False  # what is filtered out must not be multiplied
+        if at.is_plain or self._ends_here(name):
+            return True
+        return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
+
+    def _ends_here(self, name: str) -> bool:
+        node = self.topology.nodes[name]
+        return isinstance(node, SinkNode) or name in self.stages.step_of
+
+    # --- entering Python -------------------------------------------------------------------------------------------
+
+    def _terminal(self, changes: Changes, tag: int, name: str, at: Pair, combinable: list[str]) -> None:
+        node = self.topology.nodes[name]
+        where = f"into {name}"
+        in_part = name in self.stages.part_of
+        if isinstance(node, ProcessorNode) and isinstance(node.operation, Count) and not in_part:
+            store = self.topology.stores[node.operation.store]
+            key = self.settled.side(store.key_serde, at.key, at.key_type, self._default_key, f"{where}, key")
+            self.edges[name + "|in"] = Edge(key=key[0], value=None)
+            counted = at.value.isNotNull() | F.col("n").isNotNull()
+            # A record without a value counts nothing: it travels as a null key, which the count step drops and reports.
+            changes.write(tag, "key", key[1], unless=~counted)
+            changes.arrive(tag, self.tags.arrived(name), at)
+            if self._sums and can_be_grouped_by(key[1]):
+                changes.sum_all(tag)
+                combinable.append(name)
+            return
+        if isinstance(node, ProcessorNode) and isinstance(node.operation, (TableFilter, TableMapValues)) and not in_part:
+            at = at.with_value(changes.frame, table_value(node.operation, at))
+        if name in self._merges:
+            at = at.passing(at.key.isNotNull() & at.value.isNotNull(), lost=DROPPED_COUNT)
+        serdes = self.settled.entering(name, at, where)
+        changes.write(tag, "key", serdes[0][1])
+        changes.write(tag, "value", serdes[1][1])
+        self.edges[name + "|in"] = Edge(key=serdes[0][0], value=serdes[1][0])
+        if self._sums and name in self.summed_sinks and can_be_grouped_by(serdes[0][1]):
+            changes.sum_where(tag, at.value.isNotNull())
+            combinable.append(name)
+        if name in self._merges:
+            self._mergings[name] = self._merging(changes, name, at, *serdes[0], serdes[1][0])
+            combinable.append(name)
+        changes.arrive(tag, self.tags.arrived(name), at)
+
+    def _merging(self, changes: Changes, name: str, at: Pair, key_serde: Any, key: Encoded, value_serde: Any) -> Merging:
+        if not can_be_grouped_by(key):
+            raise TopologyError(
+                f"{name}: keys of {key_serde.name} can't be grouped in the JVM, to which 0.0 and -0.0 are one: "
+                "reduce with a plain Python function"
+            )
+        function = self._merges[name]
+        with wall_clock_functions():
+            made = type_of(changes.frame, function(at.value, at.value))
+        if made.simpleString() != at.value_type.simpleString():  # what may be null is no matter
+            raise TopologyError(
+                f"{name}: the function of reduce makes a {made.simpleString()} of two values of type "
+                f"{at.value_type.simpleString()}: it must give their type, since it also merges what it has made"
+            )
+        return Merging(self.tags.arrived(name), function, value_serde, at.value_type)

@@ -1,0 +1,367 @@
+"""A topology compiled for a stream thread: the source's and the steps' specs, and the data frame they run in.
+
+Decides how serdes that the program leaves open are found (by the types of the columns that arrive) and cuts the specs from
+the compiled plan. Made once per application; each stream thread builds its own frame from it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemill.errors import TopologyError
+from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions, is_batch_sink
+from tidemill.spark.plan.column_reduce import merge_functions
+from tidemill.spark.plan.compile import ArrowStep, Compiler
+from tidemill.spark.plan.edges import Edge
+from tidemill.spark.plan.graph_parts import global_stores, stores_of
+from tidemill.spark.plan.graph_plan import graph_spec, sides_of_part
+from tidemill.spark.plan.lookups import Lookups, dataframe_joins
+from tidemill.spark.plan.plan_check import check_expressions, check_physical
+from tidemill.spark.plan.planned import planned
+from tidemill.spark.plan.shared_plan import SharedPlan
+from tidemill.spark.plan.stages import (
+    Stages,
+    inline_targets,
+    only_forwards,
+    outer_targets,
+    parents_first,
+    runs_as_columns,
+    stages,
+)
+from tidemill.steps.rows.intake import intake_of
+from tidemill.steps.rows.schema import Tags
+from tidemill.steps.step_spec import BatchSinkSpec, NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
+from tidemill.steps.vector.table_lookup import looks_up
+from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
+from tidemill.topology.operations import Count, SessionAggregate, WindowAggregate
+
+EMIT_INTERVAL_MS = 1000
+"""Kafka Streams' ``emit.interval``."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CompiledTopology:
+    """Everything that does not depend on the thread."""
+
+    topology: Topology
+    stages: Stages
+    source: SourceSpec
+    steps: tuple[StepSpec, ...]
+    compiler: Compiler
+    lookups: Lookups
+    """The static sides of ``join_dataframe``."""
+    batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
+    """Of ``foreach_batch``, by node."""
+    shared: Mapping[bool, SharedPlan] = field(default_factory=lambda: {sums: SharedPlan() for sums in (False, True)})
+    """By whether rows are summed in the JVM."""
+    _checked: set[bool] = field(default_factory=set)
+    _checking: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def can_stand(self) -> bool:
+        """Whether its plan can serve many micro-batches in one run."""
+        return self.compiler.can_stand
+
+    @property
+    def sums(self) -> bool:
+        """Whether its plan sums rows in the JVM where it may."""
+        return self.compiler.has_sums
+
+    def frame(
+        self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None], *, sums: bool
+    ) -> DataFrame:
+        """A thread's static plan, from its one row on; to be checked. Not ``sums``: rows that may be summed pass one by one."""
+        return self.compiler.build(root, source, list(steps), pin, sums=sums)
+
+    def check(self, frame: DataFrame, *, sums: bool) -> None:
+        """Refuses a plan that must not run (correctness.md, rules 18 and 19). Threads wait for the first one's check: their plans
+        are all alike."""
+        with self._checking:
+            if sums not in self._checked:
+                check_expressions(frame)
+                check_physical(frame, lookups=len(self.lookups.joins))
+                self._checked.add(sums)
+
+
+def compile_topology(
+    session: SparkSession | None,
+    topology: Topology,
+    application_id: str,
+    *,
+    default_key: Any = None,
+    default_value: Any = None,
+    presum: bool = True,
+    emit_interval_ms: int = EMIT_INTERVAL_MS,
+    by_time: bool = False,
+    idle_ms: int = 0,
+    one_by_one: bool = False,
+) -> CompiledTopology:
+    """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
+    ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and unmatched join records.
+    ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come, and a
+    topic that has nothing is waited for as ``idle_ms`` says.
+    ``one_by_one``: single records may have to be left out (exception handlers), so Python functions get one at a time.
+
+    Raises:
+        TopologyError: a serde is missing or does not fit a column, or an expression can't be part of a static plan.
+    """
+    program, topology = topology, planned(topology)
+    plan = stages(topology, without_jvm=session is None, one_by_one=one_by_one)
+    lookups = Lookups(dataframe_joins(topology), session)
+    lookups.read()
+    compiler = Compiler(
+        topology,
+        plan,
+        default_key=default_key,
+        default_value=default_value,
+        presum=presum,
+        lookups=lookups,
+        merges=merge_functions(program),
+    )
+    if session is None and compiler.has_columns:
+        raise TopologyError("the topology has functions of columns, which need a Spark session")
+    compiler.infer(session if compiler.has_columns else None)
+    steps = tuple(
+        _step_spec(topology, application_id, plan, compiler, number, emit_interval_ms) for number in range(1, plan.last + 1)
+    )
+    return CompiledTopology(
+        topology=program,
+        stages=plan,
+        source=_source_spec(topology, application_id, compiler, by_time, idle_ms),
+        steps=steps,
+        compiler=compiler,
+        lookups=lookups,
+        batch_functions=batch_functions(program, {sink.name: sink for sink in steps[-1].batch_sinks}),
+    )
+
+
+def _source_spec(
+    topology: Topology, application_id: str, compiler: Compiler, by_time: bool, idle_ms: int
+) -> SourceSpec:
+    tags = compiler.tags
+    topics: dict[str, SourceTopic] = {}
+    summable = {topology.nodes[name].topic for name in compiler.stages.summed_sinks}  # type: ignore[union-attr]
+    for name, node in topology.nodes.items():
+        if not isinstance(node, SourceNode):
+            continue
+        for index, topic in enumerate(node.topics):
+            edge = compiler.edges[name]
+            in_part = name in compiler.stages.part_of  # its bytes are read by the step that runs the part
+            topics[broker_topic(topology, application_id, topic)] = SourceTopic(
+                tag=tags.arrived(name) if in_part else tags.leaving(name),
+                node=name,
+                index=index,
+                key=None if in_part else intake_of(edge.key),
+                value=None if in_part else intake_of(edge.value),
+                summable=topic in summable,
+                extractor=node.timestamp_extractor,
+                key_serde=None if node.timestamp_extractor is None else edge.key,
+                value_serde=None if node.timestamp_extractor is None else edge.value,
+            )
+    shared = global_stores(topology)
+    changelogs = {
+        changelog: tags.restoring(store)
+        for store in topology.stores
+        if store not in shared and (changelog := changelog_of(topology, application_id, store)) is not None
+    }
+    in_groups = [*(part.nodes for part in compiler.stages.parts), *compiler.stages.vectorised]
+    meeting = {name for nodes in in_groups for name in nodes}
+    parts = [part for part in subtopologies(topology, application_id) if by_time and not part.is_global]
+    meets = [part for part in parts if len(part.source_topics) > 1 and meeting & set(part.nodes)]
+    together = {topic: part.id for part in meets for topic in part.source_topics}
+    return SourceSpec(topics=topics, changelogs=changelogs, together=together, idle_ms=idle_ms)
+
+
+def _step_spec(
+    topology: Topology, application_id: str, plan: Stages, compiler: Compiler, number: int, emit_interval_ms: int
+) -> StepSpec:
+    tags = compiler.tags
+    parts = {name: sub for sub in subtopologies(topology, application_id) for name in sub.nodes}
+    number_of = {name: sub.id for name, sub in parts.items()}
+    nodes = {
+        tags.arrived(name): _node_spec(topology, plan, compiler, name, parts[name])
+        for name in _tables_first(topology)
+        if runs_as_columns(topology, plan, name) and plan.step_of[name] == number
+    }
+    last = number == plan.last
+    shared = _global_stores(topology, compiler)
+    sinks = {
+        tags.arrived(name): _sink_spec(topology, application_id, compiler, name)
+        for name, node in topology.nodes.items()
+        if last and isinstance(node, SinkNode)
+    }
+    return StepSpec(
+        number=number,
+        last=last,
+        nodes=nodes,
+        sinks=sinks,
+        stores=_store_specs(topology, application_id, compiler, number_of),
+        mixed=number in compiler.mixing_layers,
+        sources={
+            tags.index(name): Origin(
+                subtopology=number_of[name],
+                topics=tuple(broker_topic(topology, application_id, t) for t in node.topics),
+                columns=_columns_below(topology, plan, name),
+                key_serde=compiler.edges[name].key if last and name in compiler.edges else None,
+                value_serde=compiler.edges[name].value if last and name in compiler.edges else None,
+            )
+            for name, node in topology.nodes.items()
+            if isinstance(node, SourceNode)
+        },
+        graphs=tuple(
+            graph_spec(
+                topology,
+                application_id,
+                part,
+                number_of[(*part.sources, *part.nodes)[0]],
+                compiler.settled.entering_part(part) or {},
+                compiler.settled.default,
+                compiler.shifts.get(number, 0),
+                emit_interval_ms,
+                shared,
+            )
+            for part in plan.parts_in(number)
+        ),
+        has_copies_above=last and any(part.is_global for above in range(1, number) for part in plan.parts_in(above)),
+        batch_sinks=tuple(
+            _batch_sink_spec(compiler, name, parts[name])
+            for name, node in topology.nodes.items()
+            if last and is_batch_sink(node)
+        ),
+    )
+
+
+def _columns_below(topology: Topology, plan: Stages, source: str) -> tuple[str, ...]:
+    """The nodes between a source and its sub-topology's ends that run in the JVM, in the topology's order."""
+    below, ahead = set(), [source]
+    while ahead:
+        fresh = [child for child in topology.children(ahead.pop()) if child not in below]
+        below.update(fresh)
+        ahead += fresh
+    return tuple(
+        name
+        for name, node in topology.nodes.items()
+        if name in below and isinstance(node, ProcessorNode) and name not in plan.step_of and not only_forwards(topology, name)
+    )
+
+
+def _tables_first(topology: Topology) -> list[str]:
+    """Parents before children, and tables before what looks up their rows."""
+    names = parents_first(topology)
+    looking = {n for n in names if isinstance(node := topology.nodes[n], ProcessorNode) and looks_up(topology, node.operation)}
+    below: set[str] = set()
+    for name in names:
+        if name in looking or any(parent in below for parent in topology.parents[name]):
+            below.add(name)
+    return [*(name for name in names if name not in below), *(name for name in names if name in below)]
+
+
+def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, part: Subtopology) -> NodeSpec:
+    node = topology.nodes[name]
+    assert isinstance(node, ProcessorNode)
+    entry, leaving = compiler.edges[name + "|in"], compiler.edges[name]
+    outer = outer_targets(topology, plan, name)
+    return NodeSpec(
+        name=name,
+        subtopology=part.id,
+        operation=node.operation,
+        key_serde=entry.key,
+        value_serde=entry.value,
+        out_key_serde=leaving.key,
+        out_value_serde=leaving.value,
+        inline=inline_targets(topology, plan, name),
+        tag=compiler.tags.leaving(name) if outer else None,
+        topics=tuple(sorted(part.source_topics)),
+        lookup_store=looks_up(topology, node.operation),
+    )
+
+
+def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name: str) -> SinkSpec:
+    node = topology.nodes[name]
+    assert isinstance(node, SinkNode)
+    edge = compiler.edges.get(name + "|in", Edge(key=node.key_serde, value=node.value_serde))
+    return SinkSpec(
+        name=name,
+        topic=broker_topic(topology, application_id, node.topic),
+        key_serde=edge.key,
+        value_serde=edge.value,
+        summed=name in compiler.summed_sinks,
+        may_hold_sums=name in compiler.stages.summed_sinks,
+        topic_extractor=node.topic_extractor,
+        partitioner=node.partitioner,
+        partitioning=node.partitioning,
+    )
+
+
+def _batch_sink_spec(compiler: Compiler, name: str, part: Subtopology) -> BatchSinkSpec:
+    edge = compiler.settled.at_batch_sink(name)
+    return BatchSinkSpec(
+        name=name,
+        key_serde=edge.key,
+        value_serde=edge.value,
+        inputs=tuple(sorted(part.source_topics)),
+    )
+
+
+def _global_stores(topology: Topology, compiler: Compiler) -> dict[str, Store]:
+    """The stores that all tasks share, with the serdes of what keeps them."""
+    found: dict[str, Store] = {}
+    for part in compiler.stages.parts:
+        if part.is_global:
+            found |= sides_of_part(topology, part, compiler.settled.entering_part(part) or {}, compiler.settled.default)[1]
+    return found
+
+
+def _store_specs(
+    topology: Topology, application_id: str, compiler: Compiler, number_of: dict[str, int]
+) -> dict[str, StoreSpec]:
+    users = {
+        store: name
+        for name, node in topology.nodes.items()
+        if isinstance(node, ProcessorNode)
+        for store in stores_of(node)
+    }
+    settled = compiler.settled
+    kept_by_operators = {
+        name: store
+        for part in compiler.stages.parts
+        for name, store in sides_of_part(topology, part, settled.entering_part(part) or {}, settled.default)[1].items()
+    }
+    specs = {}
+    shared = global_stores(topology)
+    for store, kept in topology.stores.items():
+        if store in shared:
+            continue
+        user = users.get(store)
+        if user is None:
+            raise TopologyError(f"the store {store} is used by no node: remove it or connect it")
+        by_operators = kept_by_operators.get(store)
+        if by_operators is None:
+            node, edge, out = topology.nodes[user], compiler.edges[user + "|in"], compiler.edges[user]
+            operation = node.operation if isinstance(node, ProcessorNode) else None
+            of_result = isinstance(operation, (Count, WindowAggregate, SessionAggregate))
+            serdes = kept.key_serde or edge.key, kept.value_serde or (out.value if of_result else edge.value)
+            if isinstance(operation, (WindowAggregate, SessionAggregate)):
+                by_operators = replace(kept, key_serde=serdes[0], value_serde=serdes[1])
+        else:
+            serdes = by_operators.key_serde, by_operators.value_serde
+        specs[store] = StoreSpec(
+            name=store,
+            tag=Tags(topology).restoring(store),
+            subtopology=number_of[user],
+            changelog=None if kept.source_topic or not kept.logged else changelog_of(topology, application_id, store),
+            timestamped=kept.kind is StoreKind.TIMESTAMPED_KEY_VALUE,
+            persistent=kept.persistent,
+            logged=kept.logged,
+            key_serde=serdes[0],
+            value_serde=serdes[1],
+            source_topic=None if kept.source_topic is None else broker_topic(topology, application_id, kept.source_topic),
+            kept=by_operators,
+        )
+    return specs

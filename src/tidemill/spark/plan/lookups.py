@@ -1,0 +1,104 @@
+"""The static sides of ``join_dataframe``: what a plan broadcasts, as of the last refresh.
+
+Decides the form of a side (one row for each key, with all rows of that key, so that a join never multiplies rows by itself) and
+that a refresh reads all of it before any plan sees it: kept on Spark's disk, cut off from where it came from. Each refresh of
+any side is a new version; when plans change to it is the refresher's.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidemill.errors import ConfigError, TopologyError
+from tidemill.spark.background_pool import beside_the_batches
+from tidemill.topology.nodes import ProcessorNode, Topology
+from tidemill.topology.spark_operations import DataFrameJoin
+
+KEY, ROWS = "key:", "rows:"
+"""Columns of a side: ``key:0`` ..., and the array of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """``frame``: its keys and rows; ``row``: the type of one row."""
+
+    frame: DataFrame
+    row: StructType
+
+
+class Plan(Protocol):
+    """A stream thread's plan."""
+
+    def rebuild(self) -> None:
+        """Takes the newest version; no batch waits for it."""
+
+
+@dataclass(slots=True)
+class Lookups:
+    """All sides of a topology. ``read`` may be called from any thread, ``sides`` gives one consistent version."""
+
+    joins: Mapping[str, DataFrameJoin]
+    session: SparkSession | None
+    _sides: Mapping[str, Side] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    plans: weakref.WeakSet[Plan] = field(default_factory=weakref.WeakSet)
+    """Those that broadcast them."""
+
+    def read(self, names: tuple[str, ...] | None = None) -> None:
+        """Reads these sides (None: all) anew; if one fails none has changed.
+
+        Raises:
+            TopologyError: a column of ``on`` is missing. Whatever Spark raises.
+        """
+        if not self.joins:
+            return
+        if self.session is None:
+            raise TopologyError("join_dataframe needs a Spark session")
+        with self._lock, beside_the_batches(self.session):
+            found = {name: _read(name, self.joins[name], self.session) for name in names or self.joins}
+            self._sides = {**self._sides, **found}
+
+    def refresh(self, names: tuple[str, ...] | None = None) -> None:
+        """``read``, and lets all plans follow."""
+        self.read(names)
+        for plan in list(self.plans):
+            plan.rebuild()
+
+    @property
+    def sides(self) -> Mapping[str, Side]:
+        return self._sides
+
+
+def dataframe_joins(topology: Topology) -> dict[str, DataFrameJoin]:
+    """By node."""
+    nodes = topology.nodes.items()
+    return {n: o for n, node in nodes if isinstance(node, ProcessorNode) and isinstance(o := node.operation, DataFrameJoin)}
+
+
+def _read(name: str, join: DataFrameJoin, session: SparkSession) -> Side:
+    frame = join.frame(session) if callable(join.frame) else join.frame
+    if not isinstance(frame, DataFrame):
+        raise TopologyError(f"{name}: the function of join_dataframe gave {type(frame).__name__}, expected a Spark DataFrame")
+    if frame.sparkSession.sparkContext is not session.sparkContext:
+        raise ConfigError(
+            f"{name}: the DataFrame is of another Spark session than the application's: start it with KafkaStreams(..., "
+            "session=...), or give a function of the session that makes the DataFrame"
+        )
+    missing = [column for column in join.on if column not in frame.columns]
+    if missing:
+        raise TopologyError(f"{name}: the DataFrame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    keys = [F.col(f"`{column}`").alias(f"{KEY}{number}") for number, column in enumerate(join.on)]
+    rows = frame.select(*keys, F.struct(*[F.col(f"`{column}`") for column in frame.columns]).alias("row"))
+    names = [f"{KEY}{number}" for number in range(len(keys))]
+    grouped = rows.dropna(subset=names).groupBy(*[F.col(f"`{key}`") for key in names]).agg(F.collect_list("row").alias(ROWS))
+    kept = grouped.coalesce(1).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    return Side(kept, StructType(frame.schema.fields))

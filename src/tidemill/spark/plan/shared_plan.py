@@ -1,0 +1,101 @@
+"""One physical plan for all stream threads: the first one's is built, the others' are copies with Python functions of their own.
+
+Decides what a copy replaces: in each Python step the function, which names the thread and pins its worker (rule 20). All else
+(expressions, their ids, the source of the generated code) is the same, so that nothing is analysed, optimised or compiled twice.
+What it knows of Spark: a plan's nodes can be made anew with other children or other arguments, a Python step's first argument is
+its function as an expression, and that one's second is the function itself (``tests/spark/test_shared_plan.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import _wrap_function
+
+from tidemill.errors import StopError
+from tidemill.spark.plan.compile import ArrowStep
+
+_PYTHON_STEP = "MapInArrow"
+_EXPRESSION, _FUNCTION = 0, 1
+
+
+class SharedPlan:
+    """For the threads of one instance."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._first: tuple[Any, str] | None = None
+
+    def of_thread(self, build: Callable[[], tuple[Any, str]], copy: Callable[[Any], Any]) -> tuple[Any, str]:
+        """A physical plan and its text. The first caller's is built, and others wait for it: two that are built at once take as
+        long as one after the other."""
+        with self._lock:
+            if self._first is None:
+                self._first = build()
+                return self._first
+        plan, text = self._first
+        return copy(plan), text
+
+
+def copied(session: SparkSession, plan: Any, steps: Mapping[str, ArrowStep], pin: Callable[[str], None]) -> Any:
+    """``plan`` with other Python functions, by the names of their workers and in the order in which rows pass them.
+
+    Raises:
+        StopError: the plan is no such chain.
+    """
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # a node asks for its thread's
+    path = _from_its_leaf(plan)
+    python_steps = [node for node in path if _PYTHON_STEP in node.nodeName()]
+    if len(python_steps) != len(steps):
+        raise StopError(f"a plan with {len(python_steps)} Python steps can't be copied for {len(steps)} functions")
+    functions = iter(steps.items())
+    made: Any = None
+    for node in path:
+        made = node if made is None else node.withNewChildren(_sequence(session, [made]))
+        if _PYTHON_STEP in node.nodeName():
+            name, function = next(functions)
+            pin(name)
+            made = _with_function(session, made, function)
+    return made
+
+
+def _from_its_leaf(plan: Any) -> list[Any]:
+    path = [plan]
+    while children := path[-1].children().size():
+        if children != 1:
+            raise StopError(f"a plan that branches at {path[-1].nodeName()} can't be copied")
+        path.append(path[-1].children().apply(0))
+    return path[::-1]
+
+
+def _with_function(session: SparkSession, step: Any, function: ArrowStep) -> Any:
+    expression = step.productElement(_EXPRESSION)
+    returns = StructType.fromJson(json.loads(expression.dataType().json()))
+    wrapped = _wrap_function(session.sparkContext, function, returns)
+    return _remade(session, step, _EXPRESSION, _remade(session, expression, _FUNCTION, wrapped))
+
+
+def _remade(session: SparkSession, node: Any, place: int, value: Any) -> Any:
+    jvm, gateway = session.sparkContext._jvm, session.sparkContext._gateway
+    assert jvm is not None
+    assert gateway is not None
+    arguments = gateway.new_array(jvm.java.lang.Object, node.productArity())
+    for number in range(node.productArity()):
+        arguments[number] = value if number == place else node.productElement(number)
+    return node.makeCopy(arguments)
+
+
+def _sequence(session: SparkSession, items: Sequence[Any]) -> Any:
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    found = jvm.java.util.ArrayList()
+    for item in items:
+        found.add(item)
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(found)

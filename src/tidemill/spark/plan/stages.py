@@ -1,0 +1,236 @@
+"""Which step of a thread's plan runs which node: Python steps 1..K, JVM layers between them.
+
+Decides, for a whole topology at once (a thread's plan serves every task it may ever get): source nodes are step 0; a node
+that keeps state or calls Python runs in a Python step, all nodes of a part (``graph_parts``) in one; everything else is
+Catalyst in the layer behind its parent's step; nodes that only forward run wherever they are met. Adjacent Python nodes share
+a step; sinks are written by the last. Leaves expressions to ``compile`` and execution to ``state_step`` and ``graph_step``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidemill.errors import TopologyError
+from tidemill.spark.plan.graph_parts import GraphPart, graph_parts
+from tidemill.spark.plan.planned import planned
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.operations import (
+    STATEFUL_OPERATIONS,
+    Count,
+    Foreach,
+    GlobalTableJoin,
+    PassThrough,
+    Peek,
+    Print,
+    SessionAggregate,
+    StreamTableJoin,
+    TableToStream,
+    WindowAggregate,
+)
+from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
+
+_IN_PYTHON = (Peek, Foreach, Print, WindowAggregate, SessionAggregate, StreamTableJoin, HeldAggregates, MergedAggregates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """``step_of``: Python step of each source (0), Python node and sink (always the last); ``last`` = K, at least 1.
+
+    ``summed_sinks``: sinks of repartition topics whose only reader is a count, so that records may be summed before them.
+    ``part_of``: for the nodes of ``parts``, those sources included that feed nothing else, the part's number.
+    """
+
+    step_of: dict[str, int]
+    last: int
+    summed_sinks: frozenset[str]
+    parts: tuple[GraphPart, ...] = ()
+    part_of: Mapping[str, int] = field(default_factory=dict)
+    vectorised: tuple[frozenset[str], ...] = ()
+    """Neighbours that run in one vectorised step (``vector_groups``)."""
+
+    def step_of_part(self, part: GraphPart) -> int:
+        return self.step_of[part.nodes[0]] if part.nodes else 1
+
+    def parts_in(self, step: int) -> list[GraphPart]:
+        """What the step runs record by record, after the global stores: it has copies of them if there is anything else."""
+        own = [part for part in self.parts if self.step_of_part(part) == step]
+        keeps_copies = step == self.last or any(not part.is_global for part in own)
+        return [*(part for part in self.parts if part.is_global and keeps_copies), *(part for part in own if not part.is_global)]
+
+
+def parents_first(topology: Topology) -> tuple[str, ...]:
+    """Node names so that every node stands behind its parents, otherwise in insertion order."""
+    done: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name not in done:
+            for parent in topology.parents.get(name, ()):
+                visit(parent)
+            done[name] = None
+
+    for name in topology.nodes:
+        visit(name)
+    return tuple(done)
+
+
+def runs_in_python(topology: Topology, name: str) -> bool:
+    """Does the node, outside of any part, keep a store or call Python?"""
+    node = topology.nodes[name]
+    if not isinstance(node, ProcessorNode):
+        return False
+    if isinstance(node.operation, _IN_PYTHON):
+        return True
+    return isinstance(node.operation, STATEFUL_OPERATIONS) and node.operation.store is not None
+
+
+def runs_as_columns(topology: Topology, plan: Stages, name: str) -> bool:
+    """Does the node run in a vectorised step of its own?"""
+    return name not in plan.part_of and runs_in_python(topology, name)
+
+
+def only_forwards(topology: Topology, name: str) -> bool:
+    node = topology.nodes[name]
+    return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
+
+
+def stages(topology: Topology, *, without_jvm: bool = False, one_by_one: bool = False) -> Stages:
+    """``without_jvm``: whatever can run in a part does. ``one_by_one``: nothing that calls functions is vectorised."""
+    topology = planned(topology)
+    found = graph_parts(topology, all_that_can=without_jvm, one_by_one=one_by_one)
+    parts = found.parts
+    placed = _Placing(topology, parts, found.vectorised)
+    for name in topology.nodes:
+        placed.place(name)
+    in_python, layer = placed.in_python, placed.layer
+    behind_catalyst = [
+        layer[name] + 1
+        for name, node in topology.nodes.items()
+        if name in layer and not isinstance(node, SinkNode) and not only_forwards(topology, name)
+    ]
+    last = max([1, *in_python.values(), *behind_catalyst])
+    for part in parts:
+        # The last step keeps the global stores whatever it runs; a part that no columns wait for spares another copy there.
+        if part.is_global or (_global_joins(topology, part) and _ends_in_sinks(topology, part)):
+            in_python.update(dict.fromkeys(part.nodes, last))
+    sinks = {name: last for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
+    part_of = {name: part.number for part in parts for name in (*part.sources, *part.nodes)}
+    return Stages(
+        step_of={**in_python, **sinks},
+        last=last,
+        summed_sinks=_summed_sinks(topology, part_of),
+        parts=parts,
+        part_of=part_of,
+        vectorised=found.vectorised,
+    )
+
+
+class _Placing:
+    """Steps and layers of all nodes; those of a part are placed at once."""
+
+    def __init__(self, topology: Topology, parts: tuple[GraphPart, ...], vectorised: tuple[frozenset[str], ...]) -> None:
+        self._topology = topology
+        self._members = {name: part.nodes for part in parts for name in part.nodes}
+        for group in vectorised:
+            stay = tuple(name for name in topology.nodes if name in group and runs_in_python(topology, name))
+            self._members |= dict.fromkeys(stay, stay)
+        self._on_the_way: set[str] = set()
+        self.layer: dict[str, int] = {}
+        """Catalyst or forwarding nodes: the layer that they are met in."""
+        self.in_python: dict[str, int] = {}
+
+    def place(self, name: str) -> None:
+        if name in self.layer or name in self.in_python:
+            return
+        if isinstance(self._topology.nodes[name], SourceNode):
+            self.in_python[name] = 0
+            return
+        members = self._members.get(name, (name,))
+        if name in self._on_the_way:
+            raise TopologyError(self._cut_in_two())
+        self._on_the_way.update(members)
+        parents = list(dict.fromkeys(p for member in members for p in self._topology.parents[member] if p not in members))
+        for parent in parents:
+            self.place(parent)
+        self._on_the_way.difference_update(members)
+        if name in self._members or runs_in_python(self._topology, name):
+            step = max((_earliest_step(self._topology, parent, self.in_python, self.layer) for parent in parents), default=1)
+            if self._merges_again(name):
+                step += 1
+            self.in_python.update(dict.fromkeys(members, step))
+        else:
+            self.layer[name] = max((self.in_python[p] if p in self.in_python else self.layer[p] for p in parents), default=0)
+
+    def _merges_again(self, name: str) -> bool:
+        """Does it wait for a layer that merges what its parent's step has found?"""
+        node = self._topology.nodes[name]
+        return isinstance(node, ProcessorNode) and isinstance(node.operation, MergedAggregates)
+
+    def _cut_in_two(self) -> str:
+        together = next(self._members[name] for name in self._on_the_way if name in self._members)
+        between = sorted(name for name in self._on_the_way if name not in together)
+        return (
+            f"{' and '.join(between)} works on columns, but stands between operators that run together in Python "
+            f"({', '.join(together)}): wrap its function in per_record(...)"
+        )
+
+
+def _global_joins(topology: Topology, part: GraphPart) -> list[str]:
+    nodes = {name: topology.nodes[name] for name in part.nodes}
+    return [n for n, node in nodes.items() if isinstance(node, ProcessorNode) and isinstance(node.operation, GlobalTableJoin)]
+
+
+def _ends_in_sinks(topology: Topology, part: GraphPart) -> bool:
+    """Do its records leave it for sinks only?"""
+    below = {target for name in part.nodes for target in targets(topology, name)} - set(part.nodes)
+    return all(isinstance(topology.nodes[name], SinkNode) for name in below)
+
+
+def targets(topology: Topology, name: str) -> tuple[str, ...]:
+    """The nodes that a Python node's records really go to: its children, forwarding nodes replaced by theirs."""
+    found: dict[str, None] = {}
+    for child in topology.children(name):
+        found.update(dict.fromkeys(targets(topology, child) if only_forwards(topology, child) else (child,)))
+    return tuple(found)
+
+
+def inline_targets(topology: Topology, plan: Stages, name: str) -> tuple[str, ...]:
+    """Those that the same Python step serves."""
+    return tuple(t for t in targets(topology, name) if plan.step_of.get(t) == plan.step_of[name])
+
+
+def outer_targets(topology: Topology, plan: Stages, name: str) -> tuple[str, ...]:
+    """Those for which the record travels on with the plan."""
+    return tuple(t for t in targets(topology, name) if plan.step_of.get(t) != plan.step_of[name])
+
+
+def _earliest_step(topology: Topology, parent: str, in_python: dict[str, int], layer: dict[str, int]) -> int:
+    """The first Python step that can run a node fed by ``parent``: the parent's own if nothing but forwarding lies between."""
+    if parent in in_python:
+        return max(1, in_python[parent])
+    if only_forwards(topology, parent):
+        return max(_earliest_step(topology, above, in_python, layer) for above in topology.parents[parent])
+    return layer[parent] + 1
+
+
+def _summed_sinks(topology: Topology, part_of: Mapping[str, int]) -> frozenset[str]:
+    readers: dict[str, list[str]] = {}
+    for name, node in topology.nodes.items():
+        if isinstance(node, SourceNode):
+            for topic in node.topics:
+                readers.setdefault(topic, []).append(name)
+    return frozenset(
+        name
+        for name, node in topology.nodes.items()
+        if isinstance(node, SinkNode)
+        and node.topic in topology.repartition_topics
+        and node.partitioner is None
+        and len(readers.get(node.topic, [])) == 1
+        and all(_is_count(topology, child) and child not in part_of for child in topology.children(readers[node.topic][0]))
+        and topology.children(readers[node.topic][0])
+    )
+
+
+def _is_count(topology: Topology, name: str) -> bool:
+    node = topology.nodes[name]
+    return isinstance(node, ProcessorNode) and isinstance(node.operation, Count)

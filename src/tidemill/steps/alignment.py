@@ -1,0 +1,204 @@
+"""The order in which a task takes records of its several inputs: always the input whose next record is the oldest.
+
+Decides, as Kafka Streams' PartitionGroup and ``max.task.idle.ms`` do, when that is known: an input that has nothing to take is
+waited for as long as its broker has more (0, the default), some time longer than that (above 0), or not at all (-1). What must
+wait is held back for the next batches: it is not part of a batch, whose ends are where each input was left. So is, of all
+inputs, what is beyond the few records that a batch may take after a failure (``max_inputs``). Invariant: within a partition
+records keep their order, and none is taken twice or left out.
+
+Leaves to the reader how much is fetched of what. While much is held back, only the inputs that are waited for are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.ids import TopicPartition
+from tidemill.steps.source_step import SourceReader
+from tidemill.task.batch import BatchRequest
+
+MUCH = 200_000
+"""Records of all inputs together."""
+MANY_BYTES = 64 << 20
+_CHUNK = 10_000
+NEVER_IDLE = -1
+Messages = Sequence[Any]
+Group = tuple[int | str, int]
+"""A task: sub-topology and partition. An input whose records wait for no others: topic and partition."""
+
+
+class EndingReader(SourceReader, Protocol):
+    """A reader that knows when it has read all that there is."""
+
+    def inputs_at_end(self) -> frozenset[TopicPartition]:
+        """The inputs that have no more records than those read."""
+
+
+@dataclass(slots=True)
+class AlignedReader:
+    """``together``: the sub-topology of each topic whose records must be taken in the order of their times."""
+
+    reader: EndingReader
+    together: Mapping[str, int]
+    idle_ms: int = 0
+    much: int = MUCH
+    many_bytes: int = MANY_BYTES
+    """Of the values of what is held back, from where on it is much, too."""
+    _held: dict[TopicPartition, list[Any]] = field(default_factory=dict)
+    """What was read and not taken yet."""
+    _read_to: dict[TopicPartition, int] = field(default_factory=dict)
+    """Of each input that something is held of: where reading stands."""
+    _not_read: dict[TopicPartition, int] = field(default_factory=dict)
+    """Inputs that this batch does not read, and where reading stands there."""
+    _left_over: bool = False
+    """What is held could have been taken, but the batch was full."""
+    _waits_since: dict[Group, int] = field(default_factory=dict)
+    """The wall clock when a task was first seen to have all that its brokers have, but not of every input."""
+
+    def place(self, request: BatchRequest) -> None:
+        for tp, messages in list(self._held.items()):
+            if request.inputs.get(tp) != messages[0].offset():  # another start: all is read anew
+                del self._held[tp]
+        inputs = {tp: self._read_to[tp] if tp in self._held else at for tp, at in request.inputs.items()}
+        held = self._held.values()
+        is_much = sum(map(len, held)) >= self.much or sum(sum(map(len, queue)) for queue in held) >= self.many_bytes
+        self._not_read = {tp: inputs[tp] for tp in self._held} if is_much else {}
+        self.reader.place(replace(request, inputs={tp: at for tp, at in inputs.items() if tp not in self._not_read}))
+
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Messages]]:
+        if self._held and self._left_over:
+            request = replace(request, wait_ms=0)
+        queues: dict[Group, dict[TopicPartition, list[Any]]] = {}
+        is_bounded, ordered = request.max_inputs is not None, self.together
+        for tp in sorted(tp for tp in request.inputs if is_bounded or tp.topic in ordered or tp in self._held):
+            group = (ordered.get(tp.topic, tp.topic), tp.partition)
+            queues.setdefault(group, {})[tp] = self._held.pop(tp, [])
+        queue_of = {(tp.topic, tp.partition): queue for group in queues.values() for tp, queue in group.items()}
+        for restoring, messages in self.reader.read(request):
+            rest = messages if restoring or not queues else _sorted_into(queue_of, messages)
+            if rest:
+                yield restoring, rest
+        self._left_over = False
+        if queues:
+            yield from self._taken_of(queues, request)
+            self._hold({tp: queue for group in queues.values() for tp, queue in group.items() if queue})
+
+    def _taken_of(
+        self, queues: Mapping[Group, dict[TopicPartition, list[Any]]], request: BatchRequest
+    ) -> Iterator[tuple[bool, Messages]]:
+        """What the batch takes of all queues, in their order."""
+        ended = self.reader.inputs_at_end()
+        most = request.max_records if request.max_inputs is None else min(request.max_records, request.max_inputs)
+        for group in _in_turn(queues, request):
+            taken = self._taken(group, queues[group], ended, most, request)
+            most -= len(taken)
+            for at in range(0, len(taken), _CHUNK):
+                yield False, taken[at : at + _CHUNK]
+
+    def _hold(self, left: dict[TopicPartition, list[Any]]) -> None:
+        stands = {**self.reader.ends()[0], **self._not_read}
+        self._read_to = {tp: stands[tp] for tp in left}
+        self._held = left
+
+    def _taken(
+        self, group: Group, inputs: dict[TopicPartition, list[Any]], ended: frozenset[TopicPartition], most: int,
+        request: BatchRequest,
+    ) -> list[Any]:  # fmt: skip
+        """Takes from the queues what a task may have, at most so many."""
+        sizes = [len(queue) for queue in inputs.values()]
+        if not any(sizes):
+            return []
+        if all(sizes):
+            self._waits_since.pop(group, None)
+        lacking = [number for number, tp in enumerate(inputs) if tp not in ended]
+        if self.idle_ms == NEVER_IDLE:
+            lacking = []
+        elif not lacking and self.idle_ms and (all(sizes) or not self._has_waited(group, request.now_ms)):
+            lacking = list(range(len(sizes)))
+        order, last = _merged(list(inputs.values()))
+        count = min([len(order), *(last[number] + 1 for number in lacking)])
+        if request.until:
+            count = min(count, _before(order, inputs, request.until))
+        if count > most:
+            count, self._left_over = most, True
+        messages = [message for queue in inputs.values() for message in queue]
+        taken = [messages[at] for at in order[:count].tolist()]
+        begins = np.concatenate(([0], np.cumsum(sizes)))
+        of_each = np.searchsorted(np.sort(order[:count]), begins)
+        for number, queue in enumerate(inputs.values()):
+            del queue[: int(of_each[number + 1] - of_each[number])]
+        return taken
+
+    def _has_waited(self, group: Group, now_ms: int) -> bool:
+        """Whether a task that has all that there is may go on without the inputs that have nothing."""
+        return now_ms - self._waits_since.setdefault(group, now_ms) >= self.idle_ms
+
+    # --- where reading stands --------------------------------------------------------------------------------------
+
+    def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        inputs, changelogs = self.reader.ends()
+        return {**inputs, **self._not_read, **{tp: messages[0].offset() for tp, messages in self._held.items()}}, changelogs
+
+    def global_ends(self) -> Mapping[TopicPartition, int]:
+        return self.reader.global_ends()
+
+    def out_of_range(self) -> tuple[TopicPartition, ...]:
+        return self.reader.out_of_range()
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        return self.reader.high_watermarks()
+
+    @property
+    def is_full(self) -> bool:
+        return self.reader.is_full
+
+
+def _in_turn(queues: Iterable[Group], request: BatchRequest) -> Sequence[Group]:
+    """The order in which tasks get their share of a batch. Where it is small, repartition topics go first, and of the others
+    another one each time, unless one of the very records that come next is looked for."""
+    groups = list(queues)
+    if request.max_inputs is None or request.until:
+        return groups
+    first = request.batch_id % len(groups)
+    turned = groups[first:] + groups[:first]
+    return sorted(turned, key=lambda group: group[0] not in request.internal)
+
+
+def _before(
+    order: npt.NDArray[np.intp], inputs: Mapping[TopicPartition, list[Any]], until: Mapping[TopicPartition, int]
+) -> int:
+    """How many of the records, in the order of taking, come before the first one that is behind its input's end."""
+    behind = [message.offset() >= until.get(tp, 0) for tp, queue in inputs.items() for message in queue]
+    found = np.flatnonzero(np.array(behind)[order])
+    return int(found[0]) if len(found) else len(order)
+
+
+def _sorted_into(queue_of: Mapping[tuple[str, int], list[Any]], messages: Messages) -> list[Any]:
+    """Puts each message into its queue; gives those that belong to none."""
+    rest: list[Any] = []
+    for message in messages:
+        queue = queue_of.get((message.topic(), message.partition()))
+        (rest if queue is None else queue).append(message)
+    return rest
+
+
+def _merged(queues: Sequence[Messages]) -> tuple[npt.NDArray[np.intp], list[int]]:
+    """(the numbers of all messages, queue after queue, in the order of taking; where in it each queue's last one stands).
+
+    What a partition has sent before a record can't be older than the oldest that the record has waited for: a running maximum of
+    timestamps puts the records of all partitions into the order of their heads at once; of equals the first queue's go first.
+    """
+    keys = [np.maximum.accumulate(np.array([m.timestamp()[1] for m in queue], np.int64)) for queue in queues]
+    order = np.argsort(np.concatenate(keys), kind="stable")
+    place = np.empty(len(order), np.intp)
+    place[order] = np.arange(len(order))
+    last, end = [], 0
+    for queue in queues:
+        end += len(queue)
+        last.append(int(place[end - 1]) if queue else -1)
+    return order, last

@@ -1,0 +1,154 @@
+"""What a batch sends: sinks' records by topic and order, pre-summed repartition records, each store's changelog.
+
+Decides the records, and that only records for topics of the user may be left out (``production.exception.handler``): a changelog
+or a repartition topic without one would not say what the stores and the results do. When all are sent and committed is the last
+step's, how is the producer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tidemill.errors import RecordRefusedError
+from tidemill.ids import TaskId
+from tidemill.operators.exception_handlers import ErrorContext
+from tidemill.operators.record import Record
+from tidemill.steps.commit.sinks import by_topic_of, placed
+from tidemill.steps.outputs import Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
+from tidemill.steps.rows.records import Records, in_order
+from tidemill.steps.rows.schema import SUMMED_HEADER
+from tidemill.steps.state_step import StepState, Written
+from tidemill.steps.step_context import Output
+from tidemill.steps.step_spec import StepSpec, StoreSpec
+from tidemill.task.batch import BatchRequest
+
+
+def produce_batch(output: Output, spec: StepSpec, outputs: Outputs, state: StepState, request: BatchRequest) -> int:
+    """Hands everything to the producer; how many records of sinks there are."""
+    by_topic, letters = _routed(output, spec, outputs, state)
+    sources = "|".join(sorted({topic for origin in spec.sources.values() for topic in origin.topics}))
+    summing = {sink.topic: sink.summed for sink in spec.sinks.values() if sink.may_hold_sums}
+    count = 0
+    for topic, held in by_topic.items():
+        records = in_order(held)
+        if topic in summing:
+            records = _with_sums(records) if summing[topic] else _without_summed_header(records)
+        count += _send(output, topic, records, sources, None if topic in request.internal else state)
+    if state.handlers.dead_letter_topic and len(state.passed_over.letters):
+        letters.setdefault(state.handlers.dead_letter_topic, []).append(state.passed_over.letters)
+    for topic, held in letters.items():
+        for records in held:
+            count += _send(output, topic, records, sources, None)
+    _produce_logs(output, spec, state.written, request.now_ms)
+    return count
+
+
+ByTopic = dict[str, list[Records]]
+
+
+def _routed(output: Output, spec: StepSpec, outputs: Outputs, state: StepState) -> tuple[ByTopic, ByTopic]:
+    """The records of sinks, with their partitions, and the dead letters, by topic."""
+    sinks = {sink.name: sink for sink in spec.sinks.values()}
+    by_topic: ByTopic = {}
+    letters: ByTopic = {}
+    for to, records in outputs:
+        match to:
+            case ToSink(name, topic):
+                sink = sinks[name]
+                for chosen, routed in (by_topic_of(sink, records) if topic is None else {topic: records}).items():
+                    to_send, dropped = placed(sink, chosen, routed, output.partitions_of)
+                    state.dropped += dropped
+                    by_topic.setdefault(chosen, []).append(to_send)
+            case ToTopic(topic):
+                by_topic.setdefault(topic, []).append(records)
+            case ToDeadLetters(topic):
+                letters.setdefault(topic, []).append(records)
+            case ToNode(name):
+                raise AssertionError(f"records for the layer behind {name} are left, and no layer is")
+    return by_topic, letters
+
+
+def _send(output: Output, topic: str, records: Records, sources: str, state: StepState | None) -> int:
+    """How many it has sent: all, unless ``state``'s handler goes on without those that client or broker refuse."""
+    begin, left_out = 0, 0
+    while begin < len(records):
+        rest = records if begin == 0 else records.since(begin)
+        try:
+            output.produce(topic, rest.keys, rest.values, rest.timestamps, rest.partitions, rest.headers)
+            break
+        except RecordRefusedError as problem:
+            at = begin + problem.at
+            if state is None or not _is_passed_over(topic, records, at, sources, problem, state):
+                raise
+            begin, left_out = at + 1, left_out + 1
+    return len(records) - left_out
+
+
+def _is_passed_over(
+    topic: str, records: Records, at: int, sources: str, problem: RecordRefusedError, state: StepState
+) -> bool:
+    """A letter of it has its key, but not the value, which would be too large for that topic as well."""
+    key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
+    context = ErrorContext(
+        task=None, node=f"the sink of {topic}", topic=sources, partition=records.parts[at], offset=records.offsets[at],
+        timestamp=records.timestamps[at], headers=headers,
+    )  # fmt: skip
+    refused = state.handlers.judge(context, Record(key, value, context.timestamp, headers), problem, in_sink=True)
+    if refused is not None:
+        state.dropped += 1
+        state.passed_over.add(refused, key, None)
+    return refused is not None
+
+
+def _produce_logs(output: Output, spec: StepSpec, written: Mapping[tuple[TaskId, str], Written], now_ms: int) -> None:
+    for (task, name), of_store in written.items():
+        store = spec.stores[name]
+        if store.kept is not None:
+            _produce_log(output, store, task, of_store, now_ms)
+            continue
+        if store.changelog is None or not of_store.rows:
+            continue
+        keys = list(of_store.rows)
+        rows = list(of_store.rows.values())
+        values = [None if row is None else row[8:] for row in rows] if store.timestamped else rows
+        timestamps = [of_store.timestamps[key] for key in keys]
+        output.produce(store.changelog, keys, values, timestamps, [task.partition] * len(keys))
+
+
+def _produce_log(output: Output, store: StoreSpec, task: TaskId, written: Written, now_ms: int) -> None:
+    """What operators have logged, in their order."""
+    if store.changelog is None or not written.log:
+        return
+    keys, values, times, headers = (list(column) for column in zip(*written.log, strict=True))
+    output.produce(
+        store.changelog,
+        keys,
+        values,
+        [now_ms if time is None else time for time in times],
+        [task.partition] * len(keys),
+        headers if any(headers) else None,
+    )
+
+
+def _with_sums(records: Records) -> Records:
+    """Rows without an offset were summed in the JVM: the record says in a header that its value is their number."""
+    sums = [at for at in range(len(records)) if records.offsets[at] is None]
+    made = _without_summed_header(records)
+    values, headers = list(made.values), [made.header(at) for at in range(len(made))]
+    for at in sums:
+        count = 1 if records.counts is None else records.counts[at]
+        values[at], headers[at] = count.to_bytes(8, "big", signed=True), _SUMMED
+    return replace(made, values=values, headers=headers)
+
+
+def _without_summed_header(records: Records) -> Records:
+    """Only this application says what is summed: a record that came with the header from a topic of the user's would count as
+    so many."""
+    if records.headers is None:
+        return records
+    kept = [own and ([header for header in own if header[0] != SUMMED_HEADER] or None) for own in records.headers]
+    return replace(records, headers=kept)
+
+
+_SUMMED = [(SUMMED_HEADER, b"")]

@@ -1,0 +1,67 @@
+"""Records on which functions of Columns raise: stop, pass over, or put aside, as ``processing.exception.handler`` says.
+
+Decides what the handler is given and what the error says. Which record it is was found by running the batch again with fewer
+records (``task.batch_size``); the source step has tagged it, so that no function got it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.errors import RecordError, SerdeError
+from tidemill.ids import TaskId
+from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext
+from tidemill.operators.record import Record
+from tidemill.steps.rows.headers import unpacked
+from tidemill.steps.rows.schema import topic_index
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import Origin
+from tidemill.task.batch import BatchRequest, RefusedRecord
+
+
+def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: BatchRequest, state: StepState) -> None:
+    """Passes over the records if the handler says so.
+
+    Raises:
+        RecordError: it does not, or it has failed.
+    """
+    known = {(record.topic, record.partition, record.offset): record for record in request.refused}
+    for row in sorted(rows.to_pylist(), key=lambda row: int(row["seq"])):
+        origin = sources[row["n"]]
+        _judge(row, origin, known[origin.topics[topic_index(row["seq"])], row["part"], row["off"]], state)
+
+
+def _judge(row: Mapping[str, Any], origin: Origin, refused: RefusedRecord, state: StepState) -> None:
+    names = " or ".join(origin.columns) or "the topology"
+    headers = tuple(unpacked(row["headers"]) or ())
+    context = ErrorContext(
+        task=TaskId(origin.subtopology, row["part"]), node=names, topic=refused.topic, partition=refused.partition,
+        offset=refused.offset, timestamp=row["ts"], headers=headers,
+    )  # fmt: skip
+    key, value = (_decoded(row[side], getattr(origin, f"{side}_serde")) for side in ("key", "value"))
+    error, message = refused.error, refused.message
+    try:
+        passed = state.handlers.judge(
+            context, Record(key, value, row["ts"], headers), ColumnsFunctionError(error, message), in_sink=False
+        )
+    except Exception as failure:
+        passed, error, message = None, type(failure).__name__, str(failure)
+    if passed is None:
+        raise RecordError(
+            f"a function of Columns, of {names}, failed: {error.rpartition('.')[2]}: {message}. Correct the function, or set "
+            "processing.exception.handler to continue or dead-letter",
+            task=str(context.task), topic=refused.topic, partition=refused.partition, offset=refused.offset,
+        )  # fmt: skip
+    state.dropped += 1
+    state.passed_over.add(passed, row["key"], row["value"])
+
+
+def _decoded(data: bytes | None, serde: Any) -> Any:
+    """For the handler; what can't be read stays bytes."""
+    try:
+        return data if serde is None else serde.deserialize(data)
+    except SerdeError:
+        return data

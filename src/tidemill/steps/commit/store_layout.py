@@ -1,0 +1,48 @@
+"""What a store's bytes are, in a line that is kept beside them: kind, serdes, and what else changes their layout.
+
+Decides whether a store that was one thing can be read as another. Two questions: whether the local files still are what the store
+expects (any difference: they are restored), and whether its changelog is (another family of kinds, or another serde: nothing can
+be restored from it).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.steps.step_spec import StoreSpec
+from tidemill.topology.nodes import StoreKind
+
+_FAMILIES = {
+    StoreKind.KEY_VALUE: "keys",
+    StoreKind.TIMESTAMPED_KEY_VALUE: "keys",
+    StoreKind.VERSIONED: "keys",
+    StoreKind.WINDOW: "windows",
+    StoreKind.TIMESTAMPED_WINDOW: "windows",
+}
+"""Kinds whose changelogs look alike; any other kind is like itself only."""
+
+
+def form_of(spec: StoreSpec) -> str:
+    """Such as ``timestamped_key_value key=string value=long``."""
+    kept = spec.kept
+    kind = StoreKind.TIMESTAMPED_KEY_VALUE if spec.timestamped else StoreKind.KEY_VALUE
+    flags = ""
+    if kept is not None:
+        kind = kept.kind
+        flags = "".join(f" {name}" for name in ("retain_duplicates", "with_headers", "time_ordered") if getattr(kept, name))
+    return f"{kind.value} key={_name(spec.key_serde)} value={_name(spec.value_serde)}{flags}"
+
+
+def _name(serde: Any) -> str:
+    return "none" if serde is None else str(getattr(serde, "name", type(serde).__qualname__)).replace(" ", "_")
+
+
+def is_other_changelog(was: str, becomes: str) -> bool:
+    """Whether a changelog written by a store of the one form can't be read by one of the other."""
+    (kind_was, *rest_was), (kind_becomes, *rest_becomes) = was.split(), becomes.split()
+    return _family(kind_was) != _family(kind_becomes) or rest_was[:2] != rest_becomes[:2]
+
+
+def _family(kind: str) -> str:
+    known = {each.value: family for each, family in _FAMILIES.items()}
+    return known.get(kind, kind)

@@ -1,0 +1,132 @@
+"""Records whose bytes a serde can't read: stop, pass over, or put aside.
+
+Decides what happens by ``deserialization.exception.handler``. Finding such records is the source step's and the first layer's;
+what a record put aside says is ``dead_letters``'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.errors import RecordError, RetriableError, SerdeError
+from tidemill.ids import TaskId
+from tidemill.operators.exception_handlers import ExceptionHandlers
+from tidemill.steps.commit.dead_letters import error_headers
+from tidemill.steps.outputs import ToDeadLetters
+from tidemill.steps.rows.headers import Headers, unpacked
+from tidemill.steps.rows.records import Records
+from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, topic_index
+from tidemill.steps.step_spec import Origin
+
+_UNREADABLE_HEADERS = [(UNREADABLE_HEADERS, None)]
+
+
+class OnUnreadable(Enum):
+    FAIL = "fail"
+    CONTINUE = "continue"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """What to do; ``expected`` says per source node what its serdes expect, ``serdes`` are these, of key and value; ``topic`` is
+    the dead-letter topic. ``handlers``: of records that can be read, but not processed or written."""
+
+    handler: OnUnreadable
+    topic: str | None
+    expected: Mapping[int, str]
+    handlers: ExceptionHandlers = field(default_factory=ExceptionHandlers)
+    serdes: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
+
+
+def unreadable_records(
+    table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable
+) -> tuple[RecordError, tuple[ToDeadLetters, Records] | None]:
+    """What is wrong with the first one, and (where to, records to put aside) unless they are passed over.
+
+    Raises:
+        RecordError: the handler is FAIL.
+    """
+    rows: list[dict[str, Any]] = table.select(["part", "off", "seq", "ts", "headers", "key", "value", "n"]).to_pylist()
+    first = _error(min(rows, key=lambda row: (row["off"], row["part"])), sources, policy)
+    if policy.handler is OnUnreadable.FAIL:
+        raise first
+    if policy.handler is OnUnreadable.CONTINUE:
+        return first, None
+    assert policy.topic is not None
+    return first, (ToDeadLetters(policy.topic), _set_aside(rows, sources, policy))
+
+
+def _error(row: Mapping[str, Any], sources: Mapping[int, Origin], policy: Unreadable) -> RecordError:
+    origin = sources[row["n"]]
+    return RecordError(
+        f"{_reason(row, policy)}. Correct the serde, or set deserialization.exception.handler to continue or dead-letter",
+        task=str(TaskId(origin.subtopology, row["part"])),
+        topic=origin.topics[topic_index(row["seq"])],
+        partition=row["part"],
+        offset=row["off"],
+    )
+
+
+def _set_aside(rows: list[dict[str, Any]], sources: Mapping[int, Origin], policy: Unreadable) -> Records:
+    return Records(
+        parts=[row["part"] for row in rows],
+        keys=[row["key"] for row in rows],
+        values=[row["value"] for row in rows],
+        timestamps=[max(0, row["ts"]) for row in rows],
+        offsets=[row["off"] for row in rows],
+        sequences=[row["seq"] for row in rows],
+        headers=[_headers(row, sources[row["n"]].topics[topic_index(row["seq"])], policy) for row in rows],
+    )
+
+
+def _headers(row: Mapping[str, Any], topic: str, policy: Unreadable) -> Headers:
+    return error_headers(
+        _own(row), error="tidemill.errors.SerdeError", message=_reason(row, policy), stacktrace="",
+        topic=topic, partition=row["part"], offset=row["off"],
+    )  # fmt: skip
+
+
+def _own(row: Mapping[str, Any]) -> Headers:
+    """The record's own headers, none where they can't be read."""
+    found = unpacked(row["headers"]) or []
+    return [] if found == _UNREADABLE_HEADERS else found
+
+
+def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:
+    if unpacked(row["headers"]) == _UNREADABLE_HEADERS:
+        return "found a header whose name is no UTF-8"
+    key, value = (None if row[side] is None else len(row[side]) for side in ("key", "value"))
+    found, expected = f"found a key of {_bytes(key)} and a value of {_bytes(value)}", policy.expected[row["n"]]
+    if any(name == SUMMED_HEADER for name, _ in unpacked(row["headers"]) or ()):
+        return f"{found} with the header {SUMMED_HEADER}, expected {expected}, or with that header 8 bytes, a positive number"
+    return f"{found}, expected {expected}{_refusal(row, policy)}"
+
+
+def _refusal(row: Mapping[str, Any], policy: Unreadable) -> str:
+    """What the serde says against the record, found by having it read once more."""
+    for side, serde in zip(("key", "value"), policy.serdes.get(row["n"], ()), strict=False):
+        try:
+            serde.deserialize(row[side])
+        except RetriableError:
+            raise
+        except SerdeError as refused:
+            return f"; the {side} can't be read: {refused}"
+        except Exception as problem:
+            return f"; the {side} can't be read: {type(problem).__name__}: {problem}"
+    return ""
+
+
+def _bytes(length: int | None) -> str:
+    return "null" if length is None else f"{length} bytes"
+
+
+def as_unreadable(table: pa.Table) -> pa.Table:
+    """Rows that an earlier step could not read, tagged for the last one, which says what becomes of them."""
+    place = table.schema.get_field_index("node")
+    return table.set_column(place, table.schema.field(place), pa.array([UNREADABLE] * table.num_rows, pa.int32()))

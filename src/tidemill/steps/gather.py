@@ -1,0 +1,65 @@
+"""A batch as the last step finds it: rows by tag, and whether the batch is whole (correctness.md, rule 1).
+
+Decides what tells a whole batch from one that was cut short, repeated or another one; what is done with it is the step's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.steps.rows.schema import CHUNK, MARKER
+from tidemill.task.batch import BatchRequest, Marker, marker_from_json
+
+
+@dataclass(slots=True)
+class Gathered:
+    """A batch's rows by tag."""
+
+    tables: dict[int, pa.Table]
+    marker: Marker | None
+    chunks: int
+    rows: int
+    repeated: bool
+
+
+def gather(batches: Iterable[pa.RecordBatch]) -> Gathered:
+    held = [batch for batch in batches if batch.num_rows]
+    if not held:
+        return Gathered({}, None, 0, 0, False)
+    table = pa.Table.from_batches(held).combine_chunks()
+    nodes = table.column("node").to_numpy()
+    tables: dict[int, pa.Table] = {}
+    distinct = np.unique(nodes)
+    for tag in distinct:
+        tables[int(tag)] = table if len(distinct) == 1 else table.take(pa.array(np.flatnonzero(nodes == tag)))
+    markers = tables.pop(MARKER, None)
+    chunks = tables.pop(CHUNK, None)
+    marker = None if markers is None else marker_from_json(markers.column("value")[0].as_py())
+    return Gathered(
+        tables,
+        marker,
+        0 if chunks is None else len(set(chunks.column("off").to_pylist())),
+        0 if chunks is None else sum(chunks.column("ts").to_pylist()),
+        (markers is not None and markers.num_rows > 1)
+        or (chunks is not None and chunks.num_rows != len(set(chunks.column("off").to_pylist()))),
+    )
+
+
+def why_not_whole(gathered: Gathered, request: BatchRequest) -> str | None:
+    """The reason why the batch must not be used, if there is one (rule 1)."""
+    marker = gathered.marker
+    if marker is None:
+        return "the batch was cut short: its end-of-batch marker is missing"
+    if gathered.repeated:
+        return "the batch holds a control row twice"
+    if marker.batch_id != request.batch_id:
+        return f"the source step answered batch {marker.batch_id}, expected {request.batch_id}"
+    if (marker.chunks, marker.rows) != (gathered.chunks, gathered.rows):
+        return f"{gathered.rows} rows in {gathered.chunks} chunks arrived, the source sent {marker.rows} in {marker.chunks}"
+    if dict(marker.starts) != dict(request.inputs):
+        return "the source step did not start where it was told to"
+    return None

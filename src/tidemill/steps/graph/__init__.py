@@ -1,0 +1,1 @@
+"""The nodes of a topology that run record by record, through `operators`."""

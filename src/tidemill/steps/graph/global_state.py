@@ -1,0 +1,64 @@
+"""The global stores of a worker: one copy in memory for all of its tasks, kept by the records of all partitions.
+
+Decides when what is held is what the driver thinks it is: a batch reads on where the stores stand, or from the beginning and
+then everything is forgotten first. They belong to no transaction: what a batch has read of them counts whatever becomes of
+the batch, as for Kafka Streams' global thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.task_graph import TaskGraph
+from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
+from tidemill.steps.state_step import Written
+from tidemill.steps.step_spec import GraphSpec
+from tidemill.task.batch import BatchRequest
+
+
+class GlobalState:
+    """Rows and positions of the global stores, and the operators that keep them."""
+
+    def __init__(self) -> None:
+        self.positions: dict[TopicPartition, int] = {}
+        self._rows: dict[str, TaskRows] = {}
+        self._graphs: dict[int, TaskGraph] = {}
+
+    def begin(self, request: BatchRequest) -> str | None:
+        """Before a batch; the reason why it can't be used, if there is one."""
+        if request.globals_anew:
+            self.positions = dict(request.globals)
+            self._rows.clear()
+            self._graphs.clear()
+        elsewhere = [tp for tp, at in request.globals.items() if self.positions.get(tp) != at]
+        if elsewhere:
+            return f"the global stores are not where {elsewhere[0]} was read from"
+        return None
+
+    def read(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The records up to there are in the stores."""
+        self.positions.update(ends)
+
+    def rows(self, store: str) -> TaskRows:
+        found = self._rows.get(store)
+        if found is None:
+            found = self._rows[store] = TaskRows(store, logged=False)
+            found.begin(NO_STATE, Written())
+        return found
+
+    def graph(self, spec: GraphSpec, now_ms: int) -> TaskGraph:
+        """The operators that keep the stores of a global part."""
+        found = self._graphs.get(spec.number)
+        if found is None:
+            found = self._graphs[spec.number] = TaskGraph(
+                spec.topology,
+                TaskId(spec.subtopology, 0),
+                rows=self.rows,
+                key_serde=spec.key_serde,
+                value_serde=spec.value_serde,
+                nodes=spec.inside,
+                wall_clock=now_ms,
+            )
+        found.wall_clock = now_ms
+        return found

@@ -1,0 +1,213 @@
+"""How a serde's bytes travel between a Python step and the JVM; no JVM needed.
+
+Numbers of fixed width are the bigint and double columns of ``schema``. A serde that Catalyst does not know (Avro, a UUID, one of
+the user's) is replaced by the native one of its Spark type, which Python steps write on the way in and read on the way out.
+The pair that a join hands on is one value of bytes (``PairSerde``).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache, partial
+from typing import Any, ClassVar
+
+from tidemill.dsl.json_reading import Reader, read_json, reader_of
+from tidemill.dsl.json_schema import StructType, parse_schema
+from tidemill.dsl.json_writing import Writer, write_json, writer_of
+from tidemill.dsl.serdes import (
+    BooleanSerde,
+    BytesSerde,
+    DoubleSerde,
+    FloatSerde,
+    JsonSerde,
+    Serdes,
+    StringSerde,
+    WholeNumberSerde,
+)
+from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
+from tidemill.errors import TopologyError
+from tidemill.topology.windows import Windowed
+
+
+class Physical(Enum):
+    """Which of a side's three columns carries it: bytes, ``_num`` or ``_dbl``."""
+
+    BYTES = ""
+    NUMBER = "_num"
+    DOUBLE = "_dbl"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWidth:
+    """A serde of fixed length: its bytes and how to convert them."""
+
+    width: int
+    code: str
+
+    def encode(self, value: Any) -> bytes:
+        if value != value:  # NaN, of which Java writes one kind only
+            value = math.nan
+        return struct.pack(self.code, value)
+
+    def decode(self, data: bytes) -> Any:
+        return struct.unpack(self.code, data)[0]
+
+    @property
+    def kind(self) -> Physical:
+        return Physical.DOUBLE if self.code in (">d", ">f") else Physical.NUMBER
+
+
+_FIXED = {
+    "bigint": FixedWidth(8, ">q"), "int": FixedWidth(4, ">i"), "smallint": FixedWidth(2, ">h"), "double": FixedWidth(8, ">d"),
+    "float": FixedWidth(4, ">f"), "boolean": FixedWidth(1, ">b"),
+}  # fmt: skip
+
+
+def fixed_width(sql_type: str) -> FixedWidth | None:
+    return _FIXED.get(sql_type)
+
+
+def physical(sql_type: str) -> Physical:
+    fixed = fixed_width(sql_type)
+    return Physical.BYTES if fixed is None else fixed.kind
+
+
+@dataclass(frozen=True, slots=True)
+class TransitJson:
+    """A struct on its way between Python and the JVM, as JSON. Unlike a JSON serde's text it is no topic's: it has no limits, and
+    NaN and infinite numbers are the texts that Spark writes for them."""
+
+    type: StructType
+    name: ClassVar[str] = "json"
+    max_bytes: ClassVar[int] = 2**31 - 1
+    _reader: Reader = field(init=False, repr=False, compare=False)
+    _writer: Writer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_reader", reader_of(self.type, non_finite=True))
+        object.__setattr__(self, "_writer", writer_of(self.type, non_finite=True))
+
+    @property
+    def sql_type(self) -> str:
+        return self.type.ddl
+
+    def serialize(self, value: Any) -> bytes | None:
+        return None if value is None else write_json(value, self._writer)
+
+    def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
+        return None if data is None else read_json(data, self._reader, None)
+
+
+@cache
+def _transit_json(sql_type: str) -> TransitJson:
+    return TransitJson(parse_schema(sql_type))
+
+
+_NATIVE = (StringSerde, BytesSerde, WholeNumberSerde, DoubleSerde, FloatSerde, BooleanSerde, JsonSerde)
+_BY_TYPE = {
+    "string": Serdes.string, "binary": Serdes.bytes, "bigint": Serdes.long, "int": Serdes.integer, "smallint": Serdes.short,
+    "double": Serdes.double, "float": Serdes.float, "boolean": Serdes.boolean,
+}  # fmt: skip
+
+
+def transit_of(serde: Any) -> Any | None:
+    """The native serde that stands for ``serde`` between Python and the JVM; None for one that is native itself.
+
+    Raises:
+        TopologyError: no native serde has its Spark type.
+    """
+    if isinstance(serde, (*_NATIVE, PairSerde)):
+        return None
+    if serde.sql_type in _BY_TYPE:
+        return _BY_TYPE[serde.sql_type]()
+    if serde.sql_type.startswith("struct<"):
+        return _transit_json(serde.sql_type)
+    raise TopologyError(
+        f"the serde {serde.name} has the Spark type {serde.sql_type}; expected a struct or one of {', '.join(_BY_TYPE)}"
+    )
+
+
+def in_transit(serde: Any) -> Any:
+    """The serde of what the JVM sees."""
+    return transit_of(serde) or serde
+
+
+def for_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
+    """Bytes of a serde that has one in transit, as that one's; SerdeError where they can't be read."""
+    value, transit = serde.deserialize(data), in_transit(serde)
+    if isinstance(value, Windowed):
+        value = to_spark(value)
+    elif transit.sql_type == "string" and value is not None:
+        value = str(value)  # a UUID and the like
+    written: bytes | None = transit.serialize(value)
+    return written
+
+
+def from_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
+    """The other way round."""
+    value = in_transit(serde).deserialize(data)
+    if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
+        value = from_spark(value)
+    written: bytes | None = serde.serialize(value)
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class PairSerde:
+    """Both sides of a join on their way to a function of Columns; only written here, and opened in the JVM (``codecs``).
+
+    ``length 10 (of no left side: -1) | "+", where there is a right side, else "-" | left | right``: numbers as text, which
+    Catalyst reads and bytes it does not, all else as it travels by itself.
+    """
+
+    left: Any
+    right: Any
+    name: ClassVar[str] = "pair"
+    _left_form: Callable[[bytes | None], bytes | None] = field(init=False, repr=False, compare=False)
+    _right_form: Callable[[bytes | None], bytes | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_left_form", _form_of_side(self.left))
+        object.__setattr__(self, "_right_form", _form_of_side(self.right))
+
+    @property
+    def sql_type(self) -> str:
+        return f"struct<left:{in_transit(self.left).sql_type},right:{in_transit(self.right).sql_type}>"
+
+    def serialize(self, value: tuple[Any, Any]) -> bytes:
+        return self.of_bytes((self.left.serialize(value[0]), self.right.serialize(value[1])))
+
+    def of_bytes(self, sides: tuple[bytes | None, bytes | None]) -> bytes:
+        """The pair of what both serdes have written."""
+        left, right = self._left_form(sides[0]), self._right_form(sides[1])
+        return b"%010d%b%b%b" % (-1 if left is None else len(left), b"-" if right is None else b"+", left or b"", right or b"")
+
+
+LENGTH_SIZE = 10
+"""Of a pair: in how many bytes it says how long its left side is."""
+
+
+def _form_of_side(serde: Any) -> Callable[[bytes | None], bytes | None]:
+    fixed = fixed_width(serde.sql_type)
+    if transit_of(serde) is not None:
+        return partial(_transit_form, serde)
+    return as_it_is if fixed is None else partial(_number_text, fixed)
+
+
+def _transit_form(serde: Any, data: bytes | None) -> bytes | None:
+    if data is None:
+        return None
+    fixed, written = fixed_width(serde.sql_type), for_the_jvm(serde, data)
+    return written if fixed is None else _number_text(fixed, written)
+
+
+def _number_text(fixed: FixedWidth, data: bytes | None) -> bytes | None:
+    return None if data is None else repr(fixed.decode(data)).encode()
+
+
+def as_it_is(data: bytes | None) -> bytes | None:
+    return data

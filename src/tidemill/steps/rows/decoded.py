@@ -1,0 +1,93 @@
+"""Rows that enter a graph of operators, decoded: columns of Python values, a whole column at a time where that is possible.
+
+Decides which rows a serde can't read; what is done with these is the step's (``unreadable``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.dsl.serdes import StringSerde, java_text
+from tidemill.operators.record import Headers
+from tidemill.steps.rows.headers import unpacked
+from tidemill.steps.rows.intake import read_each
+from tidemill.steps.rows.records import side_bytes
+from tidemill.steps.step_spec import GraphEntry
+
+
+@dataclass(slots=True)
+class Arrived:
+    """Rows of one entry as columns; keys and values decoded."""
+
+    entry: GraphEntry
+    table: pa.Table
+    """The rows as they came."""
+    parts: Any
+    sequences: Any
+    keys: list[Any]
+    values: list[Any]
+    timestamps: list[int]
+    headers: list[Headers]
+    offsets: list[int | None]
+
+
+def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[Arrived, pa.Table | None]:
+    """A tag's rows decoded, and those of them that a serde can't read."""
+    unreadable: set[int] = set()
+    raw = [table.column(side) if entry.source is not None else None for side in ("key", "value")]
+    sides = []
+    for side, column, serde in zip(("key", "value"), raw, (entry.key_serde, entry.value_serde), strict=True):
+        if column is not None and isinstance(serde, StringSerde):
+            sides.append(_texts(column))
+        else:
+            data = side_bytes(table, side, serde) if column is None else column.to_pylist()
+            values, misread = read_each(serde.deserialize, data)
+            sides.append(values)
+            unreadable.update(misread)
+    if unreadable:
+        good = pa.array([at for at in range(table.num_rows) if at not in unreadable], pa.int64())
+        bad = table.take(pa.array(sorted(unreadable), pa.int64()))
+        place = bad.schema.get_field_index("n")
+        bad = bad.set_column(place, "n", pa.array([entry.source] * bad.num_rows, pa.int64()))
+        sides = [[side[at] for at in good.to_pylist()] for side in sides]
+        table = table.take(good)
+    packed = table.column("headers")
+    none = packed.null_count == table.num_rows
+    headers: list[Headers] = [()] * table.num_rows if none else [tuple(unpacked(row) or ()) for row in packed.to_pylist()]
+    found = Arrived(
+        entry=entry,
+        table=table,
+        parts=table.column("part").to_numpy(),
+        sequences=table.column("seq").to_numpy(),
+        keys=sides[0],
+        values=sides[1],
+        timestamps=table.column("ts").to_pylist(),
+        headers=headers,
+        offsets=table.column("off").to_pylist(),
+    )
+    return found, bad if unreadable else None
+
+
+def source_bytes(arrived: Sequence[Arrived], partition: int, offset: int | None) -> tuple[bytes | None, bytes | None]:
+    """Key and value of the record that came from there: as in the topic, or, behind functions of columns, as these have made
+    them; nothing where it is not among these rows."""
+    for found in arrived if offset is not None else ():
+        places = zip(found.parts, found.offsets, strict=True)
+        at = next((at for at, place in enumerate(places) if place == (partition, offset)), None)
+        if at is not None:
+            row, entry = found.table.slice(at, 1), found.entry
+            if entry.source is not None:
+                return row.column("key")[0].as_py(), row.column("value")[0].as_py()
+            return side_bytes(row, "key", entry.key_serde)[0], side_bytes(row, "value", entry.value_serde)[0]
+    return None, None
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    try:
+        return column.cast(pa.string()).to_pylist()
+    except pa.ArrowInvalid:  # bytes that are no UTF-8
+        return [None if data is None else java_text(data) for data in column.to_pylist()]

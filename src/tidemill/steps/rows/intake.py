@@ -1,0 +1,98 @@
+"""Keys and values of source topics as the JVM takes them: the serde reads them first, wherever it may refuse or replace bytes.
+
+Decides that what reaches the JVM is well-formed: numbers of their width, valid UTF-8, JSON that fits its schema, or what is in
+place of a serde that the JVM does not know. So a record is read alike by the plan, by operators and by the test driver, and what
+a serde refuses is unreadable everywhere. Invariant: no byte passes that the JVM would read as something else, or as null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.dsl.serdes import BytesSerde, StringSerde
+from tidemill.errors import RetriableError
+from tidemill.steps.rows.codecs_wire import Physical, fixed_width, for_the_jvm, physical, transit_of
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Of one side of a source's records."""
+
+    serde: Any
+
+    @property
+    def kind(self) -> Physical:
+        """The column that the JVM reads."""
+        return physical(self.serde.sql_type)
+
+    def take(self, data: Sequence[bytes | None]) -> tuple[list[Any], list[int]]:
+        """What the JVM gets for each, and the places of those that can't be read.
+
+        Raises:
+            RetriableError: what the serde needs does not answer.
+        """
+        native = _native_form(self.serde)
+        if isinstance(self.serde, StringSerde) and _are_texts(data):
+            return list(data), []
+        return read_each(native, data)
+
+
+def intake_of(serde: Any) -> Intake | None:
+    """None where any bytes are what the serde reads."""
+    return None if isinstance(serde, BytesSerde) else Intake(serde)
+
+
+def read_each(read: Callable[[bytes | None], Any], data: Sequence[bytes | None]) -> tuple[list[Any], list[int]]:
+    """What ``read`` makes of each, None and the place where it can't. Whatever a deserializer raises counts, as in Kafka Streams.
+
+    Raises:
+        RetriableError: from ``read``; the same bytes may be read later.
+    """
+    try:
+        return [read(one) for one in data], []
+    except RetriableError:
+        raise
+    except Exception:
+        taken: list[Any] = []
+        unreadable: list[int] = []
+        for at, one in enumerate(data):
+            try:
+                taken.append(read(one))
+            except RetriableError:
+                raise
+            except Exception:
+                taken.append(None)
+                unreadable.append(at)
+        return taken, unreadable
+
+
+def _native_form(serde: Any) -> Callable[[bytes | None], Any]:
+    fixed, read = fixed_width(serde.sql_type), serde.deserialize
+    if transit_of(serde) is not None:
+
+        def in_other_bytes(data: bytes | None) -> Any:
+            made = for_the_jvm(serde, data)
+            return made if fixed is None or made is None else fixed.decode(made)
+
+        return in_other_bytes
+    if fixed is not None:
+        return read if serde.sql_type != "boolean" else lambda data: None if data is None else int(read(data))
+    if isinstance(serde, StringSerde):
+        return lambda data: serde.serialize(serde.deserialize(data))
+
+    def as_it_came(data: bytes | None) -> bytes | None:
+        if data is not None:
+            read(data)
+        return data
+
+    return as_it_came
+
+
+def _are_texts(data: Sequence[bytes | None]) -> bool:
+    try:
+        b"\n".join([one for one in data if one is not None]).decode()  # a line break ends every sequence of bytes
+    except UnicodeDecodeError:
+        return False
+    return True

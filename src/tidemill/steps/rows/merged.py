@@ -1,0 +1,64 @@
+"""What has arrived for one part of the topology, over all its entries and partitions, in the order in which it is taken.
+
+Decides the order alone, by ``seq``; decoding is `decoded`'s, and who takes the records `graph_step`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tidemill.steps.rows.decoded import Arrived
+from tidemill.steps.rows.schema import topic_index
+
+
+class Merged:
+    """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of their ``seq``."""
+
+    def __init__(self, arrived: Sequence[Arrived], shift: int) -> None:
+        self.keys = _joined([a.keys for a in arrived])
+        self.values = _joined([a.values for a in arrived])
+        self.timestamps = _joined([a.timestamps for a in arrived])
+        self.headers = _joined([a.headers for a in arrived])
+        self.offsets = _joined([a.offsets for a in arrived])
+        self.nodes = _joined([[a.entry.node] * len(a.keys) for a in arrived])
+        self.topics = _joined([_topics(a, shift) for a in arrived])
+        self._by_part: dict[int, Any] = {}
+        self._order: Any = np.arange(0)
+        self.sequences: list[int] = []
+        self.parts: list[int] = []
+        if not arrived:
+            return
+        parts = np.concatenate([a.parts for a in arrived])
+        sequences = np.concatenate([a.sequences for a in arrived])
+        self.sequences = sequences.tolist()
+        if len(sequences) > 1 and (np.diff(sequences) < 0).any():
+            order = np.argsort(sequences, kind="stable")
+        else:
+            order = np.arange(len(sequences))
+        self.parts, self._order = parts.tolist(), order
+        for part in np.unique(parts):
+            self._by_part[int(part)] = order[parts[order] == part]
+
+    def all(self) -> list[int]:
+        found: list[int] = self._order.tolist()
+        return found
+
+    def of(self, partition: int) -> list[int]:
+        found = self._by_part.get(partition)
+        return [] if found is None else found.tolist()
+
+
+def _joined(lists: Sequence[list[Any]]) -> list[Any]:
+    if len(lists) == 1:
+        return lists[0]
+    return [item for one in lists for item in one]
+
+
+def _topics(arrived: Arrived, shift: int) -> list[str]:
+    topics = arrived.entry.topics
+    if len(topics) == 1:
+        return [topics[0]] * len(arrived.keys)
+    return [topics[topic_index(int(seq) >> shift)] for seq in arrived.sequences]

@@ -1,0 +1,139 @@
+"""Records between the nodes of a Python step: columns of equal length, keys and values as bytes.
+
+Decides how rows become records and back; bytes are those of the edge's serde, so that a sink or a changelog takes them as
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
+from tidemill.steps.rows.headers import Headers, packed, unpacked
+from tidemill.steps.rows.schema import SCHEMA, in_sequence
+
+ANY_PARTITION = -1
+"""The producer's partitioner decides."""
+
+
+@dataclass(slots=True)
+class Records:
+    """Columns of some records of one node. ``offsets`` are those of the source records (None: summed), for messages;
+    ``sequences`` say in which order they came.
+
+    ``counts``: how many source records each one stands for; None = one each. ``partitions``: what their sink has chosen, -1
+    where that is nothing; None = the producer's partitioner decides for all.
+    """
+
+    parts: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    offsets: list[int | None]
+    sequences: list[int | None]
+    headers: list[Headers | None] | None = None
+    counts: list[int] | None = None
+    partitions: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def header(self, at: int) -> Headers | None:
+        return None if self.headers is None else self.headers[at]
+
+    def since(self, begin: int) -> Records:
+        return self.without(range(begin))
+
+    def without(self, places: Collection[int]) -> Records:
+        return self.only([at for at in range(len(self)) if at not in places])
+
+    def only(self, places: Sequence[int]) -> Records:
+        """The records at these places, in their order; a place may come several times."""
+        columns = {
+            name: None if (column := getattr(self, name)) is None else [column[at] for at in places]
+            for name in ("parts", "keys", "values", "timestamps", "offsets", "sequences", "headers", "counts", "partitions")
+        }
+        return Records(**columns)  # type: ignore[arg-type]  # columns that may be missing are
+
+
+def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed: bool) -> Records:
+    """The rows of one node as records; ``mixed``: the JVM has not kept their order, so they are put back into it (rule 25)."""
+    if mixed and table.num_rows > 1:
+        table = in_sequence(table)
+    counts = table.column("n")
+    headers = table.column("headers")
+    return Records(
+        parts=table.column("part").to_pylist(),
+        keys=side_bytes(table, "key", key_serde),
+        values=[None] * table.num_rows if value_serde is None else side_bytes(table, "value", value_serde),
+        timestamps=table.column("ts").to_pylist(),
+        offsets=table.column("off").to_pylist(),
+        sequences=table.column("seq").to_pylist(),
+        headers=None if headers.null_count == table.num_rows else [unpacked(row) for row in headers.to_pylist()],
+        counts=None if counts.null_count == table.num_rows else [n or 1 for n in counts.to_pylist()],
+    )
+
+
+def side_bytes(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
+    """The keys or values of rows as ``serde`` writes them."""
+    fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
+    if fixed is None:
+        found: list[bytes | None] = table.column(side).to_pylist()
+    else:
+        found = [None if v is None else fixed.encode(v) for v in table.column(side + fixed.kind.value).to_pylist()]
+    return found if transit is None else [from_the_jvm(serde, data) for data in found]
+
+
+def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any, child: int = 0) -> pa.RecordBatch:
+    """Records as rows for the next layer; ``child``: the number of the first."""
+    count = len(records)
+    columns: dict[str, pa.Array] = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}
+    columns["node"] = pa.array([tag] * count, pa.int32())
+    columns["part"] = pa.array(records.parts, pa.int32())
+    columns["off"] = pa.array(records.offsets, pa.int64())
+    columns["seq"] = pa.array(records.sequences, pa.int64())
+    columns["child"] = pa.array(range(child, child + count), pa.int64())
+    columns["ts"] = pa.array(records.timestamps, pa.int64())
+    if records.headers is not None:
+        columns["headers"] = pa.array([packed(row) for row in records.headers], pa.binary())
+    for side, data, serde in (("key", records.keys, key_serde), ("value", records.values, value_serde)):
+        fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
+        if transit is not None:
+            data = [for_the_jvm(serde, v) for v in data]  # noqa: PLW2901  # the same in other bytes
+        if fixed is None:
+            columns[side] = pa.array(data, pa.binary())
+        else:
+            name = side + fixed.kind.value
+            columns[name] = pa.array([None if v is None else fixed.decode(v) for v in data], SCHEMA.field(name).type)
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def in_order(several: Sequence[Records]) -> Records:
+    """Records of several nodes as one, in the order in which their sources came; summed ones first."""
+    if len(several) == 1:
+        return several[0]
+    has_headers = any(records.headers is not None for records in several)
+    has_counts = any(records.counts is not None for records in several)
+    is_placed = any(records.partitions is not None for records in several)
+    order = sorted(
+        ((-1 if (s := records.sequences[at]) is None else s, which, at)
+         for which, records in enumerate(several)
+         for at in range(len(records)))
+    )  # fmt: skip
+    return Records(
+        parts=[several[which].parts[at] for _, which, at in order],
+        keys=[several[which].keys[at] for _, which, at in order],
+        values=[several[which].values[at] for _, which, at in order],
+        timestamps=[several[which].timestamps[at] for _, which, at in order],
+        offsets=[several[which].offsets[at] for _, which, at in order],
+        sequences=[several[which].sequences[at] for _, which, at in order],
+        headers=[several[which].header(at) for _, which, at in order] if has_headers else None,
+        counts=[counts[at] if (counts := several[which].counts) else 1 for _, which, at in order] if has_counts else None,
+        partitions=[to[at] if (to := several[which].partitions) else ANY_PARTITION for _, which, at in order]
+        if is_placed
+        else None,
+    )

@@ -1,0 +1,133 @@
+"""The rows of one store of one task as operators see them: this batch's writes over what the task's state holds.
+
+The worker's ``operators.rows.Rows``. Reads go to the state as it was when the batch began, unless the batch itself has
+written the key; nothing here writes the state: writes and changelog records are collected in ``Written``, and the last step
+sends and applies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+
+from sortedcontainers import SortedList
+
+from tidemill.steps.state_step import StoreReader, StoreView, Written
+
+_NEVER = object()
+_FIRST_PIECE = 16
+Headers = tuple[tuple[str, "bytes | None"], ...]
+
+
+class _NoState:
+    """The state of a task that keeps none."""
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        del store, key
+        return None
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        del store, low, high, reverse
+        return iter(())
+
+
+NO_STATE: StoreView = _NoState()
+
+
+@contextmanager
+def opened(reader: StoreReader | None) -> Iterator[StoreView]:
+    """A view of a task's stores; of a task that keeps none, an empty one."""
+    if reader is None:
+        yield NO_STATE
+    else:
+        with reader.snapshot() as view:
+            yield view
+
+
+class TaskRows:
+    """Kept as long as the operators that hold it; ``begin`` binds it to the next batch."""
+
+    def __init__(self, store: str, *, logged: bool) -> None:
+        self._store, self.is_logged = store, logged
+        self.begin(NO_STATE, Written())
+
+    def begin(self, view: StoreView, written: Written) -> None:
+        self._view, self._written, self._rows = view, written, written.rows
+        self._get = view.get
+        self._sorted: SortedList[bytes] | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        row = self._rows.get(key, _NEVER)
+        if row is _NEVER:
+            return self._get(self._store, key)
+        return row  # type: ignore[return-value]
+
+    def put(self, key: bytes, row: bytes | None) -> None:
+        if self._sorted is not None and key not in self._rows:
+            self._sorted.add(key)
+        self._rows[key] = row
+
+    def put_many(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """``put`` of several."""
+        self._sorted = None
+        self._rows.update(rows)
+
+    def log_many(self, records: Iterable[tuple[bytes, bytes | None, int | None, Headers]]) -> None:
+        """``log`` of several: key, value, timestamp, headers."""
+        if self.is_logged:
+            self._written.log.extend(records)
+
+    def scan(
+        self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        held = self._view.scan(self._store, low, high, reverse=reverse)
+        if not self._rows:
+            return held
+        if self._sorted is None:
+            self._sorted = SortedList(self._rows)
+        if next(self._sorted.irange(low, high, (True, False), reverse), None) is None:
+            return held
+        return _merged(_written_rows(self._sorted, self._rows, low, high, reverse), held, reverse)
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
+        if self.is_logged:
+            self._written.log.append((key, value, timestamp, headers))
+
+
+def _written_rows(
+    keys: SortedList[bytes], rows: Mapping[bytes, bytes | None], low: bytes | None, high: bytes | None, reverse: bool
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """The rows of a range in pieces that grow: who looks at the first ones only pays for these, and may write meanwhile."""
+    includes_low, size = True, _FIRST_PIECE
+    while True:
+        piece = list(islice(keys.irange(low, high, (includes_low, False), reverse), size))
+        for key in piece:
+            yield key, rows[key]
+        if len(piece) < size:
+            return
+        if reverse:
+            high = piece[-1]
+        else:
+            low, includes_low = piece[-1], False
+        size *= 2
+
+
+def _merged(
+    mine: Iterator[tuple[bytes, bytes | None]], held: Iterator[tuple[bytes, bytes]], reverse: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """Both in their order; of two rows with one key the batch's counts, and None is no row."""
+    other = next(held, None)
+    for key, row in mine:
+        while other is not None and (other[0] > key if reverse else other[0] < key):
+            yield other
+            other = next(held, None)
+        if other is not None and other[0] == key:
+            other = next(held, None)
+        if row is not None:
+            yield key, row
+    while other is not None:
+        yield other
+        other = next(held, None)

@@ -1,0 +1,166 @@
+"""Store writes, changelog records and output that travel from an earlier Python step to the last one, which logs, sends and
+applies them.
+
+Decides the rows; what is written is the state step's and the operators'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.ids import TaskId
+from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
+from tidemill.steps.rows.headers import Headers, packed, unpacked
+from tidemill.steps.rows.records import ANY_PARTITION, Records
+from tidemill.steps.rows.schema import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE, first_child, in_sequence
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import StoreSpec
+
+
+def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int) -> Iterator[pa.RecordBatch]:
+    number = first_child(step)
+    for (task, name), written in state.written.items():
+        if written.rows:
+            yield _rows(
+                {
+                    "node": [WRITE - (CHANGELOG - stores[name].tag)] * len(written.rows),
+                    "part": [task.partition] * len(written.rows),
+                    "ts": [written.timestamps.get(key, 0) for key in written.rows],
+                    "key": list(written.rows),
+                    "value": list(written.rows.values()),
+                }
+            )
+        if written.log:
+            yield _rows(
+                {
+                    "node": [LOG - (CHANGELOG - stores[name].tag)] * len(written.log),
+                    "part": [task.partition] * len(written.log),
+                    "child": range(number, number + len(written.log)),
+                    "key": [key for key, _, _, _ in written.log],
+                    "value": [value for _, value, _, _ in written.log],
+                    "ts": [timestamp for _, _, timestamp, _ in written.log],
+                    "headers": [packed(headers) for _, _, _, headers in written.log],
+                }
+            )
+            number += len(written.log)
+    if state.dropped:
+        yield _rows({"node": [DROPPED_COUNT], "n": [state.dropped]})
+
+
+def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
+    """Puts such rows back into ``state``, as if this step had written them."""
+    dropped = tables.pop(DROPPED_COUNT, None)
+    if dropped is not None:
+        state.dropped += sum(1 if n is None else n for n in dropped.column("n").to_pylist())
+    for name, store in state.stores.items():
+        _take_log(tables.pop(LOG - (CHANGELOG - store.tag), None), name, store, state)
+        table = tables.pop(WRITE - (CHANGELOG - store.tag), None)
+        if table is None:
+            continue
+        parts = table.column("part").to_pylist()
+        keys, rows, times = (table.column(c).to_pylist() for c in ("key", "value", "ts"))
+        for part in sorted(set(parts)):
+            at = [i for i, p in enumerate(parts) if p == part]
+            task = TaskId(store.subtopology, part)
+            state.put_many(task, name, [keys[i] for i in at], [rows[i] for i in at], [times[i] for i in at])
+
+
+def _take_log(table: pa.Table | None, name: str, store: StoreSpec, state: StepState) -> None:
+    if table is None:
+        return
+    table = table.sort_by("child")
+    columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "headers"))
+    for part, key, value, timestamp, headers in zip(*columns, strict=True):
+        log = state.written_to(TaskId(store.subtopology, part), name).log
+        log.append((key, value, timestamp, tuple(unpacked(headers) or ())))
+
+
+def outputs_as_rows(outputs: Outputs, step: int) -> Iterator[pa.RecordBatch]:
+    """What the step sends; the first headers say where to."""
+    number = first_child(step)
+    for to, records in outputs:
+        count = len(records)
+        yield _rows(
+            {
+                "node": [OUTPUT] * count,
+                "part": records.parts,
+                "off": records.offsets,
+                "seq": records.sequences,
+                "child": range(number, number + count),
+                "ts": records.timestamps,
+                "key": records.keys,
+                "value": records.values,
+                "headers": [packed([*_address(to, records, at), *(records.header(at) or ())]) for at in range(count)],
+            }
+        )
+        number += count
+
+
+_INT = Struct(">i")
+
+
+def _address(to: Destination, records: Records, at: int) -> Headers:
+    match to:
+        case ToTopic(name):
+            return [("topic", name.encode())]
+        case ToDeadLetters(topic):
+            return [("letters", topic.encode())]
+        case ToSink(name, topic):
+            partition = None if records.partitions is None else _INT.pack(records.partitions[at])
+            return [("sink", name.encode()), ("topic", None if topic is None else topic.encode()), ("partition", partition)]
+        case ToNode(name):
+            raise AssertionError(f"rows that have left {name} go on with the plan, not to the producer")
+
+
+def _addressed(headers: Headers) -> tuple[Destination, int | None, Headers]:
+    """Where a record goes, the partition that its sink has chosen, and the record's own headers."""
+    (kind, name), *rest = headers
+    assert name is not None
+    if kind == "topic":
+        return ToTopic(name.decode()), None, rest
+    if kind == "letters":
+        return ToDeadLetters(name.decode()), None, rest
+    (_, topic), (_, partition), *own = rest
+    chosen = None if partition is None else _INT.unpack(partition)[0]
+    return ToSink(name.decode(), None if topic is None else topic.decode()), chosen, own
+
+
+def take_outputs(tables: dict[int, pa.Table]) -> Outputs:
+    """Such rows as records again."""
+    table = tables.pop(OUTPUT, None)
+    outputs = Outputs()
+    found: dict[Destination, Records] = {}
+    if table is None:
+        return outputs
+    table = in_sequence(table)
+    columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "off", "seq", "headers"))
+    for part, key, value, timestamp, offset, sequence, data in zip(*columns, strict=True):
+        to, partition, headers = _addressed(unpacked(data) or [])
+        records = found.get(to)
+        if records is None:
+            records = found[to] = Records([], [], [], [], [], [], [], partitions=None if partition is None else [])
+        records.parts.append(part)
+        records.keys.append(key)
+        records.values.append(value)
+        records.timestamps.append(timestamp)
+        records.offsets.append(offset)
+        records.sequences.append(sequence)
+        assert records.headers is not None
+        records.headers.append(headers or None)
+        if records.partitions is not None:
+            records.partitions.append(ANY_PARTITION if partition is None else partition)
+    for to, records in found.items():
+        outputs.add(to, records)
+    return outputs
+
+
+def _rows(columns: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
+    count = len(columns["node"])
+    arrays = [
+        pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

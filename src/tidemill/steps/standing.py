@@ -1,0 +1,95 @@
+"""What makes the rows of a micro-batch pass through a Spark job that does not end with it.
+
+Spark moves rows between the JVM and Python in Arrow batches, through buffers, and closes an Arrow batch when it is full or the
+input ends. In a standing run neither happens, so the last rows of a micro-batch would stay where they are. What frees them:
+
+- Arrow batches of few rows, and buffers of few bytes (``task_settings``).
+- Rows that stand for nothing behind each micro-batch, as many as fill an Arrow batch (``rows_behind``).
+- A flush of what PySpark's worker writes to, before a step waits (``WorkerOutput``).
+- One JVM thread moves the rows of a whole job. It reads what a step has made only when the step takes no more: while it does, the
+  thread fetches more from the step before, and waits there. So a step with steps on both sides stops reading at the end of a
+  micro-batch, what follows is more than the socket to it holds, and it reads on when the last step has reported.
+
+All of it leans on how Spark 4 works inside, is here and nowhere else, and is held by ``tests/spark/test_standing_run.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.errors import StopError
+from tidemill.steps.rows.schema import FILLER, SCHEMA
+
+RUN, STANDS = "tidemill.run", "tidemill.run.stands"
+"""Local properties of a run's job, which its steps read: its number, and whether it stands."""
+ARROW_ROWS = 128
+"""Rows of an Arrow batch in a standing run: each micro-batch costs about as many rows that stand for nothing."""
+_BUFFER_BYTES = "1024"
+_MORE_THAN_A_SOCKET_HOLDS = 512 << 10
+"""A Unix socket holds 208 KiB unless the system is set otherwise, and Python's buffer behind it 64 KiB."""
+_ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_SMALL_BUFFERS = ("spark.sql.execution.pandas.udf.buffer.size", "spark.sql.execution.python.udf.buffer.size")
+_NO_BYTE_LIMIT = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1)}
+"""With a limit Spark adds up the sizes of all columns for each row, which takes longer than writing it."""
+
+
+def task_settings(session: Mapping[str, str], *, stands: bool) -> dict[str, str | None]:
+    """The settings of a run's tasks, as local properties of its job: Spark hands a job outside of a SQL query none of its
+    session's. ``session``: those that the session has. None: as Spark has it."""
+    own: dict[str, str | None] = {name: value for name, value in session.items() if name.startswith("spark.sql.")}
+    own |= {name: value for name, value in _NO_BYTE_LIMIT.items() if name not in own}
+    # The same for both: the size is in a worker's environment, and each other environment has workers of its own.
+    buffers = dict.fromkeys(_SMALL_BUFFERS, _BUFFER_BYTES)
+    if stands:
+        return {**own, _ROWS_PER_BATCH: str(ARROW_ROWS), **buffers}
+    return {_ROWS_PER_BATCH: None, **own, **buffers}
+
+
+def rows_behind(*, next_is_last: bool) -> Iterator[pa.RecordBatch]:
+    """What follows a micro-batch, so that all of it gets to the next step."""
+    yield _fillers(0)
+    if not next_is_last:
+        yield _fillers(_MORE_THAN_A_SOCKET_HOLDS)
+
+
+@cache
+def _fillers(size: int) -> pa.RecordBatch:
+    """So many that the Arrow batch that holds the row before them is closed, wherever in it that row is: Spark looks for one row
+    more before it closes a full one. The first has a value of this size."""
+    count = ARROW_ROWS + 1
+    columns = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}
+    columns["node"] = pa.array([FILLER] * count, pa.int32())
+    columns["value"] = pa.array([bytes(size), *[None] * (count - 1)], pa.binary())
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+class WorkerOutput:
+    """What PySpark's worker writes to, for a generator that it runs."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    def flush(self) -> None:
+        """Nothing stays in the worker's buffer."""
+        if self._stream is None:
+            self._stream = _stream_of_worker()
+        self._stream.flush()
+
+
+def _stream_of_worker() -> Any:
+    """PySpark's worker gives it to nobody, but it is on the stack."""
+    frame = sys._getframe()
+    while frame is not None:
+        stream = frame.f_locals.get("outfile")
+        if stream is not None:
+            return stream
+        frame = frame.f_back  # type: ignore[assignment]
+    raise StopError(
+        "a Python step does not find the stream that PySpark's worker writes to (a variable outfile): this PySpark is built in "
+        "another way than those that Tidemill knows; use the version of the lock file"
+    )

@@ -1,0 +1,97 @@
+"""What a Python step needs from outside its process, as protocols; the worker has the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.steps.commit.unreadable import Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.state_step import StoreReader
+from tidemill.task.batch import Membership, Positions, StoresAt, TaskRun
+from tidemill.task.batch_id import BatchId
+from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import Times
+
+
+class TaskStore(StoreReader, Protocol):
+    """One task's stores, as its owner has them open."""
+
+    @property
+    def at(self) -> StoresAt:
+        """Where the stores stand; ``is_behind`` when that is not where the driver thinks they are."""
+
+    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
+        """Raises StateError for what could not be applied later (rule 14)."""
+
+    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
+        """All writes and positions in one transaction, if the stores still are where ``at`` says (rule 15)."""
+
+
+class Output(Protocol):
+    """The thread's producer: one transaction a batch (or, at least once, one flush)."""
+
+    def prepare(self) -> None:
+        """Ends whatever a predecessor left open."""
+
+    def begin(self) -> None: ...
+
+    def produce(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        partitions: Sequence[int] | None = None,
+        headers: Sequence[Any] | None = None,
+    ) -> None: ...
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has."""
+
+    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+        """Commits the offsets, with the times of their partitions. Gives, for each partition written by number, the offset
+        behind its last record.
+
+        Raises:
+            BatchLostError: aborted, or of unknown fate. FencedError: another producer or the group has moved on.
+        """
+
+    def abort(self) -> None: ...
+
+
+class StepContext(Protocol):
+    """What a step needs from outside; kept by the worker from batch to batch."""
+
+    @property
+    def output(self) -> Output: ...
+
+    @property
+    def continuity(self) -> dict[TopicPartition, int]:
+        """Where the last commit of this worker ended, per input partition; empty after a loss."""
+
+    @property
+    def graphs(self) -> KeptGraphs: ...
+
+    @property
+    def unreadable(self) -> Unreadable: ...
+
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
+        """The stores of these tasks; those of all others are closed first."""
+
+    def membership(self) -> Membership: ...
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
+        """The group's committed offsets, require-stable; a partition without any is absent."""
+
+    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+        """Has the driver call the function of a ``foreach_batch`` node, and returns when it has.
+
+        Raises:
+            StopError: the function failed. BatchLostError: the group has moved on, it was not called.
+        """
+
+    def reached(self, step: CommitStep, batch_id: int) -> None: ...

@@ -1,0 +1,206 @@
+"""What a Python step must know of the topology, as one value that travels to the worker once.
+
+Decides nothing: it is cut from the compiled plan. Topic names here are the real ones, with the application id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidemill.steps.rows.intake import Intake
+from tidemill.topology.nodes import Store, Topology
+from tidemill.topology.operations import Operation
+from tidemill.topology.partitioning import Partitioning
+
+if TYPE_CHECKING:
+    from tidemill.steps.vector.join_shape import WindowJoin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """A topic that the source step reads: the tag its records get, and how keys and values are read before the JVM gets them.
+
+    ``key``, ``value``: None where their bytes pass as they are, for the step that reads them.
+    """
+
+    tag: int
+    node: str
+    index: int
+    """Which of its source node's topics it is."""
+    key: Intake | None = None
+    value: Intake | None = None
+    summable: bool = False
+    """May hold pre-summed records."""
+    extractor: Any = None
+    """Gives records their timestamps: ``extractor(record, partition time)``; the record is decoded with these serdes."""
+    key_serde: Any = None
+    value_serde: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    topics: Mapping[str, SourceTopic]
+    changelogs: Mapping[str, int]
+    """Changelog topic -> tag of its rows."""
+    together: Mapping[str, int] = field(default_factory=dict)
+    """The sub-topology of each topic whose records are taken by the timestamps of those next in line (``alignment``)."""
+    idle_ms: int = 0
+    """How long such a task waits for an input that has nothing: ``max.task.idle.ms``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSpec:
+    """Where a sink writes and with which serdes; ``summed``: rows without offset are pre-summed records. ``may_hold_sums``: its
+    topic's reader takes such records, whether they are made now or not.
+
+    ``topic_extractor(key, value, record)`` names each record's topic instead, ``partitioner(topic, key, value, partitions)``
+    its partition or partitions; ``partitioning`` says how they are chosen without one.
+    """
+
+    name: str
+    topic: str
+    key_serde: Any
+    value_serde: Any
+    summed: bool = False
+    may_hold_sums: bool = False
+    topic_extractor: Any = None
+    partitioner: Any = None
+    partitioning: Partitioning = Partitioning.BY_KEY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSinkSpec:
+    """A ``foreach_batch`` node (``batch_sinks``), and the topics that its sub-topology reads."""
+
+    name: str
+    key_serde: Any
+    value_serde: Any
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """A node that runs in Python. ``inline``: who gets its records in this very step; ``tag``: set if they also travel on."""
+
+    name: str
+    subtopology: int
+    operation: Operation
+    key_serde: Any
+    value_serde: Any
+    out_key_serde: Any
+    out_value_serde: Any
+    inline: tuple[str, ...]
+    tag: int | None
+    topics: tuple[str, ...] = ()
+    """Where its sub-topology's records come from, for messages."""
+    lookup_store: str | None = None
+    """Of a join with a table: the store of the table, which the node ``operation.table`` keeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpec:
+    """A store: its tag when restored, its changelog topic (None = not logged), whether values carry their timestamp."""
+
+    name: str
+    tag: int
+    subtopology: int
+    changelog: str | None
+    timestamped: bool
+    persistent: bool
+    logged: bool
+    key_serde: Any
+    value_serde: Any
+    source_topic: str | None = None
+    kept: Store | None = None
+    """Set where operators keep the store record by record (``operators.stores``): they say what is logged, and restore it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphEntry:
+    """Rows of one tag enter a graph at ``node``, a source of its topology. ``source``: the index of the source node whose
+    records they are as they came from the topic, so that a serde may find them unreadable; None: they come from columns."""
+
+    node: str
+    key_serde: Any
+    value_serde: Any
+    source: int | None
+    topics: tuple[str, ...]
+    """Of the source that they come from, in its order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphExit:
+    """Records for a node of columns below: rows of ``tag`` that the plan takes on, and their serdes."""
+
+    tag: int
+    key_serde: Any
+    value_serde: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSpec:
+    """One part of the topology (``graph_parts``) as a topology of its own, with all its serdes: its sources are where rows
+    enter, real ones or one named ``node|in`` beside each node that columns enter. ``inside``: what runs in the graph; nodes
+    below that are not in it are columns'."""
+
+    number: int
+    subtopology: int
+    topology: Topology
+    inside: frozenset[str]
+    entries: Mapping[int, GraphEntry]
+    """By the rows' tag."""
+    exits: Mapping[str, GraphExit]
+    choosing_sinks: frozenset[str]
+    """Those that choose partitions, or have a function in place of a topic."""
+    writes_alone: bool = False
+    """No other node writes what it writes to: what it sends needs no order but its own."""
+    shift: int = 0
+    """By how many bits the rows' ``seq`` has grown since the source step."""
+    emit_interval_ms: int = 1000
+    is_global: bool = False
+    """It keeps global stores, from the records of all partitions."""
+    global_stores: frozenset[str] = frozenset()
+    """The stores of its topology that such a graph keeps."""
+    key_serde: Any = None
+    """The defaults of the application, as far as operators ask for them."""
+    value_serde: Any = None
+    window_join: WindowJoin | None = None
+    """Set where the graph is one join of two streams, which has a shortcut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a source node's records come from, for messages about those that can't be read or processed; ``columns``: the nodes
+    below it whose functions work on Columns. The serdes are for exception handlers."""
+
+    subtopology: int
+    topics: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    key_serde: Any = None
+    value_serde: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpec:
+    """One Python step: its nodes by the tag that rows arrive with, parents before children; ``graphs``: global ones first."""
+
+    number: int
+    last: bool
+    nodes: Mapping[int, NodeSpec]
+    sinks: Mapping[int, SinkSpec]
+    stores: Mapping[str, StoreSpec]
+    mixed: bool = False
+    """The layer before this step sums rows, and so mixes the others."""
+    sources: Mapping[int, Origin] = field(default_factory=dict)
+    """By index of the source node."""
+    graphs: tuple[GraphSpec, ...] = ()
+    has_copies_above: bool = False
+    """Of the last step: earlier ones have copies of the global stores."""
+    batch_sinks: tuple[BatchSinkSpec, ...] = ()
+
+    @property
+    def global_tags(self) -> frozenset[int]:
+        """Of the rows that the global stores are kept by."""
+        return frozenset(tag for graph in self.graphs if graph.is_global for tag in graph.entries)

@@ -1,0 +1,1 @@
+"""Stateful operators over whole columns; what they must equal, record by record, is in `operators`."""

@@ -1,0 +1,161 @@
+"""The records of both sides of a join, brought together: rows of two tags in, a task's arrivals and its results out.
+
+Decides their order (that of their ``seq``) and the bytes at the borders: bytes that a serde would only read and write again are
+taken as they came. What joins what is ``window_join``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.dsl.serdes import StringSerde
+from tidemill.errors import RecordError, SerdeError, TidemillError
+from tidemill.ids import TaskId
+from tidemill.steps.rows.decoded import Arrived
+from tidemill.steps.rows.records import Records, side_bytes
+from tidemill.steps.rows.schema import topic_index
+from tidemill.steps.step_spec import GraphEntry
+from tidemill.steps.vector.join_shape import WindowJoin, writes_as_read
+from tidemill.steps.vector.join_waiting import Joined, JoinerError
+from tidemill.steps.vector.window_join import Arrivals, JoinTask
+
+
+def empty_records() -> Records:
+    return Records([], [], [], [], [], [], [])
+
+
+class BothSides:
+    """A batch's rows of both sides; ``of`` gives those of one partition. ``shift``: see ``GraphSpec``."""
+
+    def __init__(self, join: WindowJoin, arrived: Sequence[Arrived], shift: int) -> None:
+        self._shift = shift
+        self._by_part: dict[int, Any] = {}
+        if not arrived:
+            return
+        side_of = {side.source: which for which, side in enumerate(join.sides)}
+        which = [side_of[a.entry.node] for a in arrived]
+        stores = [join.sides[number].store for number in which]
+        self._entries = {number: a.entry for number, a in zip(which, arrived, strict=True)}
+        self._is_right = np.concatenate([np.full(len(a.keys), n, np.bool_) for n, a in zip(which, arrived, strict=True)])
+        self._keys = _objects([_written(a, "key", store.key_serde) for a, store in zip(arrived, stores, strict=True)])
+        self._rows = _objects([_written(a, "value", store.value_serde) for a, store in zip(arrived, stores, strict=True)])
+        self._decoded_keys, self._values = _objects([a.keys for a in arrived]), _objects([a.values for a in arrived])
+        self._headers = _objects([a.headers for a in arrived]) if any(any(a.headers) for a in arrived) else None
+        self._offsets = _objects([a.offsets for a in arrived])
+        self._timestamps = np.concatenate([np.array(a.timestamps, np.int64) for a in arrived])
+        self._sequences = np.concatenate([a.sequences for a in arrived])
+        parts = np.concatenate([a.parts for a in arrived])
+        order = np.argsort(self._sequences, kind="stable")
+        ordered = parts[order]
+        self._by_part = {int(part): order[ordered == part] for part in np.unique(parts)}
+
+    def of(self, partition: int) -> TaskRecords | None:
+        """The records of a partition in their order; None if there are none."""
+        at = self._by_part.get(partition)
+        if at is None:
+            return None
+        arrivals = Arrivals(
+            is_right=self._is_right[at],
+            timestamps=self._timestamps[at],
+            keys=self._keys[at].tolist(),
+            rows=self._rows[at].tolist(),
+            decoded_keys=self._decoded_keys[at].tolist(),
+            values=self._values[at].tolist(),
+            headers=None if self._headers is None else self._headers[at].tolist(),
+        )
+        return TaskRecords(self._entries, self._shift, arrivals, self._sequences[at].tolist(), self._offsets[at].tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecords:
+    """One task's records, and where each came from."""
+
+    entries: dict[int, GraphEntry]
+    shift: int
+    arrivals: Arrivals
+    sequences: list[int]
+    offsets: list[int | None]
+
+    def joined_by(self, task: JoinTask, of: TaskId, now_ms: int) -> Joined:
+        """Raises RecordError: the joiner failed, and for which record."""
+        try:
+            return task.run(self.arrivals, now_ms)
+        except JoinerError as failed:
+            raise self._problem(failed.node, failed.__cause__, of, failed.at) from failed.__cause__
+
+    def forward(self, made: Joined, target: str, key_serde: Any, of: TaskId, out: Records) -> None:
+        """Adds the results, as bytes, to ``out``. ``target``: the node that they are for.
+
+        Raises:
+            RecordError: a key can't be written.
+        """
+        causes = made.causes
+        out.keys += self._keys_of(made, target, key_serde, of)
+        out.values += made.values
+        out.parts += [of.partition] * len(causes)
+        out.timestamps += made.timestamps
+        offsets, sequences, headers = self.offsets, self.sequences, self.arrivals.headers
+        out.offsets += [-1 if (offset := offsets[at]) is None else offset for at in causes]  # None means summed
+        out.sequences += [sequences[at] for at in causes]
+        assert out.headers is not None
+        out.headers += [None] * len(causes) if headers is None else [headers[at] or None for at in causes]
+
+    def _keys_of(self, made: Joined, target: str, serde: Any, of: TaskId) -> list[bytes | None]:
+        given, causes = self.arrivals, made.causes
+        if made.keys is None and all(writes_as_read(entry.key_serde, serde) for entry in self.entries.values()):
+            keys = given.keys
+            return [keys[at] for at in causes]
+        found: list[bytes | None] = []
+        for number, at in enumerate(causes):
+            try:
+                found.append(serde.serialize(given.decoded_keys[at] if made.keys is None else made.keys[number]))
+            except Exception as problem:
+                raise self._problem(target, problem, of, at) from problem
+        return found
+
+    def _problem(self, node: str, problem: BaseException | None, of: TaskId, at: int) -> Exception:
+        if isinstance(problem, TidemillError) and not isinstance(problem, SerdeError):
+            return problem
+        what = f"{node}: {problem}"
+        if not isinstance(problem, SerdeError):
+            what = f"the function of {node} failed: {type(problem).__name__}: {problem}"
+        topics = self.entries[int(self.arrivals.is_right[at])].topics
+        topic = topics[0] if len(topics) == 1 else topics[topic_index(self.sequences[at] >> self.shift)]
+        offset = self.offsets[at]
+        return RecordError(what, task=str(of), topic=topic, partition=of.partition, offset=-1 if offset is None else offset)
+
+
+def _objects(lists: Sequence[Sequence[Any]]) -> Any:
+    found = np.empty(sum(map(len, lists)), object)
+    begin = 0
+    for one in lists:
+        found[begin : begin + len(one)] = one
+        begin += len(one)
+    return found
+
+
+def _written(arrived: Arrived, side: str, serde: Any) -> list[bytes | None]:
+    """One side of the records as ``serde`` writes it."""
+    entry = arrived.entry
+    came_as = entry.key_serde if side == "key" else entry.value_serde
+    if writes_as_read(came_as, serde):
+        if entry.source is None:
+            return side_bytes(arrived.table, side, serde)
+        column = arrived.table.column(side)
+        if not isinstance(serde, StringSerde) or _is_text(column):
+            data: list[bytes | None] = column.to_pylist()
+            return data
+    return [serde.serialize(value) for value in (arrived.keys if side == "key" else arrived.values)]
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True

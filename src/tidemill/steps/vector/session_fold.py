@@ -1,0 +1,295 @@
+"""Aggregates sessions for a whole batch, key by key: the shortcut of KStreamSessionWindowAggregate.
+
+Decides what a batch makes of the sessions of each key that it touches, with the per-record operator's rules
+(``operators.session_windows``): a key's records meet only that key's sessions, so that keys can be taken one after the other,
+while stream time and what the store still shows move with all records of the task. What differs is what goes on: of each key
+the sessions that are gone (tombstones) and those that are new or changed, once, in the order of their ends; a session that
+came and went within the batch is never seen. Rows, clocks and changelog are those of ``operators.session_store``, so that
+either may follow the other.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import repeat
+from struct import Struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.errors import RecordError, SerdeError, StopError
+from tidemill.ids import TaskId
+from tidemill.operators.segments import Segments, pack_time
+from tidemill.operators.stored_serdes import reading
+from tidemill.operators.windowed_aggregation import Steps, steps_of
+from tidemill.steps.rows.records import Records, side_bytes
+from tidemill.steps.rows.task_rows import TaskRows, opened
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
+from tidemill.steps.vector.window_count import Longs, coded_keys, longs
+from tidemill.topology.operations import Aggregating, Counting, SessionAggregate
+
+_ENDS = Struct(">qq")
+_SUFFIX = _ENDS.size
+
+
+def folds_sessions(operation: object) -> bool:
+    """Whether ``fold_sessions`` can stand in for the operation."""
+    return isinstance(operation, SessionAggregate) and not operation.emit_final
+
+
+_Session = tuple[int, int, "int | None", Any]
+"""(end, start, which record of the table made it what it is, aggregate). Record None: as before the batch, and what was
+remembered of it stands for the aggregate."""
+_Result = tuple[int, bool, int, bytes, "bytes | None", int, bool]
+"""A session as it goes on, in this order: (end, lives, start, key, data, which record, is kept). Data None: it is gone. Not
+kept: a store in memory refuses it as too old, but it goes on and is logged, as with the operator."""
+_IS_KEPT = 6
+
+
+@dataclass(slots=True)
+class _Fold:
+    """One task's batch: how far time was when each record came. Plain tuples, as several are made for each record."""
+
+    steps: Steps
+    gap: int
+    segments: Segments
+    rows: TaskRows
+    oldest: int
+    """Sessions that end before are hidden from all records of the batch."""
+    shown: ShownRows
+    """What is remembered of sessions is their aggregates, or the bytes of those that a function may change."""
+    close_times: list[int]
+    """A session that ends before is too old for the record."""
+    shown_from: list[int]
+    """A session that ends before is hidden from the record."""
+    highest: int
+    """The highest timestamp, which always makes a session or lengthens one."""
+    decode_key: Any
+    """None: no function asks for keys."""
+    decode: Any
+    """Of what is remembered of a session; None: that is the aggregate itself."""
+    encode: Any
+    values: list[Any] | None
+    late: int = 0
+    added: int = 0
+    results: list[_Result] = field(default_factory=list)
+
+    def key(self, raw: bytes, times: list[int], records: list[int], at: list[int]) -> None:
+        """Takes the records of one key: their times, numbers in the task, and numbers in the table."""
+        key = None if self.decode_key is None else self.decode_key(raw)
+        found = self.shown.by_key.get(raw)
+        if found is None:
+            found = self.shown.of(raw, self.segments)
+        low = max(min(times) - self.gap, self.oldest, 0)
+        if len(times) == 1 and (not found or found[-1][0] < low) and not self.segments.is_exact:
+            self._only(key, raw, found, times[0], records[0], at[0])
+            return
+        encode, results = self.encode, self.results
+        first = len(found)
+        while first and found[first - 1][0] >= low:
+            first -= 1
+        before = found[first:]
+        gone: dict[tuple[int, int], int] = {}
+        sessions: list[_Session] = [(end, start, None, kept) for end, start, kept in before]
+        for time, number, row in zip(times, records, at, strict=True):
+            self._add(key, raw, sessions, gone, time, number, row)
+        del found[first:]
+        for end, start, made_by, aggregate in sessions:
+            if gone:
+                gone.pop((end, start), None)
+            if made_by is None:
+                found.append((end, start, aggregate))
+            else:
+                data = encode(aggregate)
+                results.append((end, True, start, raw, data, made_by, True))
+                found.append((end, start, aggregate if self.decode is None else data))
+        self.added += len(sessions) - len(before)
+        if gone:
+            existed = {(end, start) for end, start, _ in before}
+            over = [(bounds, row) for bounds, row in gone.items() if bounds in existed]
+            results += [(end, False, start, raw, None, row, True) for (end, start), row in over]
+
+    def _only(self, key: Any, raw: bytes, found: list[Shown], time: int, number: int, row: int) -> None:
+        """A key's only record in the batch, with no session near: what ``_add`` comes to then."""
+        if time < self.close_times[number]:
+            self.late += 1
+            return
+        begin, add, _ = self.steps
+        aggregate = add(key, None if self.values is None else self.values[row], begin())
+        if aggregate is not None:
+            data = self.encode(aggregate)
+            self.results.append((time, True, time, raw, data, row, True))
+            found.append((time, time, aggregate if self.decode is None else data))
+            self.added += 1
+
+    def _add(
+        self, key: Any, raw: bytes, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int, row: int
+    ) -> None:
+        begin, add, merge = self.steps
+        gap, shown, decode = self.gap, self.shown_from[number], self.decode
+        low = time - gap if time - gap > shown else shown
+        latest_start = time + gap
+        first = len(sessions)
+        while first and sessions[first - 1][0] >= low:
+            first -= 1
+        start = end = time
+        aggregate = begin()
+        joined = [session for session in sessions[first:] if session[1] <= latest_start] if first < len(sessions) else ()
+        for other_end, other_start, made_by, other in joined:
+            aggregate = merge(key, aggregate, decode(other) if made_by is None and decode is not None else other)
+            if other_start < start:
+                start = other_start
+            if other_end > end:
+                end = other_end
+        if end < self.close_times[number]:
+            self.late += 1
+            return
+        aggregate = add(key, None if self.values is None else self.values[row], aggregate)
+        if self.segments.is_exact and end < shown:
+            self.late += 1
+            if aggregate is not None:
+                self.results.append((end, True, start, raw, self.encode(aggregate), row, False))
+            return
+        for session in joined:
+            gone[session[0], session[1]] = row
+            sessions.remove(session)
+        if aggregate is None:
+            gone[end, start] = row
+            return
+        made = (end, start, row, aggregate)
+        if not sessions or sessions[-1][:2] < (end, start):
+            sessions.append(made)
+        else:
+            insort(sessions, made, key=_order)
+
+
+def _order(session: _Session) -> tuple[int, int]:
+    return session[0], session[1]
+
+
+def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, state: StepState) -> Records:
+    """The records that ``node`` forwards for ``table``, its rows in the order of their ``seq``."""
+    codes, keys = coded_keys(table, node.key_serde)
+    parts, timestamps = longs(table, "part"), longs(table, "ts")
+    values = None if isinstance(operation.aggregation, Counting) else _values(table, node.value_serde)
+    out = Records([], [], [], [], [], [], None)
+    for part in np.unique(parts).tolist():
+        task = TaskId(node.subtopology, part)
+        mine = np.flatnonzero((parts == part) & (codes >= 0))
+        state.dropped += int(np.count_nonzero(parts == part)) - len(mine)
+        rows = TaskRows(operation.store, logged=state.stores[operation.store].changelog is not None)
+        with opened(state.readers.get(task)) as view:
+            rows.begin(view, state.written_to(task, operation.store))
+            fold = _begun(node, operation, task, rows, state, timestamps[mine], values)
+            for code, times, records, at in _by_key(codes, timestamps, mine):
+                try:
+                    fold.key(keys[code], times, records, at)
+                except Exception as problem:
+                    raise _failed(node, task, table, at[0], problem) from problem
+            state.dropped += fold.late
+            fold.results.sort()
+            ids = _ids(fold.results)
+            _write(fold, ids, timestamps)
+            fold.segments.flush()
+            fold.shown.added(fold.added, fold.segments)
+        _forward(out, part, fold.results, ids, table)
+    return out
+
+
+def _values(table: pa.Table, serde: Any) -> list[Any]:
+    return [serde.deserialize(data) for data in side_bytes(table, "value", serde)]
+
+
+def _begun(
+    node: NodeSpec, operation: SessionAggregate, task: TaskId, rows: TaskRows, state: StepState, timestamps: Longs,
+    values: list[Any] | None,
+) -> _Fold:  # fmt: skip
+    """The task's clocks at each of its records, and where the batch leaves them."""
+    kept = state.stores[operation.store].kept
+    assert kept is not None
+    assert kept.value_serde is not None
+    gap, grace = operation.windows.gap, operation.windows.grace
+    retention = operation.windows.retention if kept.retention_ms is None else kept.retention_ms
+    segments = Segments(rows, retention, persistent=kept.persistent, time_ordered=False)
+    decode, keeps_values = reading(kept.value_serde, kept.name), isinstance(kept.value_serde, IMMUTABLE)
+    shown: ShownRows | None = state.memory.get((task, kept.name))
+    if shown is None:
+        shown = state.memory[task, kept.name] = ShownRows(_ENDS, decode if keeps_values else bytes)
+        try:
+            shown.load(segments)
+        except SerdeError as problem:
+            raise StopError(f"task {task}: {problem}") from problem
+    clock = segments.clock(node.name)
+    highest = np.maximum.accumulate(timestamps) if len(timestamps) else timestamps
+    stream_time = np.maximum(highest, clock.stream_time)
+    observed = np.maximum(np.concatenate(([-1], highest[:-1])), segments.observed) if len(timestamps) else timestamps
+    if len(timestamps):
+        clock.stream_time = int(stream_time[-1])
+    return _Fold(
+        steps=steps_of(operation.aggregation), gap=gap, segments=segments, rows=rows, oldest=segments.oldest_shown, shown=shown,
+        close_times=(stream_time - grace - gap).tolist(), shown_from=(observed - retention + 1).tolist(),
+        highest=int(highest[-1]) if len(timestamps) else -1,
+        decode_key=node.key_serde.deserialize if isinstance(operation.aggregation, Aggregating) else None,
+        decode=None if keeps_values else decode, encode=kept.value_serde.serialize, values=values,
+    )  # fmt: skip
+
+
+def _by_key(codes: Longs, timestamps: Longs, mine: Longs) -> Iterator[tuple[int, list[int], list[int], list[int]]]:
+    """For each key: (which, the times of its records, their numbers in the task, their numbers in the table), in their order."""
+    order = np.argsort(codes[mine], kind="stable")
+    rows = mine[order]
+    ordered = codes[rows]
+    times, records, at = timestamps[rows].tolist(), order.tolist(), rows.tolist()
+    begins = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist()] if len(rows) else []
+    for begin, end in zip(begins, [*begins[1:], len(at)], strict=True) if begins else ():
+        yield int(ordered[begin]), times[begin:end], records[begin:end], at[begin:end]
+
+
+def _failed(node: NodeSpec, task: TaskId, table: pa.Table, at: int, problem: Exception) -> RecordError:
+    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+    offset = table.column("off")[at].as_py()
+    return RecordError(
+        f"the function of {node.name} failed for a key whose first record in this batch stands there: {what}",
+        task=str(task), topic="|".join(node.topics) or node.name, partition=task.partition,
+        offset=-1 if offset is None else offset,
+    )
+
+
+def _ids(results: list[_Result]) -> list[bytes]:
+    """Key, end and start of each, as the changelog and what goes on have them."""
+    bounds = np.empty((len(results), 2), ">i8")
+    bounds[:, 0], bounds[:, 1] = [result[0] for result in results], [result[2] for result in results]
+    packed = bounds.tobytes()
+    return [result[3] + packed[at : at + _SUFFIX] for result, at in zip(results, range(0, len(packed), _SUFFIX), strict=True)]
+
+
+def _write(fold: _Fold, ids: list[bytes], timestamps: Longs) -> None:
+    """Writes and logs what has changed. What has expired by the end of the batch leaves no row."""
+    segments, results = fold.segments, fold.results
+    segments.advance(fold.highest)
+    data = [result[4] for result in results]
+    times = timestamps[np.array([result[5] for result in results], np.int64)].tolist()
+    fold.rows.log_many(zip(ids, data, times, repeat(()), strict=False))
+    numbers = [result[0] // segments.interval for result in results]
+    prefixes = {number: pack_time(number) for number in set(numbers)}
+    oldest = segments.min_live
+    fold.rows.put_many(
+        (prefixes[number] + own_id, row)
+        for number, own_id, row, result in zip(numbers, ids, data, results, strict=True)
+        if result[_IS_KEPT] and number >= oldest
+    )
+
+
+def _forward(out: Records, partition: int, results: list[_Result], ids: list[bytes], table: pa.Table) -> None:
+    causes = table.select(["off", "seq"]).take(pa.array([result[5] for result in results], pa.int64()))
+    out.parts += [partition] * len(results)
+    out.keys += ids
+    out.values += [result[4] for result in results]
+    out.timestamps += [result[0] for result in results]
+    out.offsets += causes.column("off").to_pylist()
+    out.sequences += causes.column("seq").to_pylist()

@@ -1,0 +1,179 @@
+"""Joins a batch of stream records with a table's rows: the shortcut of KStreamKTableJoin, one read of the store for a batch.
+
+Decides which row each record sees: the table as it was before the batch, with those of the batch's changes that came before
+the record. Both are given in the order of their sequences, so that the result is the per-record operator's
+(``operators.stream_table_join``), record for record. Leaves keeping the table to the table's own node, which must have run
+before: what it forwarded are the changes, and the rows before the batch are read past what it has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidemill.errors import RecordError, SerdeError
+from tidemill.ids import TaskId
+from tidemill.operators.stream_join import with_key
+from tidemill.steps.rows.codecs_wire import as_it_is
+from tidemill.steps.rows.records import Records
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.vector.column_join import makes_pairs
+from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
+from tidemill.topology.operations import StreamTableJoin, TableSource
+
+_TIMESTAMP_SIZE = 8
+_UNREAD = object()
+
+
+def looks_up(topology: Topology, operation: object) -> str | None:
+    """The store in which ``join_with_table`` can look up for the operation; None if the operation must run by itself.
+
+    The table must be kept as it comes from its topic: what a batch makes of an aggregate or a versioned table is not known
+    record by record. Nor may a record be both stream and table: which comes first is the graph's matter.
+    """
+    if not isinstance(operation, StreamTableJoin) or operation.grace_ms is not None:
+        return None
+    join = next(name for name, node in topology.nodes.items() if getattr(node, "operation", None) is operation)
+    if not _sources(topology, join).isdisjoint(_sources(topology, operation.table)):
+        return None
+    table = topology.nodes[operation.table]
+    if not isinstance(table, ProcessorNode) or not isinstance(table.operation, TableSource) or table.operation.store is None:
+        return None
+    store = topology.stores[table.operation.store]
+    return store.name if store.kind is StoreKind.TIMESTAMPED_KEY_VALUE and not store.with_headers else None
+
+
+def _sources(topology: Topology, name: str) -> set[str]:
+    """The sources that a node's records come from."""
+    parents = topology.parents[name]
+    return set().union(*(_sources(topology, parent) for parent in parents)) if parents else {name}
+
+
+def join_with_table(
+    node: NodeSpec,
+    operation: StreamTableJoin,
+    records: Records,
+    changes: Records | None,
+    state: StepState,
+    store: str,
+) -> Records:
+    """The records that ``node`` forwards for ``records``, in their order within each task.
+
+    ``changes``: what the table's node has forwarded in this batch; None if nothing.
+    """
+    out = Records([], [], [], [], [], [], None if records.headers is None else [])
+    changes_of = {} if changes is None else _by_part(changes)
+    for part, indexes in sorted(_by_part(records).items()):
+        task = TaskId(node.subtopology, part)
+        changed = changes_of.get(part, [])
+        keys = sorted({key for at in indexes if (key := records.keys[at]) is not None and records.values[at] is not None})
+        rows = dict(zip(keys, state.readers[task].get_many(store, keys), strict=True)) if keys else {}
+        held: dict[bytes, bytes | None] = {key: row[_TIMESTAMP_SIZE:] for key, row in rows.items() if row is not None}
+        before = _Table(held, as_it_is if makes_pairs(operation) else state.stores[store].value_serde.deserialize)
+        _join_task(node, operation, task, (records, indexes), (changes, changed), before, state, out)
+    return out
+
+
+class _Table:
+    """The rows that records may see, as they are at one moment; read when they are first seen."""
+
+    __slots__ = ("_decode", "_read", "rows")
+
+    def __init__(self, rows: dict[bytes, bytes | None], decode: Callable[[bytes | None], Any]) -> None:
+        self.rows, self._decode = rows, decode
+        self._read: dict[bytes, Any] = {}
+
+    def put(self, key: bytes, row: bytes | None) -> None:
+        self.rows[key] = row
+        self._read.pop(key, None)
+
+    def get(self, key: bytes) -> Any:
+        value = self._read.get(key, _UNREAD)
+        if value is _UNREAD:
+            value = self._read[key] = self._decode(self.rows.get(key))
+        return value
+
+
+def _by_part(records: Records) -> dict[int, list[int]]:
+    """The records of each partition, in the order of their sequences."""
+    found: dict[int, list[int]] = {}
+    for at, part in enumerate(records.parts):
+        found.setdefault(part, []).append(at)
+    sequences: Sequence[Any] = records.sequences
+    for indexes in found.values():
+        indexes.sort(key=sequences.__getitem__)
+    return found
+
+
+def _join_task(
+    node: NodeSpec, operation: StreamTableJoin, task: TaskId, stream: tuple[Records, list[int]],
+    changes: tuple[Records | None, list[int]], table: _Table, state: StepState, out: Records,
+) -> None:
+    records, indexes = stream
+    join, left = with_key(operation.joiner, operation.takes_key), operation.left
+    read_key = node.key_serde.deserialize if operation.takes_key else lambda _key: None
+    read, write = node.value_serde.deserialize, node.out_value_serde.serialize
+    if makes_pairs(operation):  # which the JVM opens: no value is read here
+        read, write = as_it_is, node.out_value_serde.of_bytes
+    sequences: list[Any] = records.sequences
+    coming = _Changes(changes[0], changes[1], table)
+    keys, values = records.keys, records.values
+    for at in indexes:
+        if coming.next_sequence < sequences[at]:
+            coming.advance(sequences[at])
+        key, value = keys[at], values[at]
+        if value is None or (key is None and not left):
+            state.dropped += 1
+            continue
+        try:
+            row = None if key is None else table.get(key)
+            if row is None and not left:
+                continue
+            joined = write(join(read_key(key), read(value), row))
+        except Exception as problem:
+            raise _failed(node, task, records.offsets[at], problem) from problem
+        out.parts.append(task.partition)
+        out.keys.append(key)
+        out.values.append(joined)
+        out.timestamps.append(records.timestamps[at])
+        out.offsets.append(records.offsets[at])
+        out.sequences.append(sequences[at])
+        if out.headers is not None:
+            out.headers.append(records.header(at))
+
+
+class _Changes:
+    """The batch's changes of one task's table, applied as far as the stream has come."""
+
+    __slots__ = ("_changes", "_indexes", "_next", "_table", "next_sequence")
+
+    def __init__(self, changes: Records | None, indexes: list[int], table: _Table) -> None:
+        self._changes, self._indexes, self._table, self._next = changes, indexes, table, 0
+        self.next_sequence: float = self._sequence()
+
+    def advance(self, before: int) -> None:
+        """Applies the changes that came before the sequence ``before``."""
+        changes = self._changes
+        while self.next_sequence < before:
+            assert changes is not None
+            at = self._indexes[self._next]
+            key = changes.keys[at]
+            if key is not None:
+                self._table.put(key, changes.values[at])
+            self._next += 1
+            self.next_sequence = self._sequence()
+
+    def _sequence(self) -> float:
+        if self._changes is None or self._next == len(self._indexes):
+            return float("inf")
+        sequence = self._changes.sequences[self._indexes[self._next]]
+        return float("-inf") if sequence is None else sequence
+
+
+def _failed(node: NodeSpec, task: TaskId, offset: int | None, problem: Exception) -> RecordError:
+    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+    return RecordError(
+        f"the function of {node.name} failed: {what}", task=str(task), topic="|".join(node.topics) or node.name,
+        partition=task.partition, offset=-1 if offset is None else offset,
+    )

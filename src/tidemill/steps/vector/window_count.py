@@ -1,0 +1,216 @@
+"""Counts records in tumbling, hopping and unlimited windows for a whole batch: the vectorised shortcut of KStreamWindowAggregate.
+
+Decides which windows of which keys a batch touches and by how much, with the per-record operator's rules
+(``operators.time_windows``): null keys are dropped, stream time moves from record to record, and each window that a record
+comes too late for is a drop. What differs is when results go on: one for each key and window of a batch, its last, in the
+order of the windows' starts. Rows, clocks and changelog are those of ``operators.window_store``, so that either may follow
+the other. Invariant: a window that still takes records is one that its store still shows, as a store keeps windows for their
+size and grace at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from struct import Struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.ids import TaskId
+from tidemill.operators.segments import Clock, Segments, pack_time
+from tidemill.steps.rows.codecs_wire import fixed_width
+from tidemill.steps.rows.headers import unpacked
+from tidemill.steps.rows.records import Records, side_bytes
+from tidemill.steps.rows.task_rows import TaskRows, opened
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import NodeSpec
+from tidemill.topology.operations import Counting, WindowAggregate
+from tidemill.topology.windows import TimeWindows
+
+_PAIR = Struct(">qq")
+_SUFFIX = Struct(">qi")
+Longs = npt.NDArray[np.int64]
+
+
+def counts_windows(operation: object) -> bool:
+    """Whether ``count_windows`` can stand in for the operation."""
+    return (
+        isinstance(operation, WindowAggregate)
+        and isinstance(operation.windows, TimeWindows)
+        and isinstance(operation.aggregation, Counting)
+        and not operation.emit_final
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What a batch adds: per touched (key, window), in the order of start and key."""
+
+    codes: Longs
+    """Which key."""
+    starts: Longs
+    counts: Longs
+    latest: Longs
+    """The highest timestamp."""
+    last: Longs
+    """Which record was the last."""
+    late: int
+
+
+def count_windows(node: NodeSpec, operation: WindowAggregate, table: pa.Table, state: StepState) -> Records:
+    """The records that ``node`` forwards for ``table``, its rows in the order of their ``seq``."""
+    assert isinstance(operation.windows, TimeWindows)
+    windows = operation.windows
+    codes, keys = coded_keys(table, node.key_serde)
+    parts, timestamps = longs(table, "part"), longs(table, "ts")
+    headers = table.column("headers")
+    out = Records([], [], [], [], [], [], None if headers.null_count == table.num_rows else [])
+    for part in np.unique(parts).tolist():
+        task = TaskId(node.subtopology, part)
+        mine = np.flatnonzero((parts == part) & (codes >= 0))
+        state.dropped += int(np.count_nonzero(parts == part)) - len(mine)
+        rows = TaskRows(operation.store, logged=state.stores[operation.store].changelog is not None)
+        with opened(state.readers.get(task)) as view:
+            rows.begin(view, state.written_to(task, operation.store))
+            segments = _segments(rows, operation, state)
+            clock = segments.clock(node.name)
+            if len(mine):
+                sums = _sums(windows, clock, codes[mine], timestamps[mine], mine, len(keys))
+                state.dropped += sums.late
+                if len(sums.codes):
+                    results = _updated(sums, keys, segments, partial(state.get_many, task, operation.store))
+                    _forward(out, part, results, table.take(pa.array(sums.last)))
+            segments.flush()
+    return out
+
+
+def coded_keys(table: pa.Table, serde: Any) -> tuple[Longs, list[bytes]]:
+    """The key of each row as a number, -1 for null, and the bytes of each; numbered in the order of their bytes."""
+    fixed = fixed_width(serde.sql_type)
+    name = "key" if fixed is None else "key" + fixed.kind.value
+    encoded = table.column(name).combine_chunks().dictionary_encode()
+    codes: Longs = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    found = side_bytes(pa.table({name: encoded.dictionary}), "key", serde)
+    keys = [b"" if key is None else key for key in found]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    rank = np.empty(len(keys) + 1, np.int64)
+    rank[order] = np.arange(len(keys))
+    rank[-1] = -1
+    return rank[codes], [keys[at] for at in order]
+
+
+def longs(table: pa.Table, name: str) -> Longs:
+    return table.column(name).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+
+
+def _sums(windows: TimeWindows, clock: Clock, codes: Longs, timestamps: Longs, at: Longs, keys: int) -> _Sums:
+    """Adds up what the records, in their order, add to each window, and moves the clock."""
+    stream_time = np.maximum(np.maximum.accumulate(timestamps), clock.stream_time)
+    clock.stream_time = int(stream_time[-1])
+    late = 0
+    touched: list[tuple[Longs, Longs]] = []
+    for which, starts in _windows_of(windows, timestamps):
+        if windows.size is None:
+            touched.append((which, starts))
+            continue
+        is_open = starts + windows.size > stream_time[which] - windows.grace
+        late += len(which) - int(np.count_nonzero(is_open))
+        touched.append((which[is_open], starts[is_open]))
+    which = np.concatenate([found for found, _ in touched])
+    starts = np.concatenate([found for _, found in touched])
+    if len(touched) > 1:
+        order = np.argsort(which, kind="stable")
+        which, starts = which[order], starts[order]
+    if not len(which):
+        return _Sums(which, which, which, which, which, late)
+    distinct, number = np.unique(starts, return_inverse=True)
+    groups, group, counts = _grouped(number * keys + codes[which], len(distinct) * keys)
+    latest = np.full(len(groups), -1, np.int64)
+    np.maximum.at(latest, group, timestamps[which])
+    last = np.empty(len(groups), np.int64)
+    last[group] = at[which]
+    return _Sums(groups % keys, distinct[groups // keys], counts, latest, last, late)
+
+
+def _windows_of(windows: TimeWindows, timestamps: Longs) -> Iterator[tuple[Longs, Longs]]:
+    """(which records, the start of a window of each), a window of each record at a time, in the order of the starts."""
+    everything = np.arange(len(timestamps))
+    if windows.size is None:
+        inside = np.flatnonzero(timestamps >= windows.start)
+        yield inside, np.full(len(inside), windows.start, np.int64)
+        return
+    first = np.maximum(timestamps - windows.size + windows.advance, 0) // windows.advance * windows.advance
+    for offset in range(0, windows.size, windows.advance):
+        inside = everything if offset == 0 else np.flatnonzero(first + offset <= timestamps)
+        yield inside, first[inside] + offset
+
+
+def _grouped(codes: Longs, end: int) -> tuple[Longs, Longs, Longs]:
+    """(distinct codes, the number among them of each, how often each occurs); ``codes`` lie in ``0 .. end - 1``."""
+    if end > 4 * len(codes) + 1024:
+        return np.unique(codes, return_inverse=True, return_counts=True)
+    counts = np.bincount(codes, minlength=end)
+    groups = np.flatnonzero(counts)
+    number = np.empty(end, np.int64)
+    number[groups] = np.arange(len(groups))
+    return groups, number[codes], counts[groups]
+
+
+def _segments(rows: TaskRows, operation: WindowAggregate, state: StepState) -> Segments:
+    store = state.stores[operation.store].kept
+    assert store is not None
+    retention = operation.windows.retention if store.retention_ms is None else store.retention_ms
+    return Segments(rows, retention, persistent=store.persistent, time_ordered=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """The updated windows: keys as they go on, values, timestamps."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+
+
+def _updated(sums: _Sums, keys: list[bytes], segments: Segments, read: Callable[[list[bytes]], list[bytes | None]]) -> _Results:
+    """Adds the sums to the rows, and logs these. What has expired by the end of the batch leaves no row."""
+    interval, put, log = segments.interval, segments.rows.put, segments.rows.log
+    row_keys, log_keys = [], []
+    results = _Results([], [], [])
+    for code, start in zip(sums.codes.tolist(), sums.starts.tolist(), strict=True):
+        log_key = keys[code] + _SUFFIX.pack(start, 0)
+        log_keys.append(log_key)
+        row_keys.append(pack_time(start // interval) + log_key)
+        results.keys.append(log_key[:-4])
+    found = read(row_keys)
+    segments.advance(int(sums.starts[-1]))
+    floor = segments.floor
+    for row_key, log_key, old, count, latest in zip(
+        row_keys, log_keys, found, sums.counts.tolist(), sums.latest.tolist(), strict=True
+    ):
+        total, timestamp = count, latest
+        if old is not None:
+            before, so_far = _PAIR.unpack(old)
+            total, timestamp = count + so_far, max(before, latest)
+        row = _PAIR.pack(timestamp, total)
+        if log_key[-12:-4] >= floor:
+            put(row_key, row)
+        log(log_key, row[8:], timestamp)
+        results.values.append(row[8:])
+        results.timestamps.append(timestamp)
+    return results
+
+
+def _forward(out: Records, partition: int, results: _Results, causes: pa.Table) -> None:
+    out.parts.extend([partition] * len(results.keys))
+    out.keys.extend(results.keys)
+    out.values.extend(results.values)
+    out.timestamps.extend(results.timestamps)
+    out.offsets.extend(causes.column("off").to_pylist())
+    out.sequences.extend(causes.column("seq").to_pylist())
+    if out.headers is not None:
+        out.headers.extend(unpacked(row) for row in causes.column("headers").to_pylist())
