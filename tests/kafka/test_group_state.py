@@ -26,7 +26,7 @@ def events() -> queue.SimpleQueue[GroupEvent]:
 
 @pytest.fixture
 def state(events: queue.SimpleQueue[GroupEvent]) -> MemberState:
-    return MemberState(None, events)
+    return MemberState(None, events.put)
 
 
 def _sent(state: MemberState) -> Membership:
@@ -240,7 +240,7 @@ def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MemberState) 
 
 
 def test_an_eager_group_has_no_follow_up_to_look_for() -> None:
-    state = MemberState(None, queue.SimpleQueue(), has_follow_ups=False)
+    state = MemberState(None, queue.SimpleQueue().put, has_follow_ups=False)
     _stable(state, 1)
     waiting = threading.Thread(target=state.wait_to_heartbeat, args=(time.monotonic(), 3600.0), daemon=True)
     waiting.start()

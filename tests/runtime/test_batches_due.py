@@ -1,4 +1,4 @@
-"""When the next micro-batch is due: batches are ``commit.interval.ms`` apart, but no task waits for its first one."""
+"""How long source topics rest: for what is left of ``commit.interval.ms``, but no task waits for its first batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.start_offsets import TaskFacts
-from tidemill.task.batch import BatchReport, Outcome
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
 
 NONE: frozenset[Any] = frozenset()
@@ -53,8 +53,13 @@ def batches(tasks: Any) -> MicroBatches:
 
 def read_once(of: MicroBatches) -> None:
     of.next()
-    of._began_at = time.monotonic()
+    of._asked_at = time.monotonic()
     of.adapt(BatchReport(batch_id=1, outcome=Outcome.COMMITTED))
+
+
+def rest_ms(of: MicroBatches) -> int:
+    """What the next batch is told, without asking for it."""
+    return of._rested(BatchRequest(batch_id=1, inputs={}, wait_ms=int(INTERVAL_S * 2_000))).sources_rest_ms
 
 
 def tasks_of(*tasks: ActiveTask) -> Any:
@@ -65,9 +70,9 @@ def tasks_of(*tasks: ActiveTask) -> Any:
 
 def test_tasks_that_have_been_read_wait_for_the_interval() -> None:
     of = batches(tasks_of(running(0)))
-    assert of.due_in_s == 0.0, "it has never been read"
+    assert rest_ms(of) == 0, "it has never been read"
     read_once(of)
-    assert INTERVAL_S / 2 < of.due_in_s <= INTERVAL_S
+    assert INTERVAL_S * 500 < rest_ms(of) <= INTERVAL_S * 1_000
 
 
 def test_a_task_that_has_come_to_run_since_does_not() -> None:
@@ -75,9 +80,9 @@ def test_a_task_that_has_come_to_run_since_does_not() -> None:
     of = batches(tasks)
     read_once(of)
     tasks.active = held(running(0), running(1))
-    assert of.due_in_s == 0.0
+    assert rest_ms(of) == 0
     read_once(of)
-    assert of.due_in_s > INTERVAL_S / 2
+    assert rest_ms(of) > INTERVAL_S * 500
 
 
 def test_a_task_that_is_taken_up_anew_does_not_either() -> None:
@@ -85,7 +90,7 @@ def test_a_task_that_is_taken_up_anew_does_not_either() -> None:
     of = batches(tasks)
     read_once(of)
     tasks.active = held(replace(running(0), epoch="another"))
-    assert of.due_in_s == 0.0
+    assert rest_ms(of) == 0
 
 
 def test_nor_one_that_is_not_running_yet() -> None:
@@ -93,4 +98,11 @@ def test_nor_one_that_is_not_running_yet() -> None:
     of = batches(tasks)
     read_once(of)
     tasks.active = held(running(0), replace(running(1), phase=Phase.RESTORING))
-    assert of.due_in_s == 0.0
+    assert rest_ms(of) == 0
+
+
+def test_a_batch_asks_for_no_longer_rest_than_it_waits_for_records() -> None:
+    of = batches(tasks_of(running(0)))
+    read_once(of)
+    request = of.next()
+    assert request.sources_rest_ms == request.wait_ms < INTERVAL_S * 1_000

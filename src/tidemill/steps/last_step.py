@@ -188,6 +188,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         skipped=batch.skipped + passed_over.count,
         arrived=marker.arrived,
         is_full=marker.is_full,
+        has_read_sources=marker.has_read_sources,
         written=_keys_written(batch.state.written),
         timings_ms=batch.timings,
     )

@@ -47,7 +47,8 @@ class SourceReader(Protocol):
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
         """Chunks of messages (confluent-kafka's) and whether they are changelog records to restore.
 
-        Downstream partitions first, up to the request's caps; waits up to ``wait_ms`` for the first one."""
+        Downstream partitions first, up to the request's caps; waits up to ``wait_ms`` for the first one. Source topics and
+        repartition topics may have to rest first (``sources_rest_ms``, ``internal_rest_ms``)."""
 
     def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         """(inputs, changelogs): where reading stands now."""
@@ -62,6 +63,10 @@ class SourceReader(Protocol):
     @property
     def is_full(self) -> bool:
         """Whether the last read ended because it had as many bytes as a batch may."""
+
+    @property
+    def has_read_sources(self) -> bool:
+        """Whether the last read has got as far as the source topics."""
 
 
 @dataclass(slots=True)
@@ -104,6 +109,7 @@ def source_rows(
         global_ends=reader.global_ends() if request.globals else {},
         arrived=taken.arrived,
         is_full=request.reads and reader.is_full,
+        has_read_sources=request.reads and reader.has_read_sources,
     )
     yield marker_rows(marker)
 

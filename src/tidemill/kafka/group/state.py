@@ -20,10 +20,9 @@ application's decision: nothing here changes what is owned.
 from __future__ import annotations
 
 import math
-import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -73,10 +72,10 @@ class MemberState:
     ``has_follow_ups``: one rebalance is followed by another when what moves has been given up (not in an eager group)."""
 
     def __init__(
-        self, group_instance_id: str | None, events: queue.SimpleQueue[GroupEvent], *, has_follow_ups: bool = True
+        self, group_instance_id: str | None, post: Callable[[GroupEvent], None], *, has_follow_ups: bool = True
     ) -> None:
         self._changed = threading.Condition()
-        self._events, self._has_follow_ups = events, has_follow_ups
+        self._post, self._has_follow_ups = post, has_follow_ups
         self._membership = Membership(group_instance_id=group_instance_id)
         self._phase = Phase.OUT
         self._assigned_in = NO_GENERATION
@@ -134,7 +133,7 @@ class MemberState:
         with self._changed:
             before = self._membership
             self._revocation_awaited = True
-            self._events.put(RevokeAll(reason=reason))
+            self._post(RevokeAll(reason=reason))
             self._changed.wait_for(lambda: not self._revocation_awaited or self._membership is not before)
             self._revocation_awaited = False
             if self._membership is not before:
@@ -190,7 +189,7 @@ class MemberState:
             self._assigned_partitions = assignment.partitions
             self._joining_for = None
             self._enter(Phase.STABLE)
-            self._events.put(
+            self._post(
                 Assigned(
                     generation=membership.generation,
                     member_id=membership.member_id,
@@ -267,7 +266,7 @@ class MemberState:
 
     def report(self, error: TidemillError) -> None:
         """Something that passes by itself, or that a person must put right meanwhile."""
-        self._events.put(Failed(error=error, fatal=False))
+        self._post(Failed(error=error, fatal=False))
 
     def end(self, error: TidemillError | None = None) -> Membership | None:
         """No more joins and heartbeats; returns the Membership that was given up, None when ENDED before."""
@@ -278,7 +277,7 @@ class MemberState:
             self._lose(None if error is None else str(error), NO_MEMBER_ID)
             self._enter(Phase.ENDED)
             if error is not None:
-                self._events.put(Failed(error=error, fatal=True))
+                self._post(Failed(error=error, fatal=True))
             return given_up
 
     def _is_join_due(self) -> bool:
@@ -297,7 +296,7 @@ class MemberState:
         self._assigned_in = NO_GENERATION
         self._assigned_partitions = ()
         if had_generation and reason is not None:
-            self._events.put(Lost(reason=reason, incarnation=self._membership.incarnation))
+            self._post(Lost(reason=reason, incarnation=self._membership.incarnation))
 
     def _enter(self, phase: Phase) -> None:
         if phase not in _NEXT[self._phase]:

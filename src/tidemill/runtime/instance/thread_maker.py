@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tidemill.config.streams_config import StreamsConfig
@@ -157,6 +158,7 @@ class ThreadMaker:
             on_failure=self.on_failure,
             is_paused=self.is_paused,
             listeners=self.listeners,
+            hurry=partial(self.server.hurry, name),
         )
 
     def _member(self, number: int, name: str, protocol: group_protocol.GroupProtocol) -> GroupMember:

@@ -27,12 +27,14 @@ from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.lifecycle import ActiveTask, Phase
-from tidemill.task.pacing import BACKLOG, has_backlog, next_cap, rest_ms
+from tidemill.task.pacing import BACKLOG, Due, has_backlog, next_cap, next_due
 from tidemill.task.standby import StandbyTask
 
 log = logging.getLogger("tidemill.thread")
 
-_IDLE_WAIT_MS = 100
+_IDLE_WAIT_MS = 1_000
+_PUNCTUATING_WAIT_MS = 100
+"""Where processors may have punctuators: those of the wall clock are looked at with each batch."""
 _FEWEST_READ = 1_000
 """Records that are fetched for a batch, however few it takes: operators wait for those of their other inputs."""
 _FIRST_LIMIT_S = 1.0
@@ -69,6 +71,7 @@ class MicroBatches:
         """How often this thread's producer was fenced; workers make another one when it has grown."""
         self.failures = 0
         """Batches lost in a row."""
+        self._wait_ms = _PUNCTUATING_WAIT_MS if facts.punctuates else _IDLE_WAIT_MS
         self._batch_id = 0
         self._counted = 0
         self._max_records = config.batch_max_records
@@ -76,16 +79,18 @@ class MicroBatches:
         self.size = BatchSize()
         self._taken = Taken()
         self._first_since: float | None = None
-        self._began_at = self._due_at = 0.0
+        self._asked_at = 0.0
+        self._due = Due()
         self._were_read: frozenset[str] = frozenset()
         """The epochs of the tasks whose inputs the last batch has read."""
 
-    @property
-    def due_in_s(self) -> float:
-        """How long the next batch can wait; what is not running yet, or has never been read, does not."""
+    def _rested(self, request: BatchRequest) -> BatchRequest:
+        """With what is left of the commit interval; what is not running yet, or has never been read, waits for nothing."""
         if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in self._held.active.values()):
-            return 0.0
-        return max(0.0, self._due_at - time.monotonic())
+            return request
+        now_s = time.monotonic()
+        rests = [min(request.wait_ms, max(0, round((at - now_s) * 1e3))) for at in (self._due.sources_s, self._due.internal_s)]
+        return replace(request, sources_rest_ms=rests[0], internal_rest_ms=rests[1])
 
     @property
     def are_paused(self) -> bool:
@@ -102,12 +107,12 @@ class MicroBatches:
 
     def next(self) -> BatchRequest:
         """The next batch of everything that is held; while paused, of global stores alone."""
-        request = self._sized(self._next(self._held.active, self._held.standby))
+        request = self._rested(self._sized(self._next(self._held.active, self._held.standby)))
         if not self._is_paused():
             self._were_read = frozenset(self._held.active[name].epoch for name in self.read_by(request))
             return request
         # A reader that holds nothing can't wait.
-        return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=_IDLE_WAIT_MS if request.globals else 0)
+        return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=self._wait_ms if request.globals else 0)
 
     def _sized(self, request: BatchRequest) -> BatchRequest:
         """As large as the last failures allow."""
@@ -165,7 +170,7 @@ class MicroBatches:
             internal=self._facts.internal_topics,
             max_records=self._max_records if self._has_backlog else min(self._max_records, BACKLOG),
             max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
-            wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
+            wait_ms=self._wait_ms if runs or not active else 0,
             now_ms=int(time.time() * 1000),
             incarnation=self.incarnation,
             max_bytes=self._config.batch_max_bytes,
@@ -196,7 +201,7 @@ class MicroBatches:
         """
         assert self.engine is not None
         self.under_way, self._taken = request, Taken()
-        started = self._began_at = time.monotonic()
+        started = self._asked_at = time.monotonic()
         try:
             report = self.engine.run(request, self.size.patience, has_backlog=self._has_backlog)
         except BatchLostError as lost:
@@ -251,14 +256,15 @@ class MicroBatches:
     def adapt(self, report: BatchReport) -> None:
         """The next batch's size and time, by what the report says of this one's."""
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
-            resting_ms = rest_ms(
+            self._due = next_due(
+                self._due,
                 report,
-                (time.monotonic() - self._began_at) * 1e3,
+                self._asked_at,
+                time.monotonic(),
                 commit_interval_ms=self._config.commit_interval_ms,
                 cap=min(self._max_records, BACKLOG),
                 standby_cap=self._config.standby_max_records,
             )
-            self._due_at = time.monotonic() + resting_ms / 1e3
             self._max_records = next_cap(
                 self._max_records,
                 report,

@@ -79,9 +79,12 @@ class StreamThread(threading.Thread):
         on_failure: Callable[[TidemillError], StreamThreadExceptionResponse],
         is_paused: Callable[[], bool],
         listeners: RestoreListeners,
+        hurry: Callable[[], None],
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
+        self.hurry = hurry
+        """Any thread: ends the wait for records that a batch may be in."""
         self._local, self._first_join = local, first_join
         self._make_engine, self._on_change, self._on_failure = make_engine, on_change, on_failure
         self.metrics = ThreadMetrics(metrics_window(config))
@@ -92,6 +95,7 @@ class StreamThread(threading.Thread):
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
         self._member.on_heartbeat = self.metrics.heartbeat
+        self._member.on_event = hurry
         self._batches = MicroBatches(
             name, config, facts, held=self._held, group=self._group, global_topics=global_topics, metrics=self.metrics,
             fence=fence, on_change=on_change, is_paused=is_paused,
@@ -177,10 +181,12 @@ class StreamThread(threading.Thread):
         if within_s is not None:
             self._leaving.limit_s = min(self._leaving.limit_s, within_s / 2)
         self._stop_wanted.set()
+        self.hurry()
 
     def shut_down_application(self) -> None:
         """Tells the group with the next join that all instances shall end; this one too."""
         self._shutdown_wanted.set()
+        self.hurry()
 
     def end_workers(self) -> None:
         """For a thread that has ended: its workers would wait a minute for batches that never come."""
@@ -238,6 +244,8 @@ class StreamThread(threading.Thread):
 
     def _loop(self) -> None:
         while not self._changes.are_over:
+            if self._stop_wanted.is_set():
+                self.hurry()  # nor does the next batch wait for records
             if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=bool(self._held.active)):
                 if self._leaving.has_gathered and self._batches.are_needed:
                     self._runner.run()  # what has come in since the last batch need not wait until others have taken over
@@ -245,17 +253,16 @@ class StreamThread(threading.Thread):
             elif self._shutdown_wanted.is_set():
                 self._changes.step(machine.ApplicationShutdownRequested())
             has_work = bool(self._held) and self._batches.are_needed
-            rest_s = min(self._batches.due_in_s, _LONGEST_WAIT_S)
             if not has_work:
                 self._batches.rest()
-            self._hear_the_group(wait_s=rest_s if has_work else _LONGEST_WAIT_S)
+            self._hear_the_group(wait_s=0 if has_work else _LONGEST_WAIT_S)
             if self._held and not self._changes.are_over:
                 if self._offsets.fetch_bounds():
                     self._on_change()
                 self._offsets.look_at_standbys()
                 if self._batches.are_paused:
                     self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
-                if self._batches.are_needed and not self._batches.due_in_s:
+                if self._batches.are_needed:
                     self._runner.run()
         if self._changes.fatal is not None:
             raise self._changes.fatal
