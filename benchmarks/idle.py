@@ -2,8 +2,8 @@
 
     python benchmarks/idle.py [--seconds 30] [--peer] [--interval MS]
 
-Some lines are counted, then nothing comes any more; after half a minute the processor time of the application and of the broker is
-taken over the seconds asked for. Prints a table and one JSON line.
+Some lines are counted, then nothing comes any more; after half a minute the processor time of the application and of the broker
+is taken over the seconds asked for. Prints a table and one JSON line.
 """
 
 from __future__ import annotations

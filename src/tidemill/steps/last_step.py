@@ -189,6 +189,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         arrived=marker.arrived,
         is_full=marker.is_full,
         has_read_sources=marker.has_read_sources,
+        source_ms=marker.source_ms,
         written=_keys_written(batch.state.written),
         timings_ms=batch.timings,
     )

@@ -183,6 +183,8 @@ class Marker:
     """More is there, but the batch holds as many bytes as it may."""
     has_read_sources: bool = True
     """False: repartition topics alone, while source topics rested."""
+    source_ms: Mapping[str, float] = field(default_factory=dict)
+    """What the source step has spent on reading (waits and rests included), converting and handing on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +216,8 @@ class BatchReport:
     """Where the worker's global stores stand now, whatever became of the batch."""
     is_full: bool = False
     has_read_sources: bool = True
-    """Both as the marker says."""
+    source_ms: Mapping[str, float] = field(default_factory=dict)
+    """As the marker says, all three."""
     is_misfit: bool = False
     """LOST for a reason that no broker or process can mend by coming back: what arrived does not fit together."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
@@ -357,6 +360,7 @@ def marker_to_json(marker: Marker) -> str:
             "arrived": _arrived_to_json(marker.arrived),
             "is_full": marker.is_full,
             "has_read_sources": marker.has_read_sources,
+            "source_ms": dict(marker.source_ms),
         }
     )
 
@@ -392,6 +396,7 @@ def report_to_json(report: BatchReport) -> str:
             "globals": positions_to_json(report.globals),
             "is_full": report.is_full,
             "has_read_sources": report.has_read_sources,
+            "source_ms": dict(report.source_ms),
             "is_misfit": report.is_misfit,
             "timings_ms": dict(report.timings_ms),
         }
