@@ -487,5 +487,3 @@ Operation = (
     | TableSelect | TableAggregate | TableReduce | TableTransformValues
     | ProcessRecords | GlobalUpdate | HeldAggregates | MergedAggregates
 )
-STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)
-"""What runs in Python because of its store; the last three do only where their ``store`` is not None."""
