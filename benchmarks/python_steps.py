@@ -59,7 +59,7 @@ class NullOutput:
     def produce(self, _topic: str, keys: Sequence[Any], *_columns: Any) -> None:
         self.count += len(keys)
 
-    def commit(self, _offsets: Any, _membership: Any) -> Mapping[TopicPartition, int]:
+    def commit(self, _offsets: Any, _times: Any, _membership: Any) -> Mapping[TopicPartition, int]:
         return {}
 
     def partitions_of(self, _topic: str) -> int:

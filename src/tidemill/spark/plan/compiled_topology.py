@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
-from tidemill.operators.operation_table import entry_of, global_stores, operations_of, stores_of
+from tidemill.operators.operation_table import entry_of, global_stores, kept_store, operations_of, stores_of
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions
 from tidemill.spark.plan.compile import ArrowStep, Compiler
 from tidemill.spark.plan.graph_plan import graph_spec
@@ -309,12 +309,9 @@ def _global_stores(compiler: Compiler) -> dict[str, Store]:
 def _store_specs(
     topology: Topology, application_id: str, compiler: Compiler, number_of: dict[str, int]
 ) -> dict[str, StoreSpec]:
-    users = {
-        store: name
-        for name, node in topology.nodes.items()
-        if isinstance(node, ProcessorNode)
-        for store in stores_of(node)
-    }
+    processors = [node for node in topology.nodes.values() if isinstance(node, ProcessorNode)]
+    users = {store: node.name for node in processors for store in stores_of(node)}
+    users |= {store: node.name for node in processors if (store := kept_store(node.operation)) is not None}  # not who looks it up
     kept_by_operators = {
         name: store for part in compiler.stages.parts for name, store in compiler.serdes.serdes_of(part).stores.items()
     }
