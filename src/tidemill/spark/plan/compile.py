@@ -25,14 +25,13 @@ from tidemill.spark.plan.column_nodes import applied, choices, chosen, multiplie
 from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
-from tidemill.spark.plan.map_in_arrow import map_in_arrow
+from tidemill.spark.plan.python_steps import ArrowStep, map_in_arrow
 from tidemill.spark.plan.serde_inference import Edge, SerdeInference
 from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_as_columns
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
-ArrowStep = Callable[[Any], Any]
 REPORT_DDL = "report string"
 
 

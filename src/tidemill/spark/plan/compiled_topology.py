@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of, global_stores, kept_store, operations_of, stores_of
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions
-from tidemill.spark.plan.compile import ArrowStep, Compiler
+from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.graph_plan import graph_spec
 from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.plan_check import check_expressions, check_physical
 from tidemill.spark.plan.planned_topology import is_batch_sink, merge_functions, planned
+from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan
 from tidemill.spark.plan.serde_inference import Edge
-from tidemill.spark.plan.shared_plan import SharedPlan
 from tidemill.spark.plan.shortcuts import lookup_store, tables_first
 from tidemill.spark.plan.stages import (
     Stages,

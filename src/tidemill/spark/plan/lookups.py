@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemill.errors import ConfigError, TopologyError
-from tidemill.spark.background_pool import beside_the_batches
+from tidemill.spark.job_thread import beside_the_batches
 from tidemill.topology.spark_operations import DataFrameJoin
 
 KEY, ROWS = "key:", "rows:"

@@ -50,8 +50,6 @@ from tidemill.topology.operations import (
     StreamSelfJoin,
     StreamStreamJoin,
     StreamTableJoin,
-    Suppress,
-    TableReduce,
 )
 from tidemill.topology.spark_operations import makes_pairs
 
@@ -108,8 +106,8 @@ def leaving(topology: Topology, name: str, above: Sequence[Edge], default: Edge,
         value = value or _of_sinks(topology, name)
     if of_value is Leaves.ARRIVING:
         value = value or arriving.value
-    if isinstance(operation, TableReduce) and isinstance(value, ChangeSerde):
-        value = value.inner  # what arrives are changes; what is reduced, and kept, are their values
+    if store is not None and isinstance(value, ChangeSerde):
+        value = value.inner  # of a table that is grouped: changes arrive, and what is kept are their values
     known = Edge(key=key, value=value).otherwise(default)
     return known.otherwise(arriving) if in_step and of_value is Leaves.STORED else known
 
@@ -206,8 +204,7 @@ def _stores(
             kept = topology.stores.get(store)
             if kept is None or store in found:
                 continue
-            of_result = store == kept_store(node.operation) and not isinstance(node.operation, Suppress)
-            value = (known[name] if of_result else arriving).value
+            value = (known[name] if store == kept_store(node.operation) else arriving).value
             written = Edge(key=arriving.key, value=value).otherwise(default)
             inner = default.otherwise(written)
             found[store] = replace(
