@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_harness import Program, Record
+from plan_harness import APPLICATION, Program, Record
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -74,6 +74,7 @@ def test_a_table_that_a_stream_of_another_serde_looks_up_is_kept_as_its_topic_ha
     run.pipe([("users", Record(b"a", b"ada", 1))])
     run.pipe([("counts", Record(b"a", LONG.serialize(3), 5))])
     assert values(run, "out") == [(b"a", b"ada 3", 5)]
+    assert values(run, f"{APPLICATION}-users-changelog") == [(b"a", b"ada", 1)]
 
 
 def test_a_function_of_columns_between_operators_that_run_together_is_refused() -> None:

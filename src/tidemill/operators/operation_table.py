@@ -96,7 +96,7 @@ class Gives(Enum):
 class OperationEntry:
     """What there is to know of an operation, fields by their names.
 
-    ``kafka``: the class of Kafka Streams that does it, for readers; "" where it has none.
+    ``kafka``: the class of Kafka Streams that does it (without "Supplier"), for readers; "" where it has none.
     ``operator``: runs it record by record; None: it can't.
     """
 
@@ -332,7 +332,7 @@ def stores_of(node: ProcessorNode) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*node.stores, *(name for name in named if name)]))
 
 
-def looked_up(operation: op.Operation) -> tuple[str, ...]:
+def tables_of(operation: op.Operation) -> tuple[str, ...]:
     """The table nodes whose rows the operation asks for."""
     return tuple(getattr(operation, field) for field in entry_of(operation).tables)
 

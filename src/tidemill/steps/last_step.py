@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, MisfitError, SerdeError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.operators.operation_table import Enters, entry_of, looked_up
+from tidemill.operators.operation_table import Enters, entry_of, tables_of
 from tidemill.steps.commit.batch_file import taken_batch
 from tidemill.steps.commit.produce import produce_batch
 from tidemill.steps.commit.refused_records import pass_over_refused
@@ -262,7 +262,7 @@ def _keys_written(written: Mapping[tuple[TaskId, str], Written]) -> dict[TaskId,
 def _run_nodes(batch: _Batch) -> None:
     spec, tables = batch.spec, batch.gathered.tables
     waiting: dict[str, list[Records]] = {}
-    tables_of_others = {table for node in spec.nodes.values() for table in looked_up(node.operation)}
+    tables_of_others = {table for node in spec.nodes.values() for table in tables_of(node.operation)}
     running, kept = running_tasks(spec, batch.request), batch.context.graphs
     kept.begin(batch.request, running, (stream_times(spec, batch.request.times), stream_times(spec, batch.times)))
     batch.state.memory = kept.memory

@@ -17,8 +17,8 @@ from tidemill.operators.operation_table import (
     entry_of,
     functions_of,
     global_stores,
-    looked_up,
     stores_of,
+    tables_of,
     works_on_columns,
 )
 from tidemill.spark.plan.shortcuts import has_shortcut, keeps_longs
@@ -128,7 +128,7 @@ def _connected(topology: Topology, able: list[str]) -> list[set[str]]:
         for store in stores_of(node):
             if store not in shared:
                 unite(name, users.setdefault(store, name))
-        for table in looked_up(node.operation):
+        for table in tables_of(node.operation):
             unite(name, table)
     for name, source in topology.nodes.items():
         children = topology.children(name) if isinstance(source, SourceNode) else ()
@@ -172,7 +172,7 @@ def _asked_for_values(topology: Topology, members: set[str]) -> list[tuple[str, 
         if name in members:
             operation = _processor(topology, name).operation
             above = topology.parents[name] if entry_of(operation).takes_changes else ()
-            found += [(name, t) for t in (*looked_up(operation), *above) if isinstance(topology.nodes[t], ProcessorNode)]
+            found += [(name, t) for t in (*tables_of(operation), *above) if isinstance(topology.nodes[t], ProcessorNode)]
     return found
 
 

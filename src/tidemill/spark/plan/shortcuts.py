@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.operators.operation_table import Shortcut, entry_of, kept_store, looked_up
+from tidemill.operators.operation_table import Shortcut, entry_of, kept_store
 from tidemill.steps.step_spec import GraphEntry, GraphSpec, JoinSide, WindowJoin
 from tidemill.steps.vector.retained_rows import IMMUTABLE
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, StoreKind, Topology
@@ -99,7 +99,7 @@ def tables_first(topology: Topology, names: tuple[str, ...]) -> list[str]:
     below: set[str] = set()
     for name in names:
         node = topology.nodes[name]
-        looks = isinstance(node, ProcessorNode) and bool(looked_up(node.operation)) and lookup_store(topology, node) is not None
+        looks = isinstance(node, ProcessorNode) and lookup_store(topology, node) is not None
         if looks or any(parent in below for parent in topology.parents[name]):
             below.add(name)
     return [*(name for name in names if name not in below), *(name for name in names if name in below)]
