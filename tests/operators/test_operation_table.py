@@ -10,7 +10,16 @@ from typing import Any, get_args
 
 import pytest
 
-from tidemill.operators.operation_table import OPERATIONS, Enters, Leaves, OperationEntry, Runs, Shortcut, operator_of
+from tidemill.operators.operation_table import (
+    OPERATIONS,
+    Enters,
+    Leaves,
+    OperationEntry,
+    Runs,
+    Shortcut,
+    TableRows,
+    operator_of,
+)
 from tidemill.spark.plan.column_nodes import MANY_OF_ONE, ONE_OF_ONE
 from tidemill.spark.plan.shortcuts import FITS
 from tidemill.steps.vector.vector_step import ON_RECORDS, ON_ROWS
@@ -66,6 +75,12 @@ def test_what_is_written_as_a_store_keeps_it_has_a_store(kind: type, entry: Oper
     assert "store" in entry.stores or entry.value not in (Leaves.STORED, Leaves.AGGREGATE)
     assert ("aggregation" in [field.name for field in fields(kind)]) is (entry.value is Leaves.AGGREGATE)
     assert entry.key in (Leaves.ARRIVING, Leaves.OWN)
+
+
+@each_entry
+def test_a_table_has_a_store_for_its_rows_and_a_derived_one_may_do_without(kind: type, entry: OperationEntry) -> None:
+    assert entry.table is None or "store" in entry.stores
+    assert (entry.table is TableRows.DERIVED) is ("forgets_versions" in [field.name for field in fields(kind)])
 
 
 def test_each_shortcut_is_somebodys() -> None:

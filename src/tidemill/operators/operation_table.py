@@ -92,6 +92,15 @@ class Gives(Enum):
     TRUTH = "truth"
 
 
+class TableRows(Enum):
+    """Where the rows are of a table that an operation makes, and with them old values and what is versioned."""
+
+    KEPT = "kept"
+    """In its store."""
+    DERIVED = "derived"
+    """In its store if it has one; else they are made of those of the table above."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationEntry:
     """What there is to know of an operation, fields by their names.
@@ -112,6 +121,8 @@ class OperationEntry:
     """Stores that it reads or writes besides those that are connected to its node; None where it has none."""
     tables: tuple[str, ...] = ()
     """Nodes whose rows it looks up."""
+    table: TableRows | None = None
+    """Set where it makes a table whose rows are its own, or made of the rows above; None of suppress, which holds both kinds."""
     takes_changes: bool = True
     """Below a table it needs changes, old value and new; else the new value is enough."""
     keeps_global_store: bool = False
@@ -130,6 +141,7 @@ class OperationEntry:
 
 _columns, _forwards, _step, _graph = Runs.COLUMNS, Runs.FORWARDS, Runs.STEP, Runs.GRAPH
 _arriving, _stored, _own = Leaves.ARRIVING, Leaves.STORED, Leaves.OWN
+_kept, _derived = TableRows.KEPT, TableRows.DERIVED
 _STORE = ("store",)
 
 OPERATIONS: Mapping[type, OperationEntry] = {
@@ -177,61 +189,66 @@ OPERATIONS: Mapping[type, OperationEntry] = {
     spark_op.DataFrameJoin: OperationEntry(kafka="", operator=None, runs=_columns),
     # --- aggregates ------------------------------------------------------------------------------------------------
     op.Count: OperationEntry(
-        kafka="KStreamAggregate", operator=aggregates.count, runs=_step, stores=_STORE, enters=Enters.KEY_ONLY,
+        kafka="KStreamAggregate", operator=aggregates.count, runs=_step, stores=_STORE, table=_kept, enters=Enters.KEY_ONLY,
         value=Leaves.COUNT,
     ),
     op.Reduce: OperationEntry(
-        kafka="KStreamReduce", operator=aggregates.reduce, runs=_step, stores=_STORE, enters=Enters.AS_STORED, value=_arriving
+        kafka="KStreamReduce", operator=aggregates.reduce, runs=_step, stores=_STORE, table=_kept, enters=Enters.AS_STORED,
+        value=_arriving,
     ),
     op.Aggregate: OperationEntry(
-        kafka="KStreamAggregate", operator=aggregates.aggregate, runs=_step, stores=_STORE, enters=Enters.KEY_AS_STORED,
-        value=_stored,
+        kafka="KStreamAggregate", operator=aggregates.aggregate, runs=_step, stores=_STORE, table=_kept,
+        enters=Enters.KEY_AS_STORED, value=_stored,
     ),
     spark_op.HeldAggregates: OperationEntry(
         kafka="", operator=None, runs=_step, stores=_STORE, enters=Enters.AS_STORED, value=_arriving
     ),
     spark_op.MergedAggregates: OperationEntry(
-        kafka="", operator=None, runs=_step, stores=_STORE, behind_a_layer=True, enters=Enters.AS_STORED, value=_arriving
+        kafka="", operator=None, runs=_step, stores=_STORE, table=_kept, behind_a_layer=True, enters=Enters.AS_STORED,
+        value=_arriving,
     ),
     op.WindowAggregate: OperationEntry(
-        kafka="KStreamWindowAggregate", operator=window_aggregate, runs=_graph, stores=_STORE, shortcut=Shortcut.WINDOW_COUNT,
-        enters=Enters.KEY_AS_STORED, key=_own, value=Leaves.AGGREGATE,
+        kafka="KStreamWindowAggregate", operator=window_aggregate, runs=_graph, stores=_STORE, table=_kept,
+        shortcut=Shortcut.WINDOW_COUNT, enters=Enters.KEY_AS_STORED, key=_own, value=Leaves.AGGREGATE,
     ),
     op.SessionAggregate: OperationEntry(
-        kafka="KStreamSessionWindowAggregate", operator=SessionAggregate, runs=_graph, stores=_STORE,
+        kafka="KStreamSessionWindowAggregate", operator=SessionAggregate, runs=_graph, stores=_STORE, table=_kept,
         shortcut=Shortcut.SESSION_FOLD, enters=Enters.KEY_AS_STORED, key=_own, value=Leaves.AGGREGATE,
     ),
-    op.CogroupMerge: OperationEntry(kafka="KTablePassThrough", operator=CogroupMerge, runs=_graph, stores=_STORE),
+    op.CogroupMerge: OperationEntry(
+        kafka="KTablePassThrough", operator=CogroupMerge, runs=_graph, stores=_STORE, table=_kept
+    ),
     op.Suppress: OperationEntry(
         kafka="KTableSuppressProcessor", operator=Suppress, runs=_graph, stores=_STORE, value=_arriving
     ),
     # --- tables ----------------------------------------------------------------------------------------------------
     op.TableSource: OperationEntry(
-        kafka="KTableSource", operator=tables.TableSource, runs=_columns, with_store=_step, stores=_STORE, takes_changes=False,
-        enters=Enters.AS_STORED, value=_arriving,
+        kafka="KTableSource", operator=tables.TableSource, runs=_columns, with_store=_step, stores=_STORE, table=_kept,
+        takes_changes=False, enters=Enters.AS_STORED, value=_arriving,
     ),
     op.TableFilter: OperationEntry(
         kafka="KTableFilter", operator=tables.table_filter, runs=_columns, with_store=_step, functions=("predicate",),
-        gives=Gives.TRUTH, stores=_STORE, enters=Enters.AS_STORED, value=_arriving,
+        gives=Gives.TRUTH, stores=_STORE, table=_derived, enters=Enters.AS_STORED, value=_arriving,
     ),
     op.TableMapValues: OperationEntry(
         kafka="KTableMapValues", operator=tables.table_map_values, runs=_columns, with_store=_step, functions=("function",),
-        stores=_STORE, enters=Enters.AS_STORED, value=_stored,
+        stores=_STORE, table=_derived, enters=Enters.AS_STORED, value=_stored,
     ),
     op.TableToStream: OperationEntry(
         kafka="KStreamMapValues", operator=tables.TableToStream, runs=_forwards, takes_changes=False, value=_arriving
     ),
     op.TableTransformValues: OperationEntry(
-        kafka="KTableTransformValues", operator=processors.TransformedTable, runs=_graph, stores=_STORE, value=_stored
+        kafka="KTableTransformValues", operator=processors.TransformedTable, runs=_graph, stores=_STORE, table=_derived,
+        value=_stored,
     ),
     op.TableSelect: OperationEntry(
         kafka="KTableRepartitionMap", operator=table_groups.table_select, runs=_graph, key=_own
     ),
     op.TableAggregate: OperationEntry(
-        kafka="KTableAggregate", operator=table_groups.TableAggregate, runs=_graph, stores=_STORE, value=_stored
+        kafka="KTableAggregate", operator=table_groups.TableAggregate, runs=_graph, stores=_STORE, table=_kept, value=_stored
     ),
     op.TableReduce: OperationEntry(
-        kafka="KTableReduce", operator=table_groups.TableReduce, runs=_graph, stores=_STORE, value=_arriving
+        kafka="KTableReduce", operator=table_groups.TableReduce, runs=_graph, stores=_STORE, table=_kept, value=_arriving
     ),
     # --- joins -----------------------------------------------------------------------------------------------------
     op.JoinWindowed: OperationEntry(
@@ -256,7 +273,8 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         kafka="KTableKTableJoin", operator=table_join.TableTableJoin, runs=_graph, tables=("other",)
     ),
     op.TableJoinMerge: OperationEntry(
-        kafka="KTableKTableJoinMerger", operator=table_join.TableJoinMerge, runs=_graph, stores=_STORE, value=_arriving
+        kafka="KTableKTableJoinMerger", operator=table_join.TableJoinMerge, runs=_graph, stores=_STORE, table=_kept,
+        value=_arriving,
     ),
     op.ForeignKeySubscribe: OperationEntry(
         kafka="SubscriptionSendProcessor", operator=foreign_key.ForeignKeySubscribe, runs=_graph, key=_own
