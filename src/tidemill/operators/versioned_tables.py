@@ -7,21 +7,18 @@ Kafka Streams decides it while a topology is built (``enableVersionedSemantics``
 
 from __future__ import annotations
 
-from tidemill.topology import operations as op
+from tidemill.operators.operation_table import TableRows, entry_of, kept_store
 from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
-
-_DERIVED = (op.TableFilter, op.TableMapValues, op.TableTransformValues)
-_KEPT = (
-    op.TableSource, op.Count, op.Reduce, op.Aggregate, op.CogroupMerge, op.TableAggregate, op.TableReduce, op.TableJoinMerge,
-)
 
 
 def is_versioned_table(topology: Topology, name: str) -> bool:
     """Whether the changes that ``name`` forwards are those of a versioned store."""
     node = topology.nodes[name]
-    operation = node.operation if isinstance(node, ProcessorNode) else None
-    if isinstance(operation, (*_DERIVED, *_KEPT)) and operation.store is not None:
-        return topology.stores[operation.store].kind is StoreKind.VERSIONED
-    if not isinstance(operation, _DERIVED) or operation.forgets_versions:
+    rows = entry_of(node.operation).table if isinstance(node, ProcessorNode) else None
+    if not isinstance(node, ProcessorNode) or rows is None:
         return False
-    return is_versioned_table(topology, topology.parents[name][0])
+    store = kept_store(node.operation)
+    if store is not None:
+        return topology.stores[store].kind is StoreKind.VERSIONED
+    forgets = getattr(node.operation, "forgets_versions", False)
+    return rows is TableRows.DERIVED and not forgets and is_versioned_table(topology, topology.parents[name][0])
