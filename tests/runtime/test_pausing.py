@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.ids import TaskId, TopicPartition
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership.member_state import MemberConfig, new_member
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.standby import StandbyBounds, StandbyTask
+from tidemill.task.tasks import TaskLayout, Tasks
 
 IN, LOG, OTHER_LOG, COPIED_LOG = (TopicPartition(name, 0) for name in ("in", "log", "other-log", "copied-log"))
 NONE: frozenset[Any] = frozenset()
 FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
 RUNS, RESTORES, COPIED = TaskId(0, 0), TaskId(1, 0), TaskId(2, 0)
+
+
+class Held:
+    """The tasks of a thread, as its registry has them, and which of them it may open."""
+
+    def __init__(self, active: Any, standby: Any = (), may_open: Any = ()) -> None:
+        member = new_member(MemberConfig(process_id=ProcessId(1, 2)))
+        self.now = Tasks(layout=TaskLayout(), member=member, active=active, standby=dict(standby))
+        self.may_open = lambda: may_open
 
 
 def held(*, are_open: bool = True, elsewhere: TaskId | None = None) -> Any:
@@ -34,7 +44,7 @@ def held(*, are_open: bool = True, elsewhere: TaskId | None = None) -> Any:
     ends = StandbyBounds(begins={}, ends={COPIED_LOG: 9})
     copy = StandbyTask(task=COPIED, changelogs={"store": COPIED_LOG}, bounds=ends, **known)
     may_open = frozenset({RUNS, RESTORES, COPIED}) - {elsewhere}
-    return SimpleNamespace(active={task.task: task for task in tasks}, standby={COPIED: copy}, to_open=lambda: may_open)
+    return Held(active={task.task: task for task in tasks}, standby={COPIED: copy}, may_open=may_open)
 
 
 class Brokers:
@@ -55,7 +65,8 @@ def batches(tasks: Any, *, is_paused: bool, global_topics: tuple[str, ...] = ())
         "thread",
         StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1"}),
         FACTS,
-        held=tasks,
+        registry=tasks,
+        local=tasks,
         group=anything,
         global_topics=GlobalTopics(global_topics, brokers),  # type: ignore[arg-type]
         metrics=anything,
@@ -95,8 +106,7 @@ def test_paused_it_opens_stores_without_waiting_for_records() -> None:
 
 
 def test_a_paused_task_without_stores_needs_no_batch() -> None:
-    tasks = held()
-    tasks.active = {RUNS: ActiveTask(task=RUNS, directory="", epoch="e", inputs=(IN,), changelogs={})}
+    tasks = Held({RUNS: ActiveTask(task=RUNS, directory="", epoch="e", inputs=(IN,), changelogs={})})
     assert not batches(tasks, is_paused=True).are_needed
 
 

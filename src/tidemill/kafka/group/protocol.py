@@ -16,6 +16,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TopicPartition
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 from tidemill.printable import printable
 
 _SUBSCRIPTION_VERSION = 3
@@ -92,35 +93,6 @@ class GroupProtocol(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
-    """A rebalance has ended: this is all that the member may own, whatever it owned before."""
-
-    generation: int
-    member_id: str
-    incarnation: int
-    partitions: tuple[TopicPartition, ...] = ()
-    user_data: bytes = b""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
-    """The membership is gone, and with it everything that was owned; ``incarnation`` is the new one.
-
-    The member joins again by itself, unless a fatal Failed follows.
-    """
-
-    reason: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeAll:
-    """Eager members only: finish, commit and give up everything, then call ``revoked_all()``; the join waits for it."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """Something is wrong that a person should know; unless it is ``fatal`` the member goes on trying."""
 
@@ -128,7 +100,9 @@ class Failed:
     fatal: bool
 
 
-GroupEvent = Assigned | Lost | RevokeAll | Failed
+GroupEvent = Assigned | MembershipLost | RevokeAllRequested | Failed
+"""What a member posts to its application. After MembershipLost it joins again by itself, unless a fatal Failed follows; after
+RevokeAllRequested (eager members only) its join waits for ``revoked_all()``."""
 
 
 def encode_subscription(subscription: MemberSubscription) -> bytes:

@@ -23,10 +23,11 @@ from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OwnCommits
 from tidemill.runtime.thread.offset_fetcher import TaskOffsets
-from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.start_trace import FIRST_OUTPUT, span, tell_moment
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.task.lost_batches import LostInARow
+from tidemill.task.tasks import BatchLost, BatchReported, is_other_phase
 
 log = logging.getLogger("tidemill.thread")
 
@@ -34,7 +35,8 @@ _RETRY_PAUSE_S = 0.2
 
 
 class BatchRunner:
-    """Called by the stream thread only. ``on_change`` is told that a task's phase has changed."""
+    """Called by the stream thread only. ``on_change`` is told that a task's phase has changed; ``writes``: the sub-topologies
+    that write to topics of the user's."""
 
     def __init__(
         self,
@@ -42,7 +44,8 @@ class BatchRunner:
         config: StreamsConfig,
         *,
         batches: MicroBatches,
-        held: HeldTasks,
+        registry: TaskRegistry,
+        writes: Collection[int],
         commits: OwnCommits,
         offsets: TaskOffsets,
         member: GroupMember,
@@ -51,9 +54,10 @@ class BatchRunner:
         metrics: ThreadMetrics,
         on_change: Callable[[], None],
     ) -> None:
-        self._thread, self._config, self._batches, self._held = thread, config, batches, held
+        self._thread, self._config, self._batches, self._registry = thread, config, batches, registry
         self._commits, self._offsets, self._member, self._globals = commits, offsets, member, global_topics
         self._rebalance, self._metrics, self._on_change = rebalance, metrics, on_change
+        self._writes = frozenset(writes)
 
     def run(self) -> None:
         """One micro-batch of everything that is held. StopError if the workers say that going on is impossible."""
@@ -67,9 +71,9 @@ class BatchRunner:
         """One of no tasks, ahead of the first assignment."""
         self._execute(self._batches.none())
 
-    def close_stores(self, tasks: Collection[TaskId]) -> bool:
-        """Whether the worker has answered a batch without them, which closes their stores."""
-        report = self._execute(self._batches.without(tasks))
+    def close_stores(self) -> bool:
+        """Whether the worker has answered a batch without the tasks that are closing, which closes their stores."""
+        report = self._execute(self._batches.closing())
         return report is not None and report.outcome is Outcome.COMMITTED
 
     def _execute(self, request: BatchRequest) -> BatchReport | None:
@@ -106,11 +110,13 @@ class BatchRunner:
         is_misfit = report.is_misfit
         if report.out_of_range:
             is_misfit &= self._offsets.reset(self._globals.without(report.out_of_range))
-        has_changed = self._held.reported(report)
+        before = self._registry.now
+        self._registry.handle(BatchReported(report=report))
+        has_changed = is_other_phase(before, self._registry.now)
         if report.outcome is Outcome.COMMITTED:
             self._batches.failures = 0
             self._metrics.lost_in_a_row = LostInARow()
-            if report.records_out and self._held.have_written(report):
+            if report.records_out and self._has_written(report):
                 tell_moment(FIRST_OUTPUT)
             cost = self._rebalance.ran(read)
             if cost is not None:
@@ -124,7 +130,7 @@ class BatchRunner:
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
         elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
-            self._commits.processed(report.ends, self._held.times)
+            self._commits.processed(report.ends, self._registry.now.times)
             if self._batches.size.most is not None:
                 self._commits.commit()  # a batch that fails goes back to what is committed: the search for its cause would, too
         if has_changed:
@@ -136,7 +142,7 @@ class BatchRunner:
         self._metrics.lost += 1
         self._count(reason, is_misfit=isinstance(lost, MisfitError))
         self._commits.forget()
-        self._held.lost(reason)
+        self._registry.handle(BatchLost(reason=reason))
         if self._config.num_standby_replicas and self._batches.has_lost_its_place():
             self._member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
         self._batches.fence()  # the dead worker may have left a transaction open, which would hold the offsets back
@@ -164,5 +170,10 @@ class BatchRunner:
     def _forget(self, report: BatchReport) -> None:
         """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""
         self._commits.forget()
-        self._held.reported(report)
-        self._held.lost(report.message)
+        self._registry.handle(BatchReported(report=report))
+        self._registry.handle(BatchLost(reason=report.message))
+
+    def _has_written(self, report: BatchReport) -> bool:
+        """Whether the batch has read anything whose results go to topics of the user's."""
+        writing = [task for name, task in self._registry.now.active.items() if name.subtopology in self._writes]
+        return any(partition in report.arrived for task in writing for partition in task.inputs)

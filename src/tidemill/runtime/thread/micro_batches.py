@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tidemill.config.streams_config import StreamsConfig
@@ -20,8 +20,9 @@ from tidemill.log_format import LogEvent
 from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.start_offsets import TaskFacts
-from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.spark.engine import BatchEngine
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
@@ -53,7 +54,8 @@ class MicroBatches:
         config: StreamsConfig,
         facts: TaskFacts,
         *,
-        held: HeldTasks,
+        registry: TaskRegistry,
+        local: LocalTasks,
         group: GroupSide,
         global_topics: GlobalTopics,
         metrics: ThreadMetrics,
@@ -62,11 +64,10 @@ class MicroBatches:
         is_paused: Callable[[], bool],
     ) -> None:
         self._thread, self._config, self._facts = thread, config, facts
-        self._held, self._group, self._globals = held, group, global_topics
+        self._registry, self._local, self._group, self._globals = registry, local, group, global_topics
         self._metrics, self._fence, self._on_change, self._is_paused = metrics, fence, on_change, is_paused
         self.engine: BatchEngine | None = None
         self.under_way: BatchRequest | None = None
-        self.incarnation = 0
         self.fences = 0
         """How often this thread's producer was fenced; workers make another one when it has grown."""
         self.failures = 0
@@ -86,7 +87,8 @@ class MicroBatches:
 
     def _rested(self, request: BatchRequest) -> BatchRequest:
         """With what is left of the commit interval; what is not running yet, or has never been read, waits for nothing."""
-        if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in self._held.active.values()):
+        active = self._registry.now.active.values()
+        if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in active):
             return request
         now_s = time.monotonic()
         rests = [min(request.wait_ms, max(0, round((at - now_s) * 1e3))) for at in (self._due.sources_s, self._due.internal_s)]
@@ -102,21 +104,23 @@ class MicroBatches:
         """While the instance is paused only global stores are kept up, and stores opened, so that they can be read."""
         if not self._is_paused() or self._globals.are_any:
             return True
-        held: list[ActiveTask | StandbyTask] = [*self._held.active.values(), *self._held.standby.values()]
+        tasks = self._registry.now
+        held: list[ActiveTask | StandbyTask] = [*tasks.active.values(), *tasks.standby.values()]
         return any(task.stores is None and task.directory for task in held)
 
     def next(self) -> BatchRequest:
         """The next batch of everything that is held; while paused, of global stores alone."""
-        request = self._rested(self._sized(self._next(self._held.active, self._held.standby)))
+        request = self._rested(self._sized(self._next()))
         if not self._is_paused():
-            self._were_read = frozenset(self._held.active[name].epoch for name in self.read_by(request))
+            active = self._registry.now.active
+            self._were_read = frozenset(active[name].epoch for name in self.read_by(request))
             return request
         # A reader that holds nothing can't wait.
         return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=self._wait_ms if request.globals else 0)
 
     def _sized(self, request: BatchRequest) -> BatchRequest:
         """As large as the last failures allow."""
-        inputs = {tp for task in self._held.active.values() for tp in task.inputs}
+        inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}
         size = self.size = next_size(self.size, request.inputs, inputs)
         if size.is_usual and not size.refused:
             return request
@@ -143,26 +147,32 @@ class MicroBatches:
 
     def none(self) -> BatchRequest:
         """A batch of no tasks: the first one of a plan takes seconds."""
-        return self._next({}, {})
+        return self._request({}, {})
 
-    def without(self, tasks: Collection[TaskId]) -> BatchRequest:
-        """A batch that reads nothing and keeps the stores of all other tasks open, and what was fetched for them."""
-        active, standbys = self._held.without(tasks)
-        request = self._next(active, standbys)
+    def closing(self) -> BatchRequest:
+        """A batch that reads nothing: it keeps the stores of all tasks that are not closing open, and what was fetched for them.
+        """
+        request = self._next()
         runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
         nothing = replace(request, inputs={}, changelogs={}, standbys={}, globals={}, globals_anew=False)
-        return replace(nothing, tasks=runs, wait_ms=0, reads=not (active or standbys))
+        return replace(nothing, tasks=runs, wait_ms=0, reads=not any(self._registry.now.at_work))
 
     def read_by(self, request: BatchRequest) -> list[TaskId]:
         """The tasks whose inputs the batch reads."""
-        return [name for name, task in self._held.active.items() if any(tp in request.inputs for tp in task.inputs)]
+        return [name for name, task in self._registry.now.active.items() if any(tp in request.inputs for tp in task.inputs)]
 
-    def _next(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
+    def _next(self) -> BatchRequest:
+        """Of all tasks that may be worked on."""
+        may_open = self._local.may_open()
+        active, standbys = self._registry.now.at_work
+        return self._request(
+            {name: task for name, task in active.items() if name in may_open},
+            {name: task for name, task in standbys.items() if name in may_open},
+        )
+
+    def _request(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
         """While something runs restoring is bounded; a batch waits for records unless there is something to restore."""
         self._batch_id += 1
-        may_open = self._held.to_open()
-        active = {name: task for name, task in active.items() if name in may_open}
-        standbys = {name: task for name, task in standbys.items() if name in may_open}
         runs = any(task.phase is Phase.RUNNING for task in active.values())
         request = lifecycle.request(
             active,
@@ -172,7 +182,7 @@ class MicroBatches:
             max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
             wait_ms=self._wait_ms if runs or not active else 0,
             now_ms=int(time.time() * 1000),
-            incarnation=self.incarnation,
+            incarnation=self._registry.now.member.incarnation,
             max_bytes=self._config.batch_max_bytes,
             restore_only=self._restored_first(active),
         )
