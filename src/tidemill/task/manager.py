@@ -234,7 +234,7 @@ def _closed(tasks: Tasks, event: TasksClosed, now_ms: int) -> Handled:
 
 def _is_kept_open(tasks: Tasks, task: TaskId) -> bool:
     had = tasks.member.held.get(task)
-    return had is not None and had.hold is Hold.RELEASING and task in tasks.standby and task not in tasks.closing
+    return had is not None and had.hold is Hold.RELEASING and task not in tasks.closing
 
 
 def _with_positions(tasks: Tasks, found: Mapping[TaskId, Mapping[str, int]]) -> Tasks:
