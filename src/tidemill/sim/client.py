@@ -59,7 +59,7 @@ class SimulatedClient:
     def crash(self, checkpoint_records: int) -> None:
         now_ms = self._agenda.now_ms
         for thread in self.threads:
-            thread.stop_running(sorted(thread.running), now_ms)
+            thread.stop_running()
             thread.has_ended = True
         self.directory.crash(now_ms, checkpoint_records)
         self.is_alive = self.is_paused = False
@@ -69,7 +69,7 @@ class SimulatedClient:
     def pause(self) -> None:
         now_ms = self._agenda.now_ms
         for thread in self.threads:
-            thread.stop_running(sorted(thread.running), now_ms)
+            thread.stop_running()
         self.directory.freeze_all(now_ms)
         self.is_paused = True
 
