@@ -47,6 +47,15 @@ class MemberAssignment:
     user_data: bytes = b""
 
 
+class MemberPart(Protocol):
+    """What the leader's answer holds of one member: a MemberAssignment, or the application's own value."""
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]: ...
+    @property
+    def user_data(self) -> bytes: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAssignment:
     """The leader's answer. It names every member, also one that gets nothing.
@@ -56,7 +65,7 @@ class GroupAssignment:
     that are ``left_out`` don't count.
     """
 
-    members: Mapping[str, MemberAssignment]
+    members: Mapping[str, MemberPart]
     partition_counts: Mapping[str, int]
     left_out: frozenset[str] = frozenset()
 
@@ -163,7 +172,7 @@ def read_subscription(
     )
 
 
-def encode_assignment(assignment: MemberAssignment) -> bytes:
+def encode_assignment(assignment: MemberPart) -> bytes:
     encoded: bytes = ConsumerProtocolAssignment(
         version=_ASSIGNMENT_VERSION,
         assigned_partitions=[
@@ -192,7 +201,7 @@ def decode_assignment(data: bytes) -> MemberAssignment:
 
 
 def handed_over_too_early(
-    members: Mapping[str, MemberSubscription], assignment: Mapping[str, MemberAssignment]
+    members: Mapping[str, MemberSubscription], assignment: Mapping[str, MemberPart]
 ) -> tuple[TopicPartition, ...]:
     """The partitions, sorted, that one member gains in this assignment while another, which claims them, loses them."""
     gained: set[TopicPartition] = set()
