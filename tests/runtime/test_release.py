@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from thread_alone import GIVEN, KEPT, Engine, ThreadAlone, thread_with
 
+from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import CloseRequested
-from tidemill.task.batch import Outcome, request_from_json, request_to_json
+from tidemill.task.batch import Outcome, Taken, request_from_json, request_to_json
 
 COPY = TaskId(1, 0)
 
@@ -66,6 +67,18 @@ def test_but_not_while_it_is_unknown_what_a_worker_does(tmp_path: Path) -> None:
     thread.runner.run()
     thread.assign(KEPT)
     assert engine.was_killed
+
+
+def test_that_stores_could_be_closed_says_nothing_of_the_files_that_batches_failed_over(tmp_path: Path) -> None:
+    failed = (Taken(), BatchLostError("the worker died"))
+    engine = Engine(Outcome.COMMITTED, [failed, failed])
+    thread = thread_with(engine, tmp_path)
+    thread.runner.run()
+    thread.runner.run()
+    thread.assign(KEPT)
+    thread.runner.run()
+    thread.runner.run()
+    assert [[run.inspect for run in request.tasks] for request in engine.asked[-2:]] == [[True], [False]]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED, None], ids=["lost", "fenced", "failed"])

@@ -95,8 +95,8 @@ class ThreadAlone:
             "thread", config, FACTS, registry=self.registry, local=local, group=group, global_topics=topics,
             metrics=self.metrics, fence=lambda: None, on_change=lambda: None, is_paused=lambda: False,
         )  # fmt: skip
-        self.batches.engine = engine  # type: ignore[assignment]
-        engine.desk = WorkerDesk(self.batches, group, member)
+        self.batches.begin(engine)  # type: ignore[arg-type]
+        engine.desk = WorkerDesk(self.batches, group, member, handover=unused)
         commits = OwnCommits("thread", member, config.commit_interval_ms)
         self.runner = BatchRunner(
             "thread", config, batches=self.batches, registry=self.registry, writes=(), commits=commits,

@@ -114,7 +114,6 @@ class BatchRunner:
         self._registry.handle(BatchReported(report=report))
         has_changed = is_other_phase(before, self._registry.now)
         if report.outcome is Outcome.COMMITTED:
-            self._batches.failures = 0
             self._metrics.lost_in_a_row = LostInARow()
             if report.records_out and self._has_written(report):
                 tell_moment(FIRST_OUTPUT)

@@ -22,10 +22,8 @@ from tidemill.task.batch_id import BatchId
 class WorkerDesk:
     """Implements ``ControlDesk``."""
 
-    def __init__(self, batches: MicroBatches, group: GroupSide, member: GroupMember) -> None:
-        self._batches, self._group, self._member = batches, group, member
-        self.handover: BatchHandover | None = None
-        """Set before workers can ask."""
+    def __init__(self, batches: MicroBatches, group: GroupSide, member: GroupMember, handover: BatchHandover) -> None:
+        self._batches, self._group, self._member, self._handover = batches, group, member, handover
 
     def next_request(self, run: int) -> BatchRequest | None:
         engine = self._batches.engine
@@ -40,7 +38,7 @@ class WorkerDesk:
             self._batches.engine.wait_served(run, batch_id)
 
     def membership(self) -> Membership:
-        self._group.begin_commit()
+        self._batches.begin_commit()
         now, request = self._member.membership, self._batches.under_way
         return Membership(
             generation=now.generation,
@@ -60,8 +58,7 @@ class WorkerDesk:
             raise BatchLostError("no batch is under way")
         if not self._may_commit(request):
             raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
-        assert self.handover is not None
-        return self.handover.call(node, path, batch_id)
+        return self._handover.call(node, path, batch_id)
 
     def taking(self, batch_id: int, taken: Taken) -> None:
         self._batches.is_taking(batch_id, taken)

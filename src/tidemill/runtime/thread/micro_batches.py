@@ -45,8 +45,8 @@ _FAILURES_BEFORE_INSPECTION = 2
 
 
 class MicroBatches:
-    """Called by the stream thread only; ``under_way`` may be read by any. ``engine`` is set once the thread has made it;
-    ``fence`` ends what a producer under the thread's transactional id has left open."""
+    """Called by the stream thread only; ``under_way`` and ``engine`` may be read by any. ``fence`` ends what a
+    producer under the thread's transactional id has left open."""
 
     def __init__(
         self,
@@ -66,12 +66,11 @@ class MicroBatches:
         self._thread, self._config, self._facts = thread, config, facts
         self._registry, self._local, self._group, self._globals = registry, local, group, global_topics
         self._metrics, self._fence, self._on_change, self._is_paused = metrics, fence, on_change, is_paused
-        self.engine: BatchEngine | None = None
+        self._engine: BatchEngine | None = None
         self.under_way: BatchRequest | None = None
         self.fences = 0
         """How often this thread's producer was fenced; workers make another one when it has grown."""
-        self.failures = 0
-        """Batches lost in a row."""
+        self._failures = 0
         self._wait_ms = _PUNCTUATING_WAIT_MS if facts.punctuates else _IDLE_WAIT_MS
         self._batch_id = 0
         self._counted = 0
@@ -93,6 +92,20 @@ class MicroBatches:
         now_s = time.monotonic()
         rests = [min(request.wait_ms, max(0, round((at - now_s) * 1e3))) for at in (self._due.sources_s, self._due.internal_s)]
         return replace(request, sources_rest_ms=rests[0], internal_rest_ms=rests[1])
+
+    def begin(self, engine: BatchEngine) -> None:
+        """From now on batches can run."""
+        self._engine = engine
+
+    @property
+    def engine(self) -> BatchEngine | None:
+        """None until the thread has begun."""
+        return self._engine
+
+    @property
+    def failures(self) -> int:
+        """Batches lost in a row; while there are any, nobody knows what a worker has open."""
+        return self._failures
 
     @property
     def are_paused(self) -> bool:
@@ -145,6 +158,10 @@ class MicroBatches:
         if self.under_way is not None and self.under_way.batch_id == batch_id:
             self._taken = replace(self._taken, has_run=True)
 
+    def begin_commit(self) -> None:
+        """Any thread, before the generation is read for the commit of the batch under way: no join begins until that is over."""
+        self._group.begin_commit()
+
     def none(self) -> BatchRequest:
         """A batch of no tasks: the first one of a plan takes seconds."""
         return self._request({}, {})
@@ -188,7 +205,7 @@ class MicroBatches:
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
         request = self._globals.extend(replace(request, follows=self._counted, fences=self.fences))
-        if self.failures < _FAILURES_BEFORE_INSPECTION:
+        if self._failures < _FAILURES_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
 
@@ -209,13 +226,13 @@ class MicroBatches:
             BatchLostError: it failed or took too long; whether it counts must be asked of the broker.
             StopError: going on is impossible.
         """
-        assert self.engine is not None
+        assert self._engine is not None
         self.under_way, self._taken = request, Taken()
         started = self._asked_at = time.monotonic()
         try:
-            report = self.engine.run(request, self.size.patience, has_backlog=self._has_backlog)
+            report = self._engine.run(request, self.size.patience, has_backlog=self._has_backlog)
         except BatchLostError as lost:
-            self.failures += 1
+            self._failures += 1
             self._resize(lost)
             raise
         finally:
@@ -264,7 +281,9 @@ class MicroBatches:
         )
 
     def adapt(self, report: BatchReport) -> None:
-        """The next batch's size and time, by what the report says of this one's."""
+        """The next batch's size and time, by what the report of one that ran for its own sake says."""
+        if report.outcome is Outcome.COMMITTED:
+            self._failures = 0
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
             self._due = next_due(
                 self._due,
@@ -289,25 +308,25 @@ class MicroBatches:
 
     def has_lost_its_place(self) -> bool:
         """After a lost batch: whether the stores are gone with the executor that they lay on."""
-        return self.engine is not None and self.engine.has_lost_its_place()
+        return self._engine is not None and self._engine.has_lost_its_place()
 
     def rest(self) -> None:
         """There is nothing to run."""
-        if self.engine is not None:
-            self.engine.rest()
+        if self._engine is not None:
+            self._engine.rest()
 
     def close(self) -> None:
-        if self.engine is not None:
-            self.engine.close()
+        if self._engine is not None:
+            self._engine.close()
 
     def end_workers(self) -> None:
         """No worker of this thread works on anything any more."""
-        if self.engine is not None:
-            self.engine.kill_workers()
+        if self._engine is not None:
+            self._engine.kill_workers()
 
     @property
     def has_workers(self) -> bool:
-        return self.engine is not None and bool(self.engine.worker_pids)
+        return self._engine is not None and bool(self._engine.worker_pids)
 
 
 def _failure(lost: BatchLostError) -> Failure | None:

@@ -32,6 +32,7 @@ from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.observe.restore_watch import RestoreWatch
 from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
+from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.driver_service import WorkerDesk
 from tidemill.runtime.thread.global_topics import GlobalTopics
@@ -109,7 +110,6 @@ class StreamThread(threading.Thread):
             name, config, facts, registry=self._registry, local=self._local, group=self._group,
             global_topics=global_topics, metrics=self.metrics, fence=fence, on_change=on_change, is_paused=is_paused,
         )  # fmt: skip
-        self.desk = WorkerDesk(self._batches, self._group, self._member)
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
         start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._batches.fence)
@@ -230,6 +230,10 @@ class StreamThread(threading.Thread):
             self.response = response
             self._on_change()
 
+    def desk(self, handover: BatchHandover) -> WorkerDesk:
+        """What its workers may ask; ``handover`` calls the user's functions on batches."""
+        return WorkerDesk(self._batches, self._group, self._member, handover)
+
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
         fencing.start()  # done before committed offsets are asked for, which what it ends would hold back
@@ -237,7 +241,7 @@ class StreamThread(threading.Thread):
             is_at_once = self._first_join.is_at_once()
         if is_at_once:
             self._member.start()
-        self._batches.engine = self._make_engine(self)
+        self._batches.begin(self._make_engine(self))
         if not is_at_once:
             self._runner.run_empty()
             self._first_join.ready()
