@@ -40,19 +40,15 @@ def batches(tasks: Any) -> MicroBatches:
         FACTS,
         registry=tasks,
         local=tasks,
-        group=anything,
         global_topics=GlobalTopics((), anything),
-        metrics=anything,
         fence=lambda: None,
-        on_change=lambda: None,
         is_paused=lambda: False,
     )  # fmt: skip
 
 
 def read_once(of: MicroBatches) -> None:
     of.next()
-    of._asked_at = time.monotonic()
-    of.adapt(BatchReport(batch_id=1, outcome=Outcome.COMMITTED))
+    of.adapt(BatchReport(batch_id=1, outcome=Outcome.COMMITTED), time.monotonic())
 
 
 def rest_ms(of: MicroBatches) -> int:
@@ -110,5 +106,5 @@ def test_nor_one_that_is_not_running_yet() -> None:
 def test_a_batch_asks_for_no_longer_rest_than_it_waits_for_records() -> None:
     of = batches(Held(running(0)))
     read_once(of)
-    request = of.next()
+    request = of.next().request
     assert request.sources_rest_ms == request.wait_ms < INTERVAL_S * 1_000

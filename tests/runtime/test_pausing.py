@@ -59,33 +59,29 @@ class Brokers:
 
 
 def batches(tasks: Any, *, is_paused: bool, global_topics: tuple[str, ...] = ()) -> MicroBatches:
-    unused, brokers = None, Brokers()
-    anything: Any = unused
+    brokers = Brokers()
     return MicroBatches(
         "thread",
         StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1"}),
         FACTS,
         registry=tasks,
         local=tasks,
-        group=anything,
         global_topics=GlobalTopics(global_topics, brokers),  # type: ignore[arg-type]
-        metrics=anything,
         fence=lambda: None,
-        on_change=lambda: None,
         is_paused=lambda: is_paused,
     )
 
 
 def test_running_it_reads_inputs_and_changelogs_of_actives_and_standbys() -> None:
     going = batches(held(), is_paused=False)
-    request = going.next()
+    request = going.next().request
     assert (request.inputs, request.changelogs, request.standbys) == ({IN: 5}, {OTHER_LOG: 3}, {COPIED_LOG: 3})
     assert going.are_needed
 
 
 @pytest.mark.parametrize("task", [RUNS, RESTORES, COPIED])
 def test_what_another_thread_has_open_is_left_to_it(task: TaskId) -> None:
-    request = batches(held(elsewhere=task), is_paused=False).next()
+    request = batches(held(elsewhere=task), is_paused=False).next().request
     assert {run.task for run in request.tasks} == {RUNS, RESTORES, COPIED} - {task}
     found = {RUNS: request.inputs, RESTORES: request.changelogs, COPIED: request.standbys}
     assert {name for name, positions in found.items() if not positions} == {task}
@@ -93,7 +89,7 @@ def test_what_another_thread_has_open_is_left_to_it(task: TaskId) -> None:
 
 def test_paused_it_reads_none_of_them_and_needs_no_batch() -> None:
     paused = batches(held(), is_paused=True)
-    request = paused.next()
+    request = paused.next().request
     assert (request.inputs, request.changelogs, request.standbys) == ({}, {}, {})
     assert {run.task for run in request.tasks} == {RUNS, RESTORES, COPIED}, "their stores stay open"
     assert not paused.are_needed
@@ -102,7 +98,7 @@ def test_paused_it_reads_none_of_them_and_needs_no_batch() -> None:
 def test_paused_it_opens_stores_without_waiting_for_records() -> None:
     paused = batches(held(are_open=False), is_paused=True)
     assert paused.are_needed
-    assert paused.next().wait_ms == 0
+    assert paused.next().request.wait_ms == 0
 
 
 def test_a_paused_task_without_stores_needs_no_batch() -> None:
@@ -113,7 +109,7 @@ def test_a_paused_task_without_stores_needs_no_batch() -> None:
 @pytest.mark.parametrize("is_paused", [True, False])
 def test_global_stores_are_kept_up_in_any_case(is_paused: bool) -> None:
     going = batches(held(), is_paused=is_paused, global_topics=("names",))
-    request = going.next()
+    request = going.next().request
     assert request.globals == {TopicPartition("names", 0): 0}
     assert going.are_needed
     assert request.wait_ms > 0

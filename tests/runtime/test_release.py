@@ -90,6 +90,15 @@ def test_without_the_acknowledgement_the_workers_are_killed(tmp_path: Path, outc
     assert held(thread) == ({KEPT}, set())
 
 
+def test_a_thread_that_has_failed_runs_no_batch_to_close_its_stores(tmp_path: Path) -> None:
+    engine = Engine(Outcome.COMMITTED)
+    thread = thread_with(engine, tmp_path)
+    thread.runner.fail()
+    thread.assign()
+    assert engine.asked == []
+    assert engine.was_killed
+
+
 def test_a_task_that_becomes_a_standby_keeps_its_stores_open_and_asks_for_no_acknowledgement(tmp_path: Path) -> None:
     engine = Engine(None)
     thread = thread_with(engine, tmp_path)

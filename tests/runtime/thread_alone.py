@@ -92,21 +92,20 @@ class ThreadAlone:
         group = GroupSide("thread", FACTS.topics, self.registry, unused, local.offset_sums)
         topics = GlobalTopics((), unused)
         self.batches = MicroBatches(
-            "thread", config, FACTS, registry=self.registry, local=local, group=group, global_topics=topics,
-            metrics=self.metrics, fence=lambda: None, on_change=lambda: None, is_paused=lambda: False,
+            "thread", config, FACTS, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
+            is_paused=lambda: False,
         )  # fmt: skip
-        self.batches.begin(engine)  # type: ignore[arg-type]
-        engine.desk = WorkerDesk(self.batches, group, member, handover=unused)
         commits = OwnCommits("thread", member, config.commit_interval_ms)
         self.runner = BatchRunner(
-            "thread", config, batches=self.batches, registry=self.registry, writes=(), commits=commits,
+            "thread", config, batches=self.batches, registry=self.registry, group=group, writes=(), commits=commits,
             offsets=TaskOffsets("thread", self.registry, unused), member=member, global_topics=topics, rebalance=rebalance,
             metrics=self.metrics, on_change=lambda: None,
         )  # fmt: skip
+        self.runner.begin(engine)  # type: ignore[arg-type]
+        engine.desk = WorkerDesk(self.runner, group, member, handover=unused)
         self.changes = TaskChanges(
-            "thread", group=group, member=member, registry=self.registry, local=local, batches=self.batches,
-            commits=commits, rebalance=rebalance, metrics=self.metrics, close_stores=self.runner.close_stores,
-            on_change=lambda: None,
+            "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
+            commits=commits, rebalance=rebalance, metrics=self.metrics, on_change=lambda: None,
         )  # fmt: skip
         self._generation = 0
 

@@ -1,8 +1,9 @@
-"""The micro-batches of a stream thread: asked for, executed, and what a lost one means for the next.
+"""What the next micro-batch of a stream thread reads, and what the outcome of the last one means for it.
 
 Decides how much a batch may take (caps that adapt to the transaction's time-out), when the next one is due, how restoring and
 processing share it, and that the workers' broken files are looked for after failures in a row. What a batch reads for each
-task is ``task``'s, and how much of it after a failure ``task.batch_size``'; what its outcome asks for is ``batch_runner``'s.
+task is ``task``'s, and how much of it after a failure ``task.batch_size``'; that batches run, and what their outcome asks for,
+is ``batch_runner``'s.
 """
 
 from __future__ import annotations
@@ -10,20 +11,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.values import ProcessingGuarantee
 from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
-from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
-from tidemill.spark.engine import BatchEngine
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
@@ -44,9 +42,16 @@ _FAILURES_BEFORE_INSPECTION = 2
 """Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``read``: the tasks whose inputs it reads."""
+
+    request: BatchRequest
+    read: tuple[TaskId, ...] = ()
+
+
 class MicroBatches:
-    """Called by the stream thread only; ``under_way`` and ``engine`` may be read by any. ``fence`` ends what a
-    producer under the thread's transactional id has left open."""
+    """Called by the stream thread only. ``fence`` ends what a producer under the thread's transactional id has left open."""
 
     def __init__(
         self,
@@ -56,51 +61,39 @@ class MicroBatches:
         *,
         registry: TaskRegistry,
         local: LocalTasks,
-        group: GroupSide,
         global_topics: GlobalTopics,
-        metrics: ThreadMetrics,
         fence: Callable[[], None],
-        on_change: Callable[[], None],
         is_paused: Callable[[], bool],
     ) -> None:
         self._thread, self._config, self._facts = thread, config, facts
-        self._registry, self._local, self._group, self._globals = registry, local, group, global_topics
-        self._metrics, self._fence, self._on_change, self._is_paused = metrics, fence, on_change, is_paused
-        self._engine: BatchEngine | None = None
-        self.under_way: BatchRequest | None = None
-        self.fences = 0
-        """How often this thread's producer was fenced; workers make another one when it has grown."""
-        self._failures = 0
+        self._registry, self._local, self._globals = registry, local, global_topics
+        self._fence, self._is_paused = fence, is_paused
+        self._fences = self._failures = self._batch_id = self._counted = 0
         self._wait_ms = _PUNCTUATING_WAIT_MS if facts.punctuates else _IDLE_WAIT_MS
-        self._batch_id = 0
-        self._counted = 0
         self._max_records = config.batch_max_records
         self._has_backlog = False
-        self.size = BatchSize()
-        self._taken = Taken()
+        self._size = BatchSize()
         self._first_since: float | None = None
-        self._asked_at = 0.0
         self._due = Due()
         self._were_read: frozenset[str] = frozenset()
         """The epochs of the tasks whose inputs the last batch has read."""
 
-    def _rested(self, request: BatchRequest) -> BatchRequest:
-        """With what is left of the commit interval; what is not running yet, or has never been read, waits for nothing."""
-        active = self._registry.now.active.values()
-        if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in active):
-            return request
-        now_s = time.monotonic()
-        rests = [min(request.wait_ms, max(0, round((at - now_s) * 1e3))) for at in (self._due.sources_s, self._due.internal_s)]
-        return replace(request, sources_rest_ms=rests[0], internal_rest_ms=rests[1])
-
-    def begin(self, engine: BatchEngine) -> None:
-        """From now on batches can run."""
-        self._engine = engine
+    # --- the next one ------------------------------------------------------------------------------------------------
 
     @property
-    def engine(self) -> BatchEngine | None:
-        """None until the thread has begun."""
-        return self._engine
+    def has_backlog(self) -> bool:
+        """Batches are full, and more is waiting."""
+        return self._has_backlog
+
+    @property
+    def patience(self) -> int:
+        """How many times the usual limit the next batch may take."""
+        return self._size.patience
+
+    @property
+    def are_smaller(self) -> bool:
+        """Batches take fewer records than usual, to find the one that they fail over."""
+        return self._size.most is not None
 
     @property
     def failures(self) -> int:
@@ -121,20 +114,31 @@ class MicroBatches:
         held: list[ActiveTask | StandbyTask] = [*tasks.active.values(), *tasks.standby.values()]
         return any(task.stores is None and task.directory for task in held)
 
-    def next(self) -> BatchRequest:
+    def next(self) -> Batch:
         """The next batch of everything that is held; while paused, of global stores alone."""
         request = self._rested(self._sized(self._next()))
-        if not self._is_paused():
-            active = self._registry.now.active
-            self._were_read = frozenset(active[name].epoch for name in self.read_by(request))
+        if self._is_paused():
+            # A reader that holds nothing can't wait.
+            wait_ms = self._wait_ms if request.globals else 0
+            return Batch(replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=wait_ms))
+        active = self._registry.now.active
+        read = tuple(name for name, task in active.items() if not request.inputs.keys().isdisjoint(task.inputs))
+        self._were_read = frozenset(active[name].epoch for name in read)
+        return Batch(request, read)
+
+    def _rested(self, request: BatchRequest) -> BatchRequest:
+        """With what is left of the commit interval; what is not running yet, or has never been read, waits for nothing."""
+        active = self._registry.now.active.values()
+        if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in active):
             return request
-        # A reader that holds nothing can't wait.
-        return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=self._wait_ms if request.globals else 0)
+        now_s = time.monotonic()
+        rests = [min(request.wait_ms, max(0, round((at - now_s) * 1e3))) for at in (self._due.sources_s, self._due.internal_s)]
+        return replace(request, sources_rest_ms=rests[0], internal_rest_ms=rests[1])
 
     def _sized(self, request: BatchRequest) -> BatchRequest:
         """As large as the last failures allow."""
         inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}
-        size = self.size = next_size(self.size, request.inputs, inputs)
+        size = self._size = next_size(self._size, request.inputs, inputs)
         if size.is_usual and not size.refused:
             return request
         most = request.max_records if size.most is None else min(request.max_records, max(_FEWEST_READ, size.most))
@@ -148,35 +152,17 @@ class MicroBatches:
             refused=size.refused,
         )
 
-    def is_taking(self, batch_id: int, taken: Taken) -> None:
-        """Any thread: what the source step of the batch under way hands over."""
-        if self.under_way is not None and self.under_way.batch_id == batch_id:
-            self._taken = taken
-
-    def has_run(self, batch_id: int) -> None:
-        """Any thread: its functions are done with the batch under way."""
-        if self.under_way is not None and self.under_way.batch_id == batch_id:
-            self._taken = replace(self._taken, has_run=True)
-
-    def begin_commit(self) -> None:
-        """Any thread, before the generation is read for the commit of the batch under way: no join begins until that is over."""
-        self._group.begin_commit()
-
-    def none(self) -> BatchRequest:
+    def none(self) -> Batch:
         """A batch of no tasks: the first one of a plan takes seconds."""
-        return self._request({}, {})
+        return Batch(self._request({}, {}))
 
-    def closing(self) -> BatchRequest:
+    def closing(self) -> Batch:
         """A batch that reads nothing: it keeps the stores of all tasks that are not closing open, and what was fetched for them.
         """
         request = self._next()
         runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
         nothing = replace(request, inputs={}, changelogs={}, standbys={}, globals={}, globals_anew=False)
-        return replace(nothing, tasks=runs, wait_ms=0, reads=not any(self._registry.now.at_work))
-
-    def read_by(self, request: BatchRequest) -> list[TaskId]:
-        """The tasks whose inputs the batch reads."""
-        return [name for name, task in self._registry.now.active.items() if any(tp in request.inputs for tp in task.inputs)]
+        return Batch(replace(nothing, tasks=runs, wait_ms=0, reads=not any(self._registry.now.at_work)))
 
     def _next(self) -> BatchRequest:
         """Of all tasks that may be worked on."""
@@ -204,7 +190,7 @@ class MicroBatches:
             restore_only=self._restored_first(active),
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
-        request = self._globals.extend(replace(request, follows=self._counted, fences=self.fences))
+        request = self._globals.extend(replace(request, follows=self._counted, fences=self._fences))
         if self._failures < _FAILURES_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
@@ -218,53 +204,29 @@ class MicroBatches:
         self._first_since = self._first_since or time.monotonic()
         return near if time.monotonic() - self._first_since < _FIRST_LIMIT_S else frozenset()
 
-    def run(self, request: BatchRequest) -> BatchReport:
-        """One micro-batch.
+    # --- what became of one ------------------------------------------------------------------------------------------
 
-        Raises:
-            NoExecutorError: it did not begin.
-            BatchLostError: it failed or took too long; whether it counts must be asked of the broker.
-            StopError: going on is impossible.
-        """
-        assert self._engine is not None
-        self.under_way, self._taken = request, Taken()
-        started = self._asked_at = time.monotonic()
-        try:
-            report = self._engine.run(request, self.size.patience, has_backlog=self._has_backlog)
-        except BatchLostError as lost:
-            self._failures += 1
-            self._resize(lost)
-            raise
-        finally:
-            self.under_way = None
-            self._group.end_commit()
-        if report.outcome is Outcome.COMMITTED:
-            self._counted = report.batch_id
-            self._has_backlog = has_backlog(report, before=self._has_backlog)
-            self.size = succeeded(
-                self.size,
-                report.records_in,
-                restored=report.records_restored,
-                took_s=time.monotonic() - started,
-                limit_s=self._config.batch_timeout_ms / 1e3,
-                usual=self._max_records,
-            )
-        were_read = self._globals.are_read
-        self._globals.reported(report)
-        if self._globals.are_read != were_read:
-            self._on_change()
-        took_s = time.monotonic() - started
-        self._metrics.batch(report, took_s)
-        tell_if_slow(self._thread, report, took_s)
-        return report
+    def committed(self, report: BatchReport, took_s: float) -> None:
+        """A batch of any kind counts."""
+        self._counted = report.batch_id
+        self._has_backlog = has_backlog(report, before=self._has_backlog)
+        self._size = succeeded(
+            self._size,
+            report.records_in,
+            restored=report.records_restored,
+            took_s=took_s,
+            limit_s=self._config.batch_timeout_ms / 1e3,
+            usual=self._max_records,
+        )
 
-    def _resize(self, lost: BatchLostError) -> None:
-        """Not to run the batch again as it was. StopError if that would help nothing."""
+    def lost(self, lost: BatchLostError, taken: Taken) -> None:
+        """``taken``: what it had read. It is not run again as it was; StopError if that would help nothing."""
+        self._failures += 1
         failure = _failure(lost)
         if failure is None:
             return
-        taken, before = self._taken, self.size
-        after = self.size = failed(before, failure, taken)
+        before = self._size
+        after = self._size = failed(before, failure, taken)
         limit_s = self._config.batch_timeout_ms / 1e3
         log.log(
             logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,
@@ -280,15 +242,15 @@ class MicroBatches:
             ),
         )
 
-    def adapt(self, report: BatchReport) -> None:
-        """The next batch's size and time, by what the report of one that ran for its own sake says."""
+    def adapt(self, report: BatchReport, asked_s: float) -> None:
+        """The next batch's size and time, by what the report of one that was asked for then, for its own sake, says."""
         if report.outcome is Outcome.COMMITTED:
             self._failures = 0
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
             self._due = next_due(
                 self._due,
                 report,
-                self._asked_at,
+                asked_s,
                 time.monotonic(),
                 commit_interval_ms=self._config.commit_interval_ms,
                 cap=min(self._max_records, BACKLOG),
@@ -304,29 +266,7 @@ class MicroBatches:
     def fence(self) -> None:
         """Ends what this thread's producer has left open; the worker makes another one then."""
         self._fence()
-        self.fences += 1
-
-    def has_lost_its_place(self) -> bool:
-        """After a lost batch: whether the stores are gone with the executor that they lay on."""
-        return self._engine is not None and self._engine.has_lost_its_place()
-
-    def rest(self) -> None:
-        """There is nothing to run."""
-        if self._engine is not None:
-            self._engine.rest()
-
-    def close(self) -> None:
-        if self._engine is not None:
-            self._engine.close()
-
-    def end_workers(self) -> None:
-        """No worker of this thread works on anything any more."""
-        if self._engine is not None:
-            self._engine.kill_workers()
-
-    @property
-    def has_workers(self) -> bool:
-        return self._engine is not None and bool(self._engine.worker_pids)
+        self._fences += 1
 
 
 def _failure(lost: BatchLostError) -> Failure | None:

@@ -107,8 +107,8 @@ class StreamThread(threading.Thread):
         self._member.on_heartbeat = self.metrics.heartbeat
         self._member.on_event = hurry
         self._batches = MicroBatches(
-            name, config, facts, registry=self._registry, local=self._local, group=self._group,
-            global_topics=global_topics, metrics=self.metrics, fence=fence, on_change=on_change, is_paused=is_paused,
+            name, config, facts, registry=self._registry, local=self._local, global_topics=global_topics,
+            fence=fence, is_paused=is_paused,
         )  # fmt: skip
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
@@ -116,14 +116,14 @@ class StreamThread(threading.Thread):
         self._offsets = TaskOffsets(name, self._registry, start_offsets)
         self._globals = global_topics
         self._runner = BatchRunner(
-            name, config, batches=self._batches, registry=self._registry, writes=facts.has_output, commits=self._commits,
-            offsets=self._offsets, member=self._member, global_topics=global_topics, rebalance=self._rebalance,
-            metrics=self.metrics, on_change=on_change,
+            name, config, batches=self._batches, registry=self._registry, group=self._group, writes=facts.has_output,
+            commits=self._commits, offsets=self._offsets, member=self._member, global_topics=global_topics,
+            rebalance=self._rebalance, metrics=self.metrics, on_change=on_change,
         )  # fmt: skip
         self._changes = TaskChanges(
             name, group=self._group, member=self._member, registry=self._registry, local=self._local,
-            batches=self._batches, commits=self._commits, rebalance=self._rebalance, metrics=self.metrics,
-            close_stores=self._close_stores, on_change=on_change,
+            runner=self._runner, commits=self._commits, rebalance=self._rebalance, metrics=self.metrics,
+            on_change=on_change,
         )  # fmt: skip
         self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
@@ -181,7 +181,7 @@ class StreamThread(threading.Thread):
 
     @property
     def engine(self) -> BatchEngine | None:
-        return self._batches.engine
+        return self._runner.engine
 
     def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
         """In order, after the batch under way. ``leave_group`` None: as ``leave.group.on.close`` says. ``within_s``: how long it
@@ -199,7 +199,7 @@ class StreamThread(threading.Thread):
 
     def end_workers(self) -> None:
         """For a thread that has ended: its workers would wait a minute for batches that never come."""
-        self._batches.end_workers()
+        self._runner.end_workers()
 
     def _offset_sums(self) -> tuple[Mapping[TaskId, int], frozenset[TaskId]]:
         """What a join tells; it begins with this."""
@@ -222,9 +222,9 @@ class StreamThread(threading.Thread):
         finally:
             self._first_join.ready()  # nobody waits for a thread that has ended
             self._member.close(leave=self._leave_group)
-            self._batches.close()
+            self._runner.close()
             if self.error is not None:
-                self._batches.end_workers()  # whatever they are doing: nobody asks them again
+                self._runner.end_workers()  # whatever they are doing: nobody asks them again
             self._registry.handle(ThreadEnded(reason="the thread ends"))
             self._local.ended()
             self.response = response
@@ -232,7 +232,7 @@ class StreamThread(threading.Thread):
 
     def desk(self, handover: BatchHandover) -> WorkerDesk:
         """What its workers may ask; ``handover`` calls the user's functions on batches."""
-        return WorkerDesk(self._batches, self._group, self._member, handover)
+        return WorkerDesk(self._runner, self._group, self._member, handover)
 
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
@@ -241,7 +241,7 @@ class StreamThread(threading.Thread):
             is_at_once = self._first_join.is_at_once()
         if is_at_once:
             self._member.start()
-        self._batches.begin(self._make_engine(self))
+        self._runner.begin(self._make_engine(self))
         if not is_at_once:
             self._runner.run_empty()
             self._first_join.ready()
@@ -268,7 +268,7 @@ class StreamThread(threading.Thread):
                 self._changes.step(machine.ApplicationShutdownRequested())
             has_work = bool(self._registry.now) and self._batches.are_needed
             if not has_work:
-                self._batches.rest()
+                self._runner.rest()
             self._hear_the_group(wait_s=0 if has_work else _LONGEST_WAIT_S)
             if self._registry.now and not self._changes.are_over:
                 if self._offsets.fetch_bounds():
@@ -286,12 +286,9 @@ class StreamThread(threading.Thread):
         self._changes.take_events(wait_s)
         self._changes.step(machine.TimePassed())
 
-    def _close_stores(self) -> bool:
-        """A thread that has failed runs no batch any more."""
-        return self.error is None and self._runner.close_stores()
-
     def _failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
         self.error = error
+        self._runner.fail()
         response = self._on_failure(error)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             self._tell_the_group()

@@ -1,8 +1,8 @@
 """The interpreter of a stream thread's task manager: the group's events are handed in, its instructions carried out.
 
 Decides nothing about tasks: which come and go, and in this order, is ``task.manager``'s. Each instruction is carried out before
-the next one, and what its outcome leads to as well. Rule 12 of correctness.md is kept here: that stores are closed is reported
-only when the worker has answered a batch without them, or is dead.
+the next one, and what its outcome leads to as well. That stores are closed is reported only once ``batch_runner`` has the proof
+(correctness.md, rule 12).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tidemill.membership import member_state as machine
 from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
+from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.local_tasks import LocalTasks
-from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OwnCommits
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.start_trace import tell_moment
@@ -39,8 +39,8 @@ log = logging.getLogger("tidemill.thread")
 
 
 class TaskChanges:
-    """Called by the stream thread only; ``is_assigned`` may be read by any. ``close_stores`` says whether the worker has closed
-    the stores of the tasks that are closing; ``on_change`` is told that tasks have come or gone."""
+    """Called by the stream thread only; ``is_assigned`` may be read by any. ``on_change`` is told that tasks have come or
+    gone."""
 
     def __init__(
         self,
@@ -50,16 +50,15 @@ class TaskChanges:
         member: GroupMember,
         registry: TaskRegistry,
         local: LocalTasks,
-        batches: MicroBatches,
+        runner: BatchRunner,
         commits: OwnCommits,
         rebalance: RebalanceWatch,
         metrics: ThreadMetrics,
-        close_stores: Callable[[], bool],
         on_change: Callable[[], None],
     ) -> None:
         self._thread, self._group, self._member, self._registry, self._local = thread, group, member, registry, local
-        self._batches, self._commits, self._rebalance, self._metrics = batches, commits, rebalance, metrics
-        self._close_stores, self._on_change = close_stores, on_change
+        self._runner, self._commits, self._rebalance, self._metrics = runner, commits, rebalance, metrics
+        self._on_change = on_change
         self.is_assigned = False
         """By the group, as of its last word."""
         self.are_over = False
@@ -137,13 +136,14 @@ class TaskChanges:
                     self._commits.give_up(partitions)
                 case ForgetOffsets():
                     self._commits.forget()
-                case CloseTasks():
-                    self._close(instruction)
-                    follow = self._registry.handle(TasksClosed(tasks=instruction.tasks, kept=instruction.kept))
+                case CloseTasks(tasks=tasks, kept=kept, have_stores=have_stores):
+                    if tasks:
+                        self._runner.close_stores(are_open=have_stores)
+                    follow = self._registry.handle(TasksClosed(tasks=tasks, kept=kept))
                     self._on_change()
                     self._act(follow)
-                case OpenTasks(new=tasks):
-                    found = self._local.positions(tasks)
+                case OpenTasks(new=new):
+                    found = self._local.positions(new)
                     if found:
                         self._act(self._registry.handle(PositionsRead(stores=found)))
                 case machine.RejoinNow(reason=reason):
@@ -162,10 +162,3 @@ class TaskChanges:
                     self.are_over = True
                 case _:
                     assert_never(instruction)
-
-    def _close(self, told: CloseTasks) -> None:
-        """A batch without them makes the worker close their stores, and its report is the proof (rule 12). There is none where
-        nothing is open: what is read for others goes on, and the last batch has answered."""
-        is_open = told.have_stores or self._batches.failures
-        if told.tasks and is_open and self._batches.has_workers and not self._close_stores():
-            self._batches.end_workers()  # no acknowledgement: their death is as good
