@@ -87,10 +87,10 @@ class SimulatedClient:
         """What this process processes now and may commit."""
         if not self.is_alive or self.is_paused:
             return []
-        return [
-            (task, thread)
-            for thread in self.threads
-            if not thread.has_ended
-            for task in sorted(thread.running)
-            if thread.may_commit(task)
-        ]
+        found = []
+        for thread in self.threads:
+            if not thread.has_ended:
+                tasks = sorted(thread.running)
+                owned = tasks if thread.may_commit(tasks) else [task for task in tasks if thread.may_commit([task])]
+                found += [(task, thread) for task in owned]
+        return found

@@ -110,11 +110,10 @@ class Thread:
             user_data=own.user_data, owned_partitions=own.owned_partitions, generation=self.assigned_in, rack=rack
         )
 
-    def may_commit(self, task: TaskId) -> bool:
-        """Whether the group would accept a commit of the task by this thread."""
-        return may_commit(
-            self.state, [task], began_incarnation=self.state.incarnation, incarnation=self.incarnation
-        )
+    def may_commit(self, tasks: Iterable[TaskId]) -> bool:
+        """Whether the group would accept a commit of all these tasks by this thread."""
+        state = self.tasks.member
+        return may_commit(state, tasks, began_incarnation=state.incarnation, incarnation=self.incarnation)
 
     def run_restored(self, now_ms: int) -> None:
         """Actives whose state is complete begin to run."""
@@ -128,7 +127,7 @@ class Thread:
                 self._logs[task].run(self.name, now_ms)
 
     def _is_ready(self, task: TaskId) -> bool:
-        if task in self.tasks.closing or not self.may_commit(task):
+        if task in self.tasks.closing or not self.may_commit([task]):
             return False
         copy = self.process.directory.copies.get(task)
         return not self._logs[task].is_stateful or (copy is not None and copy.holder == self.name and copy.follows)
