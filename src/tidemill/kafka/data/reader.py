@@ -27,7 +27,8 @@ READ_LIMIT_S = 1.0
 """A batch closes when reading has taken this long even while more is arriving; the time that Spark works on it does not count."""
 _WAIT_SLICE_S = 0.005
 _IDLE_SLICE_S = 0.025
-"""Of a wait that is longer than ``_IDLE_AFTER_S``: so much later a record may be seen of one consumer while another is asked."""
+"""Of a wait on one consumer, or of one that is longer than ``_IDLE_AFTER_S``: so much later a record of one consumer may be seen
+while another is asked."""
 _IDLE_AFTER_S = 0.1
 _STANDBY_DELAY_S = 0.1
 """So long a standby's records may wait for company."""
@@ -270,8 +271,10 @@ class ThreadReader:
             if (found or now >= idle_until) and (now >= heard_until or not self._is_one_unheard(kinds, left)):
                 return
             until = min([at for at in (idle_until, heard_until, *rests_until.values()) if at > now], default=closes_at)
-            slice_s = min(_WAIT_SLICE_S if now - began < _IDLE_AFTER_S else _IDLE_SLICE_S, until - now)
-            found = (yield from self._wait(kinds, left, slice_s)) or found
+            waiting = [kind for kind in kinds if self._consumers[kind].holds_any and left[kind] > 0]
+            is_brief = len(waiting) > 1 and now - began < _IDLE_AFTER_S
+            slice_s = min(_WAIT_SLICE_S if is_brief else _IDLE_SLICE_S, until - now)
+            found = (yield from self._wait(waiting, left, slice_s)) or found
             now = time.monotonic()
 
     def _is_one_unheard(self, kinds: Sequence[str], left: Mapping[str, int]) -> bool:
@@ -282,7 +285,6 @@ class ThreadReader:
         self, kinds: Sequence[str], left: dict[str, int], slice_s: float
     ) -> Generator[tuple[bool, Sequence[Any]], None, bool]:
         """One short wait on each consumer in turn; gives whether something came that ends the waiting."""
-        kinds = [kind for kind in kinds if self._consumers[kind].holds_any and left[kind] > 0]
         if not kinds:
             time.sleep(slice_s)
         for kind in kinds:
