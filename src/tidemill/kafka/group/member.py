@@ -140,7 +140,7 @@ class GroupMember:
         self._state.request_rejoin(reason)
 
     def revoked_all(self) -> None:
-        """The answer to RevokeAll (eager members only)."""
+        """The answer to RevokeAllRequested (eager members only)."""
         self._state.revoked_all()
 
     def commit(

@@ -12,7 +12,7 @@ a second rebalance nor throws out a member that has just come back.
     PARKED   has left because its stream thread stopped polling -> OUT, ENDED
     ENDED    closed, or failed for good
 
-Heartbeats are sent in SYNCING and STABLE. Every loss of a generation raises the incarnation and posts Lost; events are
+Heartbeats are sent in SYNCING and STABLE. Every loss of a generation raises the incarnation and posts MembershipLost; events are
 posted under the lock, so their order is the order in which things happened. What to do about any of it is the
 application's decision: nothing here changes what is owned.
 """
@@ -29,7 +29,8 @@ from enum import Enum
 from tidemill.errors import TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.metadata import NO_GENERATION, NO_MEMBER_ID, Membership
-from tidemill.kafka.group.protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
+from tidemill.kafka.group.protocol import Failed, GroupEvent, MemberAssignment
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 
 
 class Phase(Enum):
@@ -129,11 +130,11 @@ class MemberState:
             return self._changed.wait_for(lambda: self._phase is Phase.ENDED, timeout_s)
 
     def wait_until_revoked(self, reason: str) -> bool:
-        """Posts RevokeAll and waits for ``revoked_all``; False if the membership went meanwhile (nothing is left)."""
+        """Posts RevokeAllRequested and waits for ``revoked_all``; False if the membership went meanwhile (nothing is left)."""
         with self._changed:
             before = self._membership
             self._revocation_awaited = True
-            self._post(RevokeAll(reason=reason))
+            self._post(RevokeAllRequested(reason=reason))
             self._changed.wait_for(lambda: not self._revocation_awaited or self._membership is not before)
             self._revocation_awaited = False
             if self._membership is not before:
@@ -296,7 +297,7 @@ class MemberState:
         self._assigned_in = NO_GENERATION
         self._assigned_partitions = ()
         if had_generation and reason is not None:
-            self._post(Lost(reason=reason, incarnation=self._membership.incarnation))
+            self._post(MembershipLost(reason=reason, incarnation=self._membership.incarnation))
 
     def _enter(self, phase: Phase) -> None:
         if phase not in _NEXT[self._phase]:

@@ -123,8 +123,8 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            thread.desk.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
-            self.server.register(thread.name, thread.desk)
+            handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
+            self.server.register(thread.name, thread.desk(handover))
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second one beside it.
             with span("workers waited for"):
