@@ -45,7 +45,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Reference": (
         "reference/index.md", "reference/builder.md", "reference/streams.md", "reference/tables.md", "reference/windows.md",
         "reference/joins.md", "reference/serdes.md", "reference/stores.md", "reference/processors.md",
-        "reference/application.md", "reference/testing.md", "reference/errors.md", "reference/*",
+        "reference/application.md", "reference/listeners.md", "reference/assignors.md", "reference/testing.md",
+        "reference/errors.md", "reference/*",
     ),
     "Coming from": ("migration/kafka-streams.md", "migration/faust.md", "migration/quix-streams.md", "migration/*"),
     "Measured": ("comparison.md", "benchmarks.md", "benchmarks/results.md", "experiments/*", "scaling.md"),

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tidemill.assignment.model import ApplicationState, Assignment, Client, ClientAssignment
+from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, ClientState
 from tidemill.ids import ProcessId, TaskId
 from tidemill.replay.validation import FaultKind, first_fault
 
 A, B, STRANGER = ProcessId(1, 0), ProcessId(2, 0), ProcessId(3, 0)
 STATEFUL, STATELESS, UNKNOWN = TaskId(1, 0), TaskId(0, 0), TaskId(7, 7)
 STATE = ApplicationState(
-    clients=(Client(process_id=A, capacity=1), Client(process_id=B, capacity=1)),
+    clients=(ClientState(process_id=A, capacity=1), ClientState(process_id=B, capacity=1)),
     tasks=(STATELESS, STATEFUL),
     stateful_tasks=frozenset({STATEFUL}),
 )

@@ -14,7 +14,7 @@ from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
 from tidemill.assignment.balanced.shares import is_balanced, share
 from tidemill.assignment.invariants import guarantee_violations, unbalanced, violations
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, AssignmentConfig, Role, TaskInfo
+from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, AssignmentConfig, CopyRole, TaskInfo
 from tidemill.ids import TaskId
 
 BALANCED = BalancedTaskAssignor()
@@ -91,7 +91,7 @@ def test_removing_one_client_of_ten_moves_only_its_tasks(standbys):
 def test_the_target_after_a_replacement_differs_only_in_the_tasks_of_the_replaced_with_standbys_too():
     state, before, _ = settle(cluster(num_standby_replicas=1))
     state = after(state, before, gone=[process(1)], joined=[client(11)])
-    target = {one.task: one.target for one in BALANCED.assign(state).explain() if one.role is Role.ACTIVE}
+    target = {one.task: one.target for one in BALANCED.assign(state).explain() if one.role is CopyRole.ACTIVE}
     was = owners(before)
     assert {was[task] for task, process_id in target.items() if was[task] != process_id} == {process(1)}
 
@@ -276,7 +276,7 @@ def test_no_state_makes_it_violate_anything(state):
     answer = BALANCED.assign(state)
     assert violations(state, answer) == []
     assert guarantee_violations(state, answer) == []
-    if not any(one.role is Role.ACTIVE and one.rebalances_to_go for one in answer.explain()):
+    if not any(one.role is CopyRole.ACTIVE and one.rebalances_to_go for one in answer.explain()):
         assert is_balanced_answer(state, answer)
     explained = Counter((one.chosen, one.task) for one in answer.explain() if one.chosen is not None)
     held = Counter((process_id, copy) for process_id, of in answer.clients.items() for copy in (*of.active, *of.standby))
@@ -309,7 +309,7 @@ def test_no_balanced_assignment_is_nearer_than_the_target(state):
     assume(len(state.clients) ** len(state.tasks) <= 3_000)
     stateful = replace(state, tasks=tuple(sorted(state.stateful_tasks)))
     assume(stateful.tasks)
-    target = {one.task: one.target for one in BALANCED.assign(stateful).explain() if one.role is Role.ACTIVE}
+    target = {one.task: one.target for one in BALANCED.assign(stateful).explain() if one.role is CopyRole.ACTIVE}
     running = {
         task: one.process_id for one in stateful.clients for task, lag in one.lags.items() if lag == LATEST_OFFSET
     }
@@ -318,7 +318,7 @@ def test_no_balanced_assignment_is_nearer_than_the_target(state):
 
 
 def targets(answer):
-    return {one.task: one.target for one in answer.explain() if one.role is Role.ACTIVE}
+    return {one.task: one.target for one in answer.explain() if one.role is CopyRole.ACTIVE}
 
 
 def assert_moves_the_least(state, before):

@@ -11,7 +11,7 @@ from recorded import VECTORS, examples
 
 import tidemill.assignment.kip441.high_availability as high_availability
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.model import Role
+from tidemill.assignment.model import CopyRole
 from tidemill.ids import ProcessId, TaskId
 from tidemill.replay.records import application_state
 
@@ -34,8 +34,8 @@ def at_13_48_02():
 
 def test_why_1_0_is_being_warmed_up_on_the_new_client(at_13_48_02):
     active, warm_up = at_13_48_02.of(task("1_0"))
-    assert (active.role, active.chosen, active.target) == (Role.ACTIVE, B4B61, BBB8)
-    assert (warm_up.role, warm_up.chosen, warm_up.target, warm_up.rebalances_to_go) == (Role.WARM_UP, BBB8, BBB8, 1)
+    assert (active.role, active.chosen, active.target) == (CopyRole.ACTIVE, B4B61, BBB8)
+    assert (warm_up.role, warm_up.chosen, warm_up.target, warm_up.rebalances_to_go) == (CopyRole.WARM_UP, BBB8, BBB8, 1)
     assert warm_up.reason == (
         "1_0 is being warmed up on bbb83e43: the target wants it there, but bbb83e43 has nothing of its 2 offsets, "
         "more than acceptable.recovery.lag = 0. It is movement 1 of 4 (2.7's order: the array of a heap filled client "
@@ -50,7 +50,7 @@ def test_why_1_0_is_being_warmed_up_on_the_new_client(at_13_48_02):
 def test_why_1_3_is_not_being_warmed_up_yet_and_when_it_will_move(at_13_48_02):
     active, warm_up = at_13_48_02.of(task("1_3"))
     assert (active.chosen, active.target, active.rebalances_to_go) == (C7156, BBB8, 2)
-    assert (warm_up.role, warm_up.chosen, warm_up.target, warm_up.rebalances_to_go) == (Role.WARM_UP, None, BBB8, 2)
+    assert (warm_up.role, warm_up.chosen, warm_up.target, warm_up.rebalances_to_go) == (CopyRole.WARM_UP, None, BBB8, 2)
     assert warm_up.reason == (
         "1_3 is not being warmed up on bbb83e43 yet. The target wants it there, but bbb83e43 has nothing of its 6 "
         "offsets, more than acceptable.recovery.lag = 0. It is movement 4 of 4 (2.7's order: the array of a heap "
@@ -79,7 +79,7 @@ def test_tasks_move_in_the_round_that_was_foretold(version, budget, rounds):
     foretold = {
         decision.task: (decision.rebalances_to_go, decision.target)
         for decision in assignment.explain()
-        if decision.role is Role.ACTIVE and decision.rebalances_to_go
+        if decision.role is CopyRole.ACTIVE and decision.rebalances_to_go
     }
     assert Counter(go for go, _ in foretold.values()) == rounds
     happened = {}
@@ -95,8 +95,8 @@ def test_tasks_move_in_the_round_that_was_foretold(version, budget, rounds):
 def test_a_swap_says_that_it_costs_no_warm_up():
     state = group([client(1), client(2, "1_0")], "1_0", num_standby_replicas=1)
     active, standby = HighAvailabilityTaskAssignor().assign(state).explain()
-    assert (active.role, active.chosen, active.target) == (Role.ACTIVE, process(2), process(1))
-    assert (standby.role, standby.rule, standby.chosen) == (Role.STANDBY, "swapped with a standby", process(1))
+    assert (active.role, active.chosen, active.target) == (CopyRole.ACTIVE, process(2), process(1))
+    assert (standby.role, standby.rule, standby.chosen) == (CopyRole.STANDBY, "swapped with a standby", process(1))
     assert "takes nothing from max.warmup.replicas" in standby.reason
 
 
@@ -133,7 +133,7 @@ def test_an_assignment_that_nobody_questions_builds_no_decision(monkeypatch):
 def test_every_copy_of_every_task_is_explained_once(version, state):
     assignment = HighAvailabilityTaskAssignor(compatibility=version).assign(state)
     explained = Counter(
-        (one.chosen, one.task, one.role is Role.ACTIVE) for one in assignment.explain() if one.chosen is not None
+        (one.chosen, one.task, one.role is CopyRole.ACTIVE) for one in assignment.explain() if one.chosen is not None
     )
     held = Counter(
         (process_id, copy, is_active)
@@ -142,7 +142,7 @@ def test_every_copy_of_every_task_is_explained_once(version, state):
         for copy in copies
     )
     assert explained == held
-    warm = {(one.chosen, one.task) for one in assignment.explain() if one.role is Role.WARM_UP and one.chosen}
+    warm = {(one.chosen, one.task) for one in assignment.explain() if one.role is CopyRole.WARM_UP and one.chosen}
     assert warm == {(process_id, copy) for process_id, tasks in assignment.clients.items() for copy in tasks.warmup}
     assert all(one.reason.endswith(".") for one in assignment.explain())
 

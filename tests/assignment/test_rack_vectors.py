@@ -9,7 +9,7 @@ from recorded import recorded
 
 from tidemill.assignment.java.iteration import sorted_iteration
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.model import ApplicationState, AssignmentConfig, Client, RackStrategy, TaskInfo
+from tidemill.assignment.model import ApplicationState, AssignmentConfig, ClientState, RackStrategy, TaskInfo
 from tidemill.assignment.rack import aware as rack
 from tidemill.assignment.rack.aware import RackCosts
 from tidemill.assignment.sticky.assignor import StickyTaskAssignor
@@ -45,7 +45,7 @@ def test_sticky_answers_with_sorted_inputs_are_kafkas():
 
 
 def client(number, rack_id):
-    return Client(process_id=ProcessId(number, 0), capacity=1, rack=rack_id)
+    return ClientState(process_id=ProcessId(number, 0), capacity=1, rack=rack_id)
 
 
 @st.composite

@@ -5,7 +5,7 @@ from recorded import recorded
 
 from tidemill.assignment.java.iteration import sorted_iteration
 from tidemill.assignment.java.java_hash import task_hash_2_7
-from tidemill.assignment.model import Role
+from tidemill.assignment.model import CopyRole
 from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
 from tidemill.replay.records import application_state, expected, texts
@@ -60,8 +60,8 @@ def test_every_copy_has_a_decision_that_names_its_client_and_says_why():
         assignment = StickyTaskAssignor().assign(application_state(line))
         decisions = assignment.explain()
         explained = {(decision.task, decision.role, decision.chosen) for decision in decisions}
-        placed = {(task, Role.ACTIVE, client) for client, tasks in assignment.clients.items() for task in tasks.active}
-        placed |= {(task, Role.STANDBY, client) for client, tasks in assignment.clients.items() for task in tasks.standby}
+        placed = {(task, CopyRole.ACTIVE, client) for client, tasks in assignment.clients.items() for task in tasks.active}
+        placed |= {(task, CopyRole.STANDBY, client) for client, tasks in assignment.clients.items() for task in tasks.standby}
         assert explained == placed
         assert all(f"{decision.task} " in decision.reason for decision in decisions)
         assert all(str(decision.chosen) in decision.reason for decision in decisions)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import VECTORS, recorded
 
-from tidemill.assignment.model import Client, ClientAssignment, Consumer
+from tidemill.assignment.model import ClientAssignment, ClientState, ConsumerState
 from tidemill.assignment.threads import Stage, assign_stages, assign_to_threads, assign_to_threads_2_7
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId
@@ -30,11 +30,11 @@ def texts_of(assignment):
 
 
 def client_of(entry):
-    return Client(
+    return ClientState(
         process_id=ProcessId.parse(entry["process_id"]),
         capacity=entry["capacity"],
         consumers=tuple(
-            Consumer(member=member, task_offset_sums=sums(said["task_offset_sums"]))
+            ConsumerState(member=member, task_offset_sums=sums(said["task_offset_sums"]))
             for member, said in entry["consumers"].items()
         ),
         lags=sums(entry["task_lags"]),
@@ -84,7 +84,7 @@ def test_threads_of_the_wordcount_experiment_are_kafkas(version, form):
 
 
 def test_standbys_avoid_the_thread_with_more_actives_today_but_not_in_2_7():
-    client = Client(process_id=PROCESS, capacity=2, consumers=(Consumer(member="a"), Consumer(member="b")))
+    client = ClientState(process_id=PROCESS, capacity=2, consumers=(ConsumerState(member="a"), ConsumerState(member="b")))
     assigned = ClientAssignment(active=frozenset({TaskId(0, 0)}), standby=frozenset({TaskId(0, 1)}))
     stateful, ends = {TaskId(0, 0), TaskId(0, 1)}, {TaskId(0, 0): 1, TaskId(0, 1): 1}
     assert assign_to_threads(client, assigned, stateful, ends).standby == {"a": (), "b": (TaskId(0, 1),)}
@@ -92,8 +92,8 @@ def test_standbys_avoid_the_thread_with_more_actives_today_but_not_in_2_7():
 
 
 def test_a_reported_task_that_is_unknown_is_skipped_today_and_refused_in_2_7():
-    said = Consumer(member="a", task_offset_sums={TaskId(9, 9): 5})
-    client = Client(process_id=PROCESS, capacity=1, consumers=(said,))
+    said = ConsumerState(member="a", task_offset_sums={TaskId(9, 9): 5})
+    client = ClientState(process_id=PROCESS, capacity=1, consumers=(said,))
     assigned = ClientAssignment(active=frozenset({TaskId(0, 0)}))
     assert assign_to_threads(client, assigned, {TaskId(0, 0)}, {TaskId(0, 0): 1}).active == {"a": (TaskId(0, 0),)}
     with pytest.raises(AssignmentError, match="9_9"):
@@ -102,8 +102,8 @@ def test_a_reported_task_that_is_unknown_is_skipped_today_and_refused_in_2_7():
 
 
 def test_a_task_without_reported_lag_counts_with_its_end_offset():
-    thread_a = Consumer(member="a", task_offset_sums={TaskId(0, 0): 0, TaskId(0, 1): 3})
-    client = Client(process_id=PROCESS, capacity=2, consumers=(thread_a, Consumer(member="b")), lags={TaskId(0, 1): 7})
+    thread_a = ConsumerState(member="a", task_offset_sums={TaskId(0, 0): 0, TaskId(0, 1): 3})
+    client = ClientState(process_id=PROCESS, capacity=2, consumers=(thread_a, ConsumerState(member="b")), lags={TaskId(0, 1): 7})
     stateful = {TaskId(0, 0), TaskId(0, 1)}
     assigned = ClientAssignment(active=frozenset(stateful))
     kept_by_least_lag = assign_to_threads(client, assigned, stateful, {TaskId(0, 0): 10, TaskId(0, 1): 10})
@@ -112,7 +112,7 @@ def test_a_task_without_reported_lag_counts_with_its_end_offset():
 
 def test_a_client_without_members_is_refused():
     with pytest.raises(AssignmentError, match="no members"):
-        assign_to_threads(Client(process_id=PROCESS, capacity=0), ClientAssignment(), set(), {})
+        assign_to_threads(ClientState(process_id=PROCESS, capacity=0), ClientAssignment(), set(), {})
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 2), max_size=30), st.data())
@@ -121,8 +121,8 @@ def test_every_task_gets_one_thread_and_threads_stay_within_one_task_of_each_oth
     by_stage = {stage: [t for t, kind in zip(all_tasks, kinds, strict=True) if kind == at] for at, stage in enumerate(Stage)}
     stateful = set(by_stage[Stage.STATEFUL_ACTIVE] + by_stage[Stage.STANDBY])
     reported = st.dictionaries(st.sampled_from(all_tasks), st.integers(-3, 9), max_size=8) if kinds else st.just({})
-    consumers = tuple(Consumer(member=f"m{at}", task_offset_sums=data.draw(reported)) for at in range(threads))
-    client = Client(process_id=PROCESS, capacity=threads, consumers=consumers)
+    consumers = tuple(ConsumerState(member=f"m{at}", task_offset_sums=data.draw(reported)) for at in range(threads))
+    client = ClientState(process_id=PROCESS, capacity=threads, consumers=consumers)
     results = assign_stages(client, list(by_stage.items()), stateful, dict.fromkeys(stateful, 9))
     for result in results:
         given_tasks = [task for tasks_ in result.tasks.values() for task in tasks_]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig, Assignor, ClientAssignment
+from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig, ClientAssignment, TaskAssignor
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.joined_group import Subscription
@@ -33,7 +33,7 @@ def joins(
     led: LedRebalances,
     *members: tuple[ProcessId, str, dict[TaskId, int], list[int]],
     at_ms: int,
-    assignor: Assignor = HighAvailabilityTaskAssignor(),  # noqa: B008  # it has no state
+    assignor: TaskAssignor = HighAvailabilityTaskAssignor(),  # noqa: B008  # it has no state
 ) -> None:
     """A rebalance of members: process, address, offset sums, partitions owned."""
     said = {

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tidemill import Serdes
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.ids import TaskId
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Record
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.rows.headers import packed
@@ -145,7 +145,7 @@ class PerRecord:
     def pipe(self, given: Sequence[Input]) -> None:
         for part, key, value, timestamp, header in given:
             graph = self.graphs[part]
-            graph.process("in", Record(key, value, timestamp, _headers(header)), Origin("in", part, 0))
+            graph.process("in", Record(key, value, timestamp, _headers(header)), RecordMetadata("in", part, 0))
             for made in graph.take_produced():
                 self.sent[part, made.key] = made.value, made.record.timestamp, made.record.headers
         for graph in self.graphs.values():

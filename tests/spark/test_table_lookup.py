@@ -15,7 +15,7 @@ from tidemill.dsl.joined import Joined
 from tidemill.dsl.materialized import Materialized
 from tidemill.errors import RecordError
 from tidemill.ids import TaskId
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Record
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.rows.codecs_wire import PairSerde
@@ -133,7 +133,7 @@ def _by_operators(topology: Topology, inputs: list[Input]) -> tuple[list[Result]
         headers = (("h", b"x"),) if sequence % 3 else ()
         serde: Any = LONG if topic == "events" else STRING
         record = Record(STRING.deserialize(key), serde.deserialize(value), timestamp, headers)
-        graphs[part].process(source_of[topic], record, Origin(topic, part, sequence))
+        graphs[part].process(source_of[topic], record, RecordMetadata(topic, part, sequence))
         found += [
             (part, made.key, made.value, made.record.timestamp, made.record.headers or None, sequence)
             for made in graphs[part].take_produced()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill.assignment.model import ApplicationState, Client
+from tidemill.assignment.model import ApplicationState, ClientState
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId
 
@@ -19,7 +19,7 @@ NOWHERE = -1
 class Placement:
     __slots__ = ("active", "active_count", "capacity", "clients", "count", "standbys", "tasks")
 
-    def __init__(self, clients: Sequence[Client], tasks: Sequence[TaskId]) -> None:
+    def __init__(self, clients: Sequence[ClientState], tasks: Sequence[TaskId]) -> None:
         self.clients = clients
         self.tasks = tasks
         self.capacity = [client.capacity for client in clients]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.operators.suppress_buffer import read_context, write_context
@@ -32,7 +32,7 @@ class Held(NamedTuple):
     """A record that has waited, with where it came from."""
 
     record: Record
-    origin: Origin
+    origin: RecordMetadata
 
 
 class GraceBuffer:
@@ -48,7 +48,7 @@ class GraceBuffer:
         self._kept: tuple[int, int] = (-1, 0) if kept is None else _META_FORMAT.unpack(kept)
         self._observed, self._sequence = self._kept
 
-    def put(self, record: Record, origin: Origin, grace_ms: int) -> bool:
+    def put(self, record: Record, origin: RecordMetadata, grace_ms: int) -> bool:
         """Keeps a record; False if the clock is more than ``grace_ms`` past it: then nothing is kept."""
         key, value, timestamp, headers = record
         if timestamp < self._observed - grace_ms:

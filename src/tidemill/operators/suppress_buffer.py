@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from tidemill.errors import StateError
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Change, Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.operators.segments import pack_time, unpack_time
@@ -38,7 +38,7 @@ class Held(NamedTuple):
     old: bytes | None
     new: bytes | None
     timestamp: int
-    origin: Origin
+    origin: RecordMetadata
     headers: Headers
 
 
@@ -84,7 +84,7 @@ class SuppressBuffer:
         """The time of the key that leaves next; None if nothing is held."""
         return self._order[0][0] if self._order else None
 
-    def put(self, time: int, record: Record, origin: Origin) -> None:
+    def put(self, time: int, record: Record, origin: RecordMetadata) -> None:
         """Holds a change back; ``time`` counts if its key is not held yet."""
         key = self._encode_key(record.key) or b""
         change: Change = record.value
@@ -100,7 +100,7 @@ class SuppressBuffer:
         self.bytes_held += _size(key, held)
         self._touched[key] = None
 
-    def oldest(self) -> tuple[Record, Origin]:
+    def oldest(self) -> tuple[Record, RecordMetadata]:
         """The change of the key that leaves next, and where it came from."""
         key = self._order[0][1]
         held = self._held[key]
@@ -171,7 +171,7 @@ def _sized(data: bytes | None) -> bytes:
     return _INT.pack(_NULL) if data is None else _INT.pack(len(data)) + data
 
 
-def write_context(timestamp: int, origin: Origin, headers: Headers) -> bytes:
+def write_context(timestamp: int, origin: RecordMetadata, headers: Headers) -> bytes:
     """The bytes of a record's context (ProcessorRecordContext.serialize)."""
     offset = -1 if origin.offset is None else origin.offset
     parts = [pack_time(timestamp), pack_time(offset), _sized(origin.topic.encode())]
@@ -188,7 +188,7 @@ def _write(held: Held, time: int) -> bytes:
     return context + _sized(prior) + old_part + _sized(held.new) + pack_time(time)
 
 
-def read_context(data: bytes) -> tuple[int, Origin, Headers, int]:
+def read_context(data: bytes) -> tuple[int, RecordMetadata, Headers, int]:
     """(timestamp, origin, headers, where the bytes after it begin) of a context."""
     timestamp, offset = unpack_time(data)[0], unpack_time(data, 8)[0]
     topic, at = _take(data, 16)
@@ -199,7 +199,7 @@ def read_context(data: bytes) -> tuple[int, Origin, Headers, int]:
         name, at = _take(data, at)
         value, at = _take(data, at)
         headers.append(((name or b"").decode(), value))
-    return timestamp, Origin((topic or b"").decode(), partition, None if offset < 0 else offset), tuple(headers), at
+    return timestamp, RecordMetadata((topic or b"").decode(), partition, None if offset < 0 else offset), tuple(headers), at
 
 
 def _take(data: bytes, at: int) -> tuple[bytes | None, int]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from tidemill.assignment.explain.rules import Rule
 from tidemill.assignment.kip441.balancing import Destinations
-from tidemill.assignment.model import Client
+from tidemill.assignment.model import ClientState
 from tidemill.assignment.placement import Placement
 from tidemill.ids import ProcessId, TaskId
 
@@ -32,7 +32,7 @@ class StandbyPlacing(Protocol):
 
     def place(self, placement: Placement, replicas: int) -> list[Shortfall]: ...
 
-    def destinations(self, clients: Sequence[Client]) -> Destinations: ...
+    def destinations(self, clients: Sequence[ClientState]) -> Destinations: ...
 
     def may_swap(
         self, source: ProcessId, target: ProcessId, task: TaskId, has: Callable[[ProcessId, TaskId], bool]
@@ -47,7 +47,7 @@ class LeastLoaded:
     def place(self, placement: Placement, replicas: int) -> list[Shortfall]:
         return place_on_least_loaded(placement, [(task, replicas) for task in range(len(placement.tasks))])
 
-    def destinations(self, clients: Sequence[Client]) -> Destinations:
+    def destinations(self, clients: Sequence[ClientState]) -> Destinations:
         everyone = range(len(clients))
         return [everyone for _ in clients]
 

@@ -16,7 +16,7 @@ from tidemill.assignment.explain.rules import Rule
 from tidemill.assignment.java.java_hash import HashTable, task_hash
 from tidemill.assignment.kip441.balancing import Destinations
 from tidemill.assignment.kip441.standby import LeastLoaded, Shortfall, StandbyPlacing, place_on_least_loaded
-from tidemill.assignment.model import ApplicationState, Client
+from tidemill.assignment.model import ApplicationState, ClientState
 from tidemill.assignment.placement import Placement
 from tidemill.ids import ProcessId, TaskId
 
@@ -50,7 +50,7 @@ class TagSpread:
             return []
         return place_on_least_loaded(placement, [(task, pending[task]) for task in _hash_order(placement, pending)])
 
-    def destinations(self, clients: Sequence[Client]) -> Destinations:
+    def destinations(self, clients: Sequence[ClientState]) -> Destinations:
         """Balancing moves a copy only to a client that has every tag of its present one with the same value."""
         allowed: dict[frozenset[tuple[str, str]], list[int]] = {}
         tags = [frozenset(self._tags[client.process_id].items()) for client in clients]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.record import Change, Record
 from tidemill.operators.task_graph import HandedOver, Produced, TaskGraph
@@ -296,11 +296,12 @@ def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: Merged, o
     if spec.writes_alone:
         for at in merged.of(partition):
             record = Record(keys[at], values[at], timestamps[at], headers[at])
-            process(nodes[at], record, Origin(topics[at], partition, offsets[at]))
+            process(nodes[at], record, RecordMetadata(topics[at], partition, offsets[at]))
         return
     for at in merged.of(partition):
         offset = offsets[at]
-        process(nodes[at], Record(keys[at], values[at], timestamps[at], headers[at]), Origin(topics[at], partition, offset))
+        record = Record(keys[at], values[at], timestamps[at], headers[at])
+        process(nodes[at], record, RecordMetadata(topics[at], partition, offset))
         produced, handed_over = take_produced(), take_handed_over()
         if produced or handed_over:
             _put(output, spec, task, produced, handed_over, sequences[at], offset)
@@ -332,7 +333,7 @@ def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:
     for at in merged.all():
         partition = merged.parts[at]
         record = Record(merged.keys[at], merged.values[at], merged.timestamps[at], merged.headers[at])
-        graph.process(merged.nodes[at], record, Origin(merged.topics[at], partition, merged.offsets[at]))
+        graph.process(merged.nodes[at], record, RecordMetadata(merged.topics[at], partition, merged.offsets[at]))
     graph.flush()
     state.dropped += graph.dropped - before
 
