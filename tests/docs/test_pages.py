@@ -15,8 +15,8 @@ import docs_generated
 import docs_site
 import pytest
 from doc_blocks import DOCS, Block, BlockError, check_commands, check_python, fenced, indented
-from harness import start
 
+from tests.operators.harness import start
 from tidemill import ApplicationState, ClientState
 from tidemill.assignment.choice import choose_assignor
 from tidemill.config.streams_config import setting_table

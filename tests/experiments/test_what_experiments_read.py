@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-
 from bounce_simulated import Costs, notices, simulated
 from commits import Commits, pauses, quantile
 from rounds import assignments, shown

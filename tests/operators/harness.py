@@ -19,8 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vector_values import reader, writer
-
+from tests.operators.vector_values import reader, writer
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TaskId
 from tidemill.java_queue import JavaPriorityQueue

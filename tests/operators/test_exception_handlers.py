@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import MemoryRows
 
+from tests.operators.harness import MemoryRows
 from tidemill import PunctuationType, Record, Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.errors import RecordError, StopError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import MemoryRows, Run, start
 
+from tests.operators.harness import MemoryRows, Run, start
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.stores import Stores

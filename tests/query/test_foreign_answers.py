@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stand_in_status import group_app, instances_of, recorded
-from stand_ins import COUNTS, ask, store_facts
 
+from tests.query.stand_in_status import group_app, instances_of, recorded
+from tests.query.stand_ins import COUNTS, ask, store_facts
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward

@@ -11,8 +11,18 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
-from stand_ins import COUNTS, PARTITIONS, Reply, StandInDirectory, StandInInstances, ask, host_map, router, store_facts
 
+from tests.query.stand_ins import (
+    COUNTS,
+    PARTITIONS,
+    Reply,
+    StandInDirectory,
+    StandInInstances,
+    ask,
+    host_map,
+    router,
+    store_facts,
+)
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import EnvironmentProblem, InvalidStateStoreError, StreamsNotStartedError
 from tidemill.ids import TaskId

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_ins import COUNTS, PARTITIONS, host_map, store_facts, stored
 
+from tests.query.stand_ins import COUNTS, PARTITIONS, host_map, store_facts, stored
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, StreamsNotStartedError, UnknownStoreError
 from tidemill.ids import TaskId, TopicPartition

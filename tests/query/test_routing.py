@@ -8,8 +8,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from stand_ins import COUNTS, PARTITIONS, StandInDirectory, StandInInstances, host_map, router
 
+from tests.query.stand_ins import COUNTS, PARTITIONS, StandInDirectory, StandInInstances, host_map, router
 from tidemill.errors import InvalidStateStoreError, RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query.routing import Router

@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from stand_ins import PARTITIONS, Reply, ask, host_map, store_facts
-from test_local_reads import HERE as THIS
-from test_local_reads import THERE as OTHER
-from test_local_reads import Instance
 
+from tests.query.stand_ins import PARTITIONS, Reply, ask, host_map, store_facts
+from tests.query.test_local_reads import HERE as THIS
+from tests.query.test_local_reads import THERE as OTHER
+from tests.query.test_local_reads import Instance
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.membership.wire import HostInfo

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from thread_alone import GIVEN, KEPT, Engine, running, thread_with
 
+from tests.runtime.thread_alone import GIVEN, KEPT, Engine, running, thread_with
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import CloseStandbys, RevokeTasks
 from tidemill.task.batch import Outcome, request_from_json, request_to_json

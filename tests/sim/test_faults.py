@@ -4,8 +4,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from sim_runs import ready_scenario, run_of
 
+from tests.sim.sim_runs import ready_scenario, run_of
 from tidemill.sim.faults import with_faults
 from tidemill.sim.scenario import Event, Happening
 

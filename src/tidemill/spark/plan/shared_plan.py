@@ -3,7 +3,7 @@
 Decides what a copy replaces: in each Python step the function, which names the thread and pins its worker (rule 20). All else
 (expressions, their ids, the source of the generated code) is the same, so that nothing is analysed, optimised or compiled twice.
 What it knows of Spark: a plan's nodes can be made anew with other children or other arguments, a Python step's first argument is
-its function as an expression, and that one's second is the function itself (``tests/spark/test_shared_plan.py``).
+its function as an expression, and that one's second is the function itself (``tests/spark/plan/test_shared_plan.py``).
 """
 
 from __future__ import annotations
