@@ -16,7 +16,7 @@ from tidemill.ids import TaskId
 NOWHERE = -1
 
 
-class Placement:
+class TaskPlacement:
     __slots__ = ("active", "active_count", "capacity", "clients", "count", "standbys", "tasks")
 
     def __init__(self, clients: Sequence[ClientState], tasks: Sequence[TaskId]) -> None:
@@ -32,7 +32,7 @@ class Placement:
         self.active_count = [0] * len(clients)
 
     @classmethod
-    def of(cls, state: ApplicationState) -> Placement:
+    def of(cls, state: ApplicationState) -> TaskPlacement:
         """Nothing placed yet; refuses a group that can't hold anything."""
         if not state.clients:
             raise AssignmentError("no clients: an assignment needs at least one client")

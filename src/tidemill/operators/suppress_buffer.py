@@ -31,7 +31,7 @@ _NULL, _AS_PRIOR = -1, -2
 _KEY_OVERHEAD, _CONTEXT_OVERHEAD = 8, 20
 
 
-class Held(NamedTuple):
+class BufferedChange(NamedTuple):
     """The last change of a key, as bytes, and the record that brought it."""
 
     prior: bytes | None
@@ -51,7 +51,7 @@ class SuppressBuffer:
         self.name, self._rows = store.name, rows
         self._encode_key, self._decode_key = store.key_serde.serialize, store.key_serde.deserialize
         self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
-        self._held: dict[bytes, Held] = {}
+        self._held: dict[bytes, BufferedChange] = {}
         self._times: dict[bytes, int] = {}
         self._order: list[tuple[int, bytes]] = []
         self._touched: dict[bytes, None] = {}
@@ -90,7 +90,7 @@ class SuppressBuffer:
         change: Change = record.value
         old, new = self._encode(change.old), self._encode(change.new)
         before = self._held.get(key)
-        held = Held(old if before is None else before.prior, old, new, record.timestamp, origin, record.headers)
+        held = BufferedChange(old if before is None else before.prior, old, new, record.timestamp, origin, record.headers)
         self._held[key] = held
         if before is None:
             self._times[key] = time
@@ -159,7 +159,7 @@ class SuppressBuffer:
         self._touched.clear()
 
 
-def _size(key: bytes, held: Held) -> int:
+def _size(key: bytes, held: BufferedChange) -> int:
     """What Kafka Streams takes a held change to need in memory: the measure of ``max_bytes``."""
     prior, old, new, _timestamp, origin, headers = held
     size = _KEY_OVERHEAD + len(key) + _CONTEXT_OVERHEAD + len(origin.topic) + len(new or b"")
@@ -181,7 +181,7 @@ def write_context(timestamp: int, origin: RecordMetadata, headers: Headers) -> b
     return b"".join(parts)
 
 
-def _write(held: Held, time: int) -> bytes:
+def _write(held: BufferedChange, time: int) -> bytes:
     prior, old = held.prior, held.old
     old_part = _INT.pack(_AS_PRIOR) if old is not None and old == prior else _sized(old)
     context = write_context(held.timestamp, held.origin, held.headers)
@@ -214,7 +214,7 @@ def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at : at + length], at + length
 
 
-def _read(row: bytes) -> tuple[Held, int]:
+def _read(row: bytes) -> tuple[BufferedChange, int]:
     timestamp, origin, headers, at = read_context(row)
     prior, at = _take(row, at)
     if _INT.unpack_from(row, at)[0] == _AS_PRIOR:
@@ -222,4 +222,4 @@ def _read(row: bytes) -> tuple[Held, int]:
     else:
         old, at = _take(row, at)
     new, at = _take(row, at)
-    return Held(prior, old, new, timestamp, origin, headers), unpack_time(row, at)[0]
+    return BufferedChange(prior, old, new, timestamp, origin, headers), unpack_time(row, at)[0]

@@ -6,26 +6,23 @@ assignment is asked of ``assignment.invariants``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.invariants import guarantee_violations, violations
 from tidemill.assignment.lag import is_caught_up
 from tidemill.ids import ProcessId, TaskId
+from tidemill.sim.client import SimulatedClient
 from tidemill.sim.history import Round
 from tidemill.sim.scenario import Scenario
-
-if TYPE_CHECKING:
-    from tidemill.sim.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auditors:
     """They see everything and change nothing."""
 
-    of_steps: tuple[Callable[[Cluster], Iterable[str]], ...] = ()
+    of_steps: tuple[Callable[[Collection[SimulatedClient]], Iterable[str]], ...] = ()
     of_rounds: tuple[Callable[[Round], Iterable[str]], ...] = ()
 
 
@@ -46,10 +43,10 @@ def auditors_for(scenario: Scenario) -> Auditors:
     )
 
 
-def more_than_one_running_active(cluster: Cluster) -> Iterator[str]:
+def more_than_one_running_active(clients: Collection[SimulatedClient]) -> Iterator[str]:
     """Two members that run a task as active and may both commit it."""
     runs: dict[TaskId, str] = {}
-    for client in cluster.clients.values():
+    for client in clients:
         for task, thread in client.running():
             other = runs.setdefault(task, thread.name)
             if other != thread.name:

@@ -33,7 +33,7 @@ class Copy:
     closed_ms: int | None = None
 
 
-class StateDirectory:
+class SimulatedStateDirectory:
     def __init__(self, logs: Mapping[TaskId, TaskLog], state: Mapping[TaskId, int], records_per_s: float) -> None:
         self._logs = logs
         self.copies = {task: Copy(position=float(offset), closed_ms=0) for task, offset in state.items()}

@@ -35,18 +35,18 @@ from tidemill.membership.member_state import (
 )
 from tidemill.membership.member_subscription import may_commit, next_subscription
 from tidemill.sim.agenda import Agenda
-from tidemill.sim.copies import StateDirectory
+from tidemill.sim.copies import SimulatedStateDirectory
 from tidemill.sim.logs import TaskLog
 from tidemill.sim.scenario import Surroundings
 
 
-class Process(Protocol):
+class ThreadHost(Protocol):
     """What a thread sees of its process."""
 
     @property
     def process_id(self) -> ProcessId: ...
     @property
-    def directory(self) -> StateDirectory: ...
+    def directory(self) -> SimulatedStateDirectory: ...
     @property
     def threads(self) -> list[Thread]: ...
     def when_awake(self, action: Callable[[], None]) -> None: ...
@@ -67,7 +67,7 @@ class Thread:
     def __init__(
         self,
         name: str,
-        process: Process,
+        process: ThreadHost,
         config: MemberConfig,
         group: GroupOfThread,
         agenda: Agenda,

@@ -10,7 +10,7 @@ import pytest
 from tests.kafka.group.group_application import shared_out
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group.coordinator import GroupCoordinator, Joined
+from tidemill.kafka.group.coordinator import GroupCoordinator, JoinAnswer
 from tidemill.kafka.group.leader import GroupLeader
 from tidemill.kafka.group.protocol import (
     GroupAssignment,
@@ -56,9 +56,9 @@ class Forgetful(Assignor):
         return GroupAssignment(members={first: MemberAssignment()}, partition_counts=partition_counts)
 
 
-def _joined(*members: str) -> Joined:
+def _joined(*members: str) -> JoinAnswer:
     said = encode_subscription(MemberSubscription(member_id="", topics=Assignor.topics))
-    return Joined(
+    return JoinAnswer(
         generation=1,
         member_id=members[0],
         is_leader=True,

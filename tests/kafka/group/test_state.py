@@ -14,7 +14,7 @@ from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.metadata import Membership
 from tidemill.kafka.group.protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
-from tidemill.kafka.group.state import MemberState, Phase, heartbeat_due
+from tidemill.kafka.group.state import GroupPhase, MembershipState, heartbeat_due
 
 ONE = TopicPartition("t", 1)
 
@@ -25,23 +25,23 @@ def events() -> queue.SimpleQueue[GroupEvent]:
 
 
 @pytest.fixture
-def state(events: queue.SimpleQueue[GroupEvent]) -> MemberState:
-    return MemberState(None, events)
+def state(events: queue.SimpleQueue[GroupEvent]) -> MembershipState:
+    return MembershipState(None, events)
 
 
-def _sent(state: MemberState) -> Membership:
+def _sent(state: MembershipState) -> Membership:
     membership = state.join_sent(state.begin_join()[1])
     assert membership is not None
     return membership
 
 
-def _synced(state: MemberState, generation: int, member_id: str = "m") -> Membership:
+def _synced(state: MembershipState, generation: int, member_id: str = "m") -> Membership:
     membership = state.joined(_sent(state), generation=generation, member_id=member_id)
     assert membership is not None
     return membership
 
 
-def _stable(state: MemberState, generation: int) -> Membership:
+def _stable(state: MembershipState, generation: int) -> Membership:
     assert state.assigned(_synced(state, generation), MemberAssignment(partitions=(ONE,)))
     return state.membership
 
@@ -53,7 +53,7 @@ def _read(events: queue.SimpleQueue[GroupEvent]) -> list[GroupEvent]:
     return read
 
 
-def test_a_membership_goes_on_while_a_join_under_it_waits_for_its_answer(state: MemberState) -> None:
+def test_a_membership_goes_on_while_a_join_under_it_waits_for_its_answer(state: MembershipState) -> None:
     """The broker may count the next generation already when it refuses a commit of this one."""
     before = _stable(state, 1)
     assert not state.goes_on_from(before, or_has=True)
@@ -68,7 +68,7 @@ def test_a_membership_goes_on_while_a_join_under_it_waits_for_its_answer(state: 
     assert not state.goes_on_from(before, or_has=True)
 
 
-def test_the_new_generation_is_known_before_its_assignment(state: MemberState) -> None:
+def test_the_new_generation_is_known_before_its_assignment(state: MembershipState) -> None:
     assert state.membership == Membership()
     _synced(state, 1)
     assert state.membership == Membership(generation=1, member_id="m", is_stable=False)
@@ -78,7 +78,7 @@ def test_the_new_generation_is_known_before_its_assignment(state: MemberState) -
     assert (state.assigned_in, state.assigned_partitions) == (1, (ONE,))
 
 
-def test_a_rejoin_keeps_the_generation_until_the_next_is_known(state: MemberState) -> None:
+def test_a_rejoin_keeps_the_generation_until_the_next_is_known(state: MembershipState) -> None:
     _stable(state, 1)
     state.request_rejoin("test")
     _sent(state)
@@ -86,7 +86,7 @@ def test_a_rejoin_keeps_the_generation_until_the_next_is_known(state: MemberStat
     assert state.assigned_in == 1
 
 
-def test_news_of_a_rebalance_counts_once_and_only_in_a_stable_generation(state: MemberState) -> None:
+def test_news_of_a_rebalance_counts_once_and_only_in_a_stable_generation(state: MembershipState) -> None:
     first = _stable(state, 1)
     assert not state.wait_to_join(0)
     assert state.rebalancing(first, "told by a heartbeat")
@@ -104,7 +104,7 @@ def test_news_of_a_rebalance_counts_once_and_only_in_a_stable_generation(state: 
     assert not state.wait_to_join(0)
 
 
-def test_a_request_during_a_join_leads_to_another_join(state: MemberState) -> None:
+def test_a_request_during_a_join_leads_to_another_join(state: MembershipState) -> None:
     membership = _synced(state, 1)
     state.request_rejoin("asked meanwhile")
     assert state.assigned(membership, MemberAssignment())
@@ -112,7 +112,7 @@ def test_a_request_during_a_join_leads_to_another_join(state: MemberState) -> No
     assert state.begin_join()[0] == "asked meanwhile"
 
 
-def test_a_join_that_failed_is_tried_again_for_its_reason(state: MemberState) -> None:
+def test_a_join_that_failed_is_tried_again_for_its_reason(state: MembershipState) -> None:
     _stable(state, 1)
     state.request_rejoin("the reason")
     _sent(state)
@@ -123,7 +123,7 @@ def test_a_join_that_failed_is_tried_again_for_its_reason(state: MemberState) ->
 
 
 def test_a_loss_raises_the_incarnation_and_is_told_once(
-    state: MemberState, events: queue.SimpleQueue[GroupEvent]
+    state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     membership = _stable(state, 4)
     _read(events)
@@ -135,12 +135,12 @@ def test_a_loss_raises_the_incarnation_and_is_told_once(
     assert state.wait_to_join(0)
 
 
-def test_a_generation_that_went_on_alone_keeps_the_member_id_and_loses_the_rest(state: MemberState) -> None:
+def test_a_generation_that_went_on_alone_keeps_the_member_id_and_loses_the_rest(state: MembershipState) -> None:
     assert state.lost(_stable(state, 4), "illegal generation", keeps_member_id=True)
     assert state.membership == Membership(member_id="m", incarnation=1)
 
 
-def test_a_late_eviction_does_not_throw_out_the_member_that_came_back(state: MemberState) -> None:
+def test_a_late_eviction_does_not_throw_out_the_member_that_came_back(state: MembershipState) -> None:
     old = _stable(state, 1)
     assert state.lost(old, "evicted")
     new = _stable(state, 2)
@@ -149,7 +149,7 @@ def test_a_late_eviction_does_not_throw_out_the_member_that_came_back(state: Mem
     assert new.incarnation == 1
 
 
-def test_a_loss_while_the_subscription_is_made_voids_that_subscription(state: MemberState) -> None:
+def test_a_loss_while_the_subscription_is_made_voids_that_subscription(state: MembershipState) -> None:
     before = _stable(state, 1)
     state.request_rejoin("test")
     _, taken = state.begin_join()
@@ -162,7 +162,7 @@ def test_a_loss_while_the_subscription_is_made_voids_that_subscription(state: Me
 
 
 def test_a_loss_during_the_leaders_assign_voids_the_assignment(
-    state: MemberState, events: queue.SimpleQueue[GroupEvent]
+    state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     membership = _synced(state, 2)
     assert state.lost(membership, "evicted")
@@ -170,7 +170,7 @@ def test_a_loss_during_the_leaders_assign_voids_the_assignment(
     assert [type(event) for event in _read(events)] == [Lost]
 
 
-def test_a_pending_member_id_that_expires_is_no_loss(state: MemberState, events: queue.SimpleQueue[GroupEvent]) -> None:
+def test_a_pending_member_id_that_expires_is_no_loss(state: MembershipState, events: queue.SimpleQueue[GroupEvent]) -> None:
     pending = state.given_member_id(_sent(state), "pending")
     assert pending is not None
     assert state.lost(pending, "unknown member")
@@ -178,9 +178,9 @@ def test_a_pending_member_id_that_expires_is_no_loss(state: MemberState, events:
     assert _read(events) == []
 
 
-def test_a_parked_member_waits_for_a_sign_of_life(state: MemberState, events: queue.SimpleQueue[GroupEvent]) -> None:
+def test_a_parked_member_waits_for_a_sign_of_life(state: MembershipState, events: queue.SimpleQueue[GroupEvent]) -> None:
     assert state.parked(_stable(state, 1), "no poll")
-    assert state.phase is Phase.PARKED
+    assert state.phase is GroupPhase.PARKED
     state.request_rejoin("test")
     assert not state.wait_to_join(0)
     state.unpark()
@@ -189,7 +189,7 @@ def test_a_parked_member_waits_for_a_sign_of_life(state: MemberState, events: qu
 
 
 def test_a_fatal_end_is_told_after_the_loss_and_nothing_follows(
-    state: MemberState, events: queue.SimpleQueue[GroupEvent]
+    state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     membership = _stable(state, 1)
     error = StopError("fenced")
@@ -204,7 +204,7 @@ def test_a_fatal_end_is_told_after_the_loss_and_nothing_follows(
 
 
 def test_a_plain_close_posts_nothing_and_voids_the_membership(
-    state: MemberState, events: queue.SimpleQueue[GroupEvent]
+    state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     _stable(state, 1)
     _read(events)
@@ -213,7 +213,7 @@ def test_a_plain_close_posts_nothing_and_voids_the_membership(
     assert state.membership == Membership(incarnation=1)
 
 
-def test_heartbeats_are_due_from_joined_to_the_next_join(state: MemberState) -> None:
+def test_heartbeats_are_due_from_joined_to_the_next_join(state: MembershipState) -> None:
     waiting = threading.Thread(target=state.wait_to_heartbeat, args=(0.0, 0.0), daemon=True)
     waiting.start()
     _sent(state)
@@ -226,7 +226,7 @@ def test_heartbeats_are_due_from_joined_to_the_next_join(state: MemberState) -> 
     assert state.wait_to_heartbeat(time.monotonic(), 0.01)
 
 
-def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MemberState) -> None:
+def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MembershipState) -> None:
     _sent(state)
     joined = state.joined(state.membership, generation=1, member_id="m")
     assert joined is not None
@@ -240,7 +240,7 @@ def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MemberState) 
 
 
 def test_an_eager_group_has_no_follow_up_to_look_for() -> None:
-    state = MemberState(None, queue.SimpleQueue(), has_follow_ups=False)
+    state = MembershipState(None, queue.SimpleQueue(), has_follow_ups=False)
     _stable(state, 1)
     waiting = threading.Thread(target=state.wait_to_heartbeat, args=(time.monotonic(), 3600.0), daemon=True)
     waiting.start()
@@ -265,7 +265,7 @@ def test_pauses_between_heartbeats_grow_from_an_assignment_to_the_interval() -> 
 
 
 def test_eager_revocation_waits_for_the_application(
-    state: MemberState, events: queue.SimpleQueue[GroupEvent]
+    state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     _stable(state, 1)
     _read(events)
@@ -281,7 +281,7 @@ def test_eager_revocation_waits_for_the_application(
     assert state.assigned_partitions == ()
 
 
-def test_a_loss_ends_the_wait_for_a_revocation(state: MemberState, events: queue.SimpleQueue[GroupEvent]) -> None:
+def test_a_loss_ends_the_wait_for_a_revocation(state: MembershipState, events: queue.SimpleQueue[GroupEvent]) -> None:
     membership = _stable(state, 1)
     _read(events)
     answer: list[bool] = []

@@ -14,7 +14,7 @@ from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.query.document_reader import read_document, to_plain
-from tidemill.query.group_documents import LedDecisions, Rebalance
+from tidemill.query.group_documents import LedDecisions, RebalanceDocument
 from tidemill.runtime.group.rebalance_history import LedRebalances
 
 ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
@@ -73,7 +73,7 @@ def test_the_first_rebalance_takes_every_task_up_from_nobody() -> None:
 def test_what_is_told_of_rebalances_and_decisions_is_what_others_can_read() -> None:
     led = group_that_grows()
     for told in led.to_json():
-        assert {**to_plain(read_document(Rebalance, told)), "led_by": ""} == {**told, "led_by": ""}
+        assert {**to_plain(read_document(RebalanceDocument, told)), "led_by": ""} == {**told, "led_by": ""}
     for task in (None, TASKS[0]):
         decisions = led.decisions(task)
         assert decisions is not None

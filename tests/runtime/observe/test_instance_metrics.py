@@ -19,7 +19,7 @@ from tidemill.ids import ProcessId, TopicPartition
 from tidemill.membership.wire import HostInfo
 from tidemill.metrics.names import CATALOGUE, Metric, RecordingLevel, all_names
 from tidemill.query.document_reader import read_document, to_plain
-from tidemill.query.group_documents import Instance
+from tidemill.query.group_documents import InstanceDocument
 from tidemill.query.http_answer import to_json
 from tidemill.query.http_metrics import all_exported_names, to_prometheus
 from tidemill.query.metadata import HostMap
@@ -142,7 +142,7 @@ def test_what_an_instance_tells_of_its_threads_is_what_others_can_read() -> None
         host="one:1", error=lambda: None,
     )  # fmt: skip
     told = json.loads(to_json(status.status()))
-    read = read_document(Instance, told)
+    read = read_document(InstanceDocument, told)
     assert read.threads[0].active
     assert read.threads[0].standby
     plain = to_plain(read)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from tidemill.assignment.explain.rules import Rule
 from tidemill.assignment.kip441.balancing import Destinations
 from tidemill.assignment.model import ClientState
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 from tidemill.ids import ProcessId, TaskId
 
 
@@ -30,7 +30,7 @@ class StandbyPlacing(Protocol):
 
     rule: Rule
 
-    def place(self, placement: Placement, replicas: int) -> list[Shortfall]: ...
+    def place(self, placement: TaskPlacement, replicas: int) -> list[Shortfall]: ...
 
     def destinations(self, clients: Sequence[ClientState]) -> Destinations: ...
 
@@ -44,7 +44,7 @@ class LeastLoaded:
 
     rule = Rule.LEAST_LOADED
 
-    def place(self, placement: Placement, replicas: int) -> list[Shortfall]:
+    def place(self, placement: TaskPlacement, replicas: int) -> list[Shortfall]:
         return place_on_least_loaded(placement, [(task, replicas) for task in range(len(placement.tasks))])
 
     def destinations(self, clients: Sequence[ClientState]) -> Destinations:
@@ -58,7 +58,7 @@ class LeastLoaded:
         return True
 
 
-def place_on_least_loaded(placement: Placement, wanted: Sequence[tuple[int, int]]) -> list[Shortfall]:
+def place_on_least_loaded(placement: TaskPlacement, wanted: Sequence[tuple[int, int]]) -> list[Shortfall]:
     """Place so many copies of each task in turn."""
     by_load = [(placement.load(client), client) for client in range(len(placement.clients))]
     heapq.heapify(by_load)

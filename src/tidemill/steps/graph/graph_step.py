@@ -25,7 +25,7 @@ from tidemill.operators.record import Change, Record
 from tidemill.operators.task_graph import HandedOver, Produced, TaskGraph
 from tidemill.steps.graph.global_state import GlobalState
 from tidemill.steps.outputs import Destination, ToSink, ToTopic
-from tidemill.steps.rows.decoded import Arrived, decoded_rows, source_bytes
+from tidemill.steps.rows.decoded import DecodedRows, decoded_rows, source_bytes
 from tidemill.steps.rows.merged import Merged
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.rows.schema import unshifted
@@ -263,7 +263,7 @@ def _named(task: TaskId) -> Iterator[None]:
 
 
 def _run_joins(
-    spec: GraphSpec, join: WindowJoin, arrived: Sequence[Arrived], state: StepState, kept: KeptGraphs,
+    spec: GraphSpec, join: WindowJoin, arrived: Sequence[DecodedRows], state: StepState, kept: KeptGraphs,
     running: Mapping[TaskId, str], now_ms: int, output: GraphOutput,
 ) -> None:  # fmt: skip
     """Runs a part that is one join of two streams, which needs no graph."""
