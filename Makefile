@@ -39,7 +39,7 @@ demo-ha: install
 dashboard-check: install-dev
 	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || (apt-get update -qq && apt-get install -y -qq chromium chromium-driver) >/dev/null
 	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q selenium==4.51.0
-	@PYTHONPATH=tests/query $(BIN)/python tests/dashboard/dashboard_check.py
+	@PYTHONPATH=. $(BIN)/python -m tests.dashboard.dashboard_check
 
 # Everything that has to hold before a change goes in: the pure tests, then the broker's and Spark's and the faults, file by file,
 # each process with a broker and a Spark session of its own. Tests wait as much as they work: three processes keep two cores busy.

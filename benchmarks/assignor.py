@@ -25,7 +25,7 @@ from ha_reference import SlowAssignor
 
 from tidemill.assignment.invariants import violations
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, Assignment, AssignmentConfig, Client
+from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, Assignment, AssignmentConfig, ClientState
 from tidemill.ids import ProcessId, TaskId
 
 END_OFFSET_SUM = 100_000
@@ -84,7 +84,7 @@ def group(clients: int, tasks: int, kind: str) -> ApplicationState:
 def _fresh(ids: list[ProcessId], tasks: int) -> ApplicationState:
     all_tasks = tuple(TaskId(subtopology, partition) for subtopology in range(10) for partition in range(tasks // 10))
     return ApplicationState(
-        clients=tuple(Client(process_id=process_id, capacity=4) for process_id in ids),
+        clients=tuple(ClientState(process_id=process_id, capacity=4) for process_id in ids),
         tasks=all_tasks,
         stateful_tasks=frozenset(all_tasks),
         end_offset_sums=dict.fromkeys(all_tasks, END_OFFSET_SUM),
@@ -92,7 +92,7 @@ def _fresh(ids: list[ProcessId], tasks: int) -> ApplicationState:
     )
 
 
-def _after(client: Client, before: Assignment) -> Client:
+def _after(client: ClientState, before: Assignment) -> ClientState:
     held = before.clients.get(client.process_id)
     if held is None:
         return client

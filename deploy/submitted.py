@@ -16,10 +16,9 @@ import threading
 
 from pyspark.sql import SparkSession
 
+from tidemill import KafkaStreams, State, TidemillError
 from tidemill.cli.application_file import load_application
 from tidemill.config.texts import parse_assignments
-from tidemill.errors import TidemillError
-from tidemill.runtime.instance.application import KafkaStreams, State
 
 
 def main() -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -60,10 +61,43 @@ _LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, or the last of several processes would be alone with it in the end."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--order-seed", type=int, help="Run the tests in the order of this seed; each run says its own.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = getattr(config, "workerinput", {}).get("order_seed", config.option.order_seed)
+    config.option.order_seed = random.SystemRandom().randrange(1 << 32) if given is None else given
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All processes of a run have one seed: xdist hands tests out by their number."""
+    node.workerinput["order_seed"] = node.config.option.order_seed
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A random order, so that no test rests on another: of files, and within each, whose tests share its fixtures.
+
+    Tests with a broker or Spark stay in their file's order: many of them share one running application, and tell its life.
+    What takes longest comes first all the same, or the last of several processes would be alone with it in the end.
+    """
+    of_file: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        of_file.setdefault(item.path, []).append(item)
+    order = random.Random(config.option.order_seed)
+    files = list(of_file.values())
+    order.shuffle(files)
+    for tests in files:
+        if not any(test.get_closest_marker(name) for test in tests for name in ("broker", "spark")):
+            order.shuffle(tests)
+    items[:] = [item for tests in files for item in tests]
     rank = {name: number for number, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    terminalreporter.write_line(f"order of the tests: --order-seed={config.option.order_seed}")
 
 
 def pytest_collection_finish() -> None:

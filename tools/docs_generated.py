@@ -32,7 +32,13 @@ def made_of(root: Path) -> dict[str, str]:
 def _copied(root: Path) -> dict[str, str]:
     """Files that are pages as they are, and where they stand as such."""
     deploy = sorted(path.relative_to(root).as_posix() for path in (root / "deploy").rglob("*.md"))
-    return {"CHANGELOG.md": "changelog.md", "benchmarks/RESULTS.md": "benchmarks/results.md", **{file: file for file in deploy}}
+    pages = {
+        "ARCHITECTURE.md": "architecture.md",
+        "CONTRIBUTING.md": "contributing/index.md",
+        "CHANGELOG.md": "changelog.md",
+        "benchmarks/RESULTS.md": "benchmarks/results.md",
+    }
+    return {**pages, **{file: file for file in deploy}}
 
 
 # --- examples ---

@@ -39,17 +39,18 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "cluster.md", "deploy/kubernetes.md", "deploy/spark-on-kubernetes.md", "deploy/*", "broker.md", "simulate.md",
     ),
     "How it works": (
-        "words.md", "topology.md", "data-path.md", "exactly-once.md", "correctness.md", "state.md", "high-availability.md",
-        "spark.md", "adr/*",
+        "architecture.md", "words.md", "topology.md", "data-path.md", "exactly-once.md", "correctness.md", "state.md",
+        "high-availability.md", "spark.md", "adr/*",
     ),
     "Reference": (
         "reference/index.md", "reference/builder.md", "reference/streams.md", "reference/tables.md", "reference/windows.md",
         "reference/joins.md", "reference/serdes.md", "reference/stores.md", "reference/processors.md",
-        "reference/application.md", "reference/testing.md", "reference/errors.md", "reference/*",
+        "reference/application.md", "reference/listeners.md", "reference/assignors.md", "reference/testing.md",
+        "reference/errors.md", "reference/*",
     ),
     "Coming from": ("migration/kafka-streams.md", "migration/faust.md", "migration/quix-streams.md", "migration/*"),
     "Measured": ("comparison.md", "benchmarks.md", "benchmarks/results.md", "experiments/*", "scaling.md"),
-    "More": ("changelog.md", "*"),
+    "More": ("changelog.md", "contributing/index.md", "contributing/*", "*"),
 }  # fmt: skip
 """Section -> its pages in order; a star stands for the pages of a folder that no section names."""
 

@@ -1,6 +1,7 @@
 """Tidemill: Kafka Streams' programming and availability model for Python, with Apache Spark as the engine.
 
-Each name is loaded on first use: processes that need one module wait for no other. Only ``KafkaStreams`` needs Spark.
+The public API is what this module and `tidemill.testing` export; nothing else is public. Each name is loaded on first use:
+processes that need one module wait for no other. Only ``KafkaStreams`` needs Spark.
 """
 
 from __future__ import annotations
@@ -9,94 +10,283 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidemill.dsl.aggregators import Aggregators
+    from tidemill.assignment.model import (
+        ApplicationState,
+        Assignment,
+        AssignmentConfig,
+        ClientAssignment,
+        ClientState,
+        ConsumerState,
+        CopyRole,
+        Decision,
+        RackStrategy,
+        TaskAssignor,
+        TaskInfo,
+    )
+    from tidemill.config.streams_config import StreamsConfig
+    from tidemill.config.texts import load_toml
+    from tidemill.dsl.aggregators import Aggregator, Aggregators
+    from tidemill.dsl.branches import BranchedKStream
     from tidemill.dsl.builder import StreamsBuilder
+    from tidemill.dsl.cogroup import CogroupedKStream, WindowedCogroupedKStream
     from tidemill.dsl.functions import of_columns, per_record
+    from tidemill.dsl.global_table import GlobalKTable
+    from tidemill.dsl.grouped import KGroupedStream
+    from tidemill.dsl.grouped_table import KGroupedTable
     from tidemill.dsl.joined import Joined, StreamJoined, TableJoined
     from tidemill.dsl.materialized import Materialized
     from tidemill.dsl.processor_topology import TopologyBuilder
     from tidemill.dsl.serdes import Serdes
     from tidemill.dsl.serdes_windowed import WindowedSerdes
     from tidemill.dsl.stores import Stores
+    from tidemill.dsl.stream import KStream
     from tidemill.dsl.suppressed import Suppressed
-    from tidemill.dsl.windowed import EmitStrategy
+    from tidemill.dsl.table import KTable
+    from tidemill.dsl.windowed import EmitStrategy, SessionWindowedKStream, TimeWindowedKStream
+    from tidemill.endpoint import HostInfo
+    from tidemill.errors import (
+        AssignmentError,
+        ConfigError,
+        CorruptStateError,
+        EnvironmentProblem,
+        ForeignStateError,
+        InvalidStateStoreError,
+        MissingRightError,
+        PartitionCountError,
+        QueryError,
+        RecordError,
+        RetriableError,
+        SerdeError,
+        ShutdownRequestedError,
+        StateDirectoryInUseError,
+        StateError,
+        StopError,
+        StoredBytesError,
+        StreamsNotStartedError,
+        TidemillError,
+        TopologyError,
+        TopologyMismatchError,
+        UnknownStoreError,
+    )
+    from tidemill.ids import ProcessId, TaskId, TopicPartition
+    from tidemill.log_format import JsonLines
+    from tidemill.metrics.names import Metric, MetricName, RecordingLevel
+    from tidemill.operators.context import RecordMetadata
     from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext, ExceptionResponse
     from tidemill.operators.processors import ProcessorContext, PunctuationType
     from tidemill.operators.record import Record
+    from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
+    from tidemill.query.store_facts import ValueAndTimestamp
+    from tidemill.query.store_frame import StoreDataFrame
+    from tidemill.query.store_queries import LagInfo
+    from tidemill.query.view import ReadOnlyStore
+    from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore
     from tidemill.runtime.instance.application import KafkaStreams
-    from tidemill.runtime.instance.instance_state import State
-    from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
-    from tidemill.task.batch_id import BatchId
-    from tidemill.topology.nodes import Topology
+    from tidemill.runtime.instance.instance_state import State, StateListener
+    from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler
+    from tidemill.runtime.observe.restore_listeners import StandbyUpdateListener, StateRestoreListener
+    from tidemill.schema_registry.registry import SchemaRegistry
+    from tidemill.task.batch_id import BatchId, OffsetRange
+    from tidemill.task.progress import SuspendReason
+    from tidemill.topology.nodes import Serde, Store, Topology
     from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 __all__ = [
+    "Aggregator",
     "Aggregators",
+    "ApplicationState",
+    "Assignment",
+    "AssignmentConfig",
+    "AssignmentError",
     "BatchId",
+    "BranchedKStream",
+    "ClientAssignment",
+    "ClientState",
+    "CogroupedKStream",
     "ColumnsFunctionError",
+    "ConfigError",
+    "ConsumerState",
+    "CopyRole",
+    "CorruptStateError",
+    "Decision",
     "EmitStrategy",
+    "EnvironmentProblem",
     "ErrorContext",
     "ExceptionResponse",
+    "ForeignStateError",
+    "GlobalKTable",
+    "HostInfo",
+    "InvalidStateStoreError",
     "JoinWindows",
     "Joined",
+    "JsonLines",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
     "KafkaStreams",
+    "KeyQueryMetadata",
+    "LagInfo",
     "Materialized",
+    "Metric",
+    "MetricName",
+    "MissingRightError",
+    "OffsetRange",
+    "PartitionCountError",
+    "ProcessId",
     "ProcessorContext",
     "PunctuationType",
+    "QueryError",
+    "RackStrategy",
+    "ReadOnlySessionStore",
+    "ReadOnlyStore",
+    "ReadOnlyWindowStore",
     "Record",
+    "RecordError",
+    "RecordMetadata",
+    "RecordingLevel",
+    "RetriableError",
+    "SchemaRegistry",
+    "Serde",
+    "SerdeError",
     "Serdes",
+    "SessionWindowedKStream",
     "SessionWindows",
+    "ShutdownRequestedError",
     "SlidingWindows",
+    "StandbyUpdateListener",
     "State",
+    "StateDirectoryInUseError",
+    "StateError",
+    "StateListener",
+    "StateRestoreListener",
+    "StopError",
+    "Store",
+    "StoreDataFrame",
+    "StoredBytesError",
     "Stores",
     "StreamJoined",
     "StreamThreadExceptionResponse",
     "StreamsBuilder",
+    "StreamsConfig",
+    "StreamsMetadata",
+    "StreamsNotStartedError",
     "Suppressed",
+    "SuspendReason",
     "TableJoined",
+    "TaskAssignor",
+    "TaskId",
+    "TaskInfo",
+    "TidemillError",
+    "TimeWindowedKStream",
     "TimeWindows",
+    "TopicPartition",
     "Topology",
     "TopologyBuilder",
+    "TopologyError",
+    "TopologyMismatchError",
+    "UncaughtExceptionHandler",
+    "UnknownStoreError",
     "UnlimitedWindows",
+    "ValueAndTimestamp",
     "Windowed",
+    "WindowedCogroupedKStream",
     "WindowedSerdes",
+    "load_toml",
     "of_columns",
     "per_record",
 ]
 
-_MODULES = {
-    "Aggregators": "tidemill.dsl.aggregators",
-    "BatchId": "tidemill.task.batch_id",
-    "ColumnsFunctionError": "tidemill.operators.exception_handlers",
-    "EmitStrategy": "tidemill.dsl.windowed",
-    "ErrorContext": "tidemill.operators.exception_handlers",
-    "ExceptionResponse": "tidemill.operators.exception_handlers",
-    "JoinWindows": "tidemill.topology.windows",
-    "Joined": "tidemill.dsl.joined",
-    "KafkaStreams": "tidemill.runtime.instance.application",
-    "Materialized": "tidemill.dsl.materialized",
-    "ProcessorContext": "tidemill.operators.processors",
-    "PunctuationType": "tidemill.operators.processors",
-    "Record": "tidemill.operators.record",
-    "Serdes": "tidemill.dsl.serdes",
-    "SessionWindows": "tidemill.topology.windows",
-    "SlidingWindows": "tidemill.topology.windows",
-    "State": "tidemill.runtime.instance.instance_state",
-    "Stores": "tidemill.dsl.stores",
-    "StreamJoined": "tidemill.dsl.joined",
-    "StreamThreadExceptionResponse": "tidemill.runtime.instance.uncaught_exception",
-    "StreamsBuilder": "tidemill.dsl.builder",
-    "Suppressed": "tidemill.dsl.suppressed",
-    "TableJoined": "tidemill.dsl.joined",
-    "TimeWindows": "tidemill.topology.windows",
-    "Topology": "tidemill.topology.nodes",
-    "TopologyBuilder": "tidemill.dsl.processor_topology",
-    "UnlimitedWindows": "tidemill.topology.windows",
-    "Windowed": "tidemill.topology.windows",
-    "WindowedSerdes": "tidemill.dsl.serdes_windowed",
-    "of_columns": "tidemill.dsl.functions",
-    "per_record": "tidemill.dsl.functions",
+_EXPORTS: dict[str, tuple[str, ...]] = {
+    "tidemill.assignment.model": (
+        "ApplicationState",
+        "Assignment",
+        "AssignmentConfig",
+        "ClientAssignment",
+        "ClientState",
+        "ConsumerState",
+        "CopyRole",
+        "Decision",
+        "RackStrategy",
+        "TaskAssignor",
+        "TaskInfo",
+    ),
+    "tidemill.config.streams_config": ("StreamsConfig",),
+    "tidemill.config.texts": ("load_toml",),
+    "tidemill.dsl.aggregators": ("Aggregator", "Aggregators"),
+    "tidemill.dsl.branches": ("BranchedKStream",),
+    "tidemill.dsl.builder": ("StreamsBuilder",),
+    "tidemill.dsl.cogroup": ("CogroupedKStream", "WindowedCogroupedKStream"),
+    "tidemill.dsl.functions": ("of_columns", "per_record"),
+    "tidemill.dsl.global_table": ("GlobalKTable",),
+    "tidemill.dsl.grouped": ("KGroupedStream",),
+    "tidemill.dsl.grouped_table": ("KGroupedTable",),
+    "tidemill.dsl.joined": ("Joined", "StreamJoined", "TableJoined"),
+    "tidemill.dsl.materialized": ("Materialized",),
+    "tidemill.dsl.processor_topology": ("TopologyBuilder",),
+    "tidemill.dsl.serdes": ("Serdes",),
+    "tidemill.dsl.serdes_windowed": ("WindowedSerdes",),
+    "tidemill.dsl.stores": ("Stores",),
+    "tidemill.dsl.stream": ("KStream",),
+    "tidemill.dsl.suppressed": ("Suppressed",),
+    "tidemill.dsl.table": ("KTable",),
+    "tidemill.dsl.windowed": ("EmitStrategy", "SessionWindowedKStream", "TimeWindowedKStream"),
+    "tidemill.endpoint": ("HostInfo",),
+    "tidemill.errors": (
+        "AssignmentError",
+        "ConfigError",
+        "CorruptStateError",
+        "EnvironmentProblem",
+        "ForeignStateError",
+        "InvalidStateStoreError",
+        "MissingRightError",
+        "PartitionCountError",
+        "QueryError",
+        "RecordError",
+        "RetriableError",
+        "SerdeError",
+        "ShutdownRequestedError",
+        "StateDirectoryInUseError",
+        "StateError",
+        "StopError",
+        "StoredBytesError",
+        "StreamsNotStartedError",
+        "TidemillError",
+        "TopologyError",
+        "TopologyMismatchError",
+        "UnknownStoreError",
+    ),
+    "tidemill.ids": ("ProcessId", "TaskId", "TopicPartition"),
+    "tidemill.log_format": ("JsonLines",),
+    "tidemill.metrics.names": ("Metric", "MetricName", "RecordingLevel"),
+    "tidemill.operators.context": ("RecordMetadata",),
+    "tidemill.operators.exception_handlers": ("ColumnsFunctionError", "ErrorContext", "ExceptionResponse"),
+    "tidemill.operators.processors": ("ProcessorContext", "PunctuationType"),
+    "tidemill.operators.record": ("Record",),
+    "tidemill.query.metadata": ("KeyQueryMetadata", "StreamsMetadata"),
+    "tidemill.query.store_facts": ("ValueAndTimestamp",),
+    "tidemill.query.store_frame": ("StoreDataFrame",),
+    "tidemill.query.store_queries": ("LagInfo",),
+    "tidemill.query.view": ("ReadOnlyStore",),
+    "tidemill.query.windowed_view": ("ReadOnlySessionStore", "ReadOnlyWindowStore"),
+    "tidemill.runtime.instance.application": ("KafkaStreams",),
+    "tidemill.runtime.instance.instance_state": ("State", "StateListener"),
+    "tidemill.runtime.instance.uncaught_exception": ("StreamThreadExceptionResponse", "UncaughtExceptionHandler"),
+    "tidemill.runtime.observe.restore_listeners": ("StandbyUpdateListener", "StateRestoreListener"),
+    "tidemill.schema_registry.registry": ("SchemaRegistry",),
+    "tidemill.task.batch_id": ("BatchId", "OffsetRange"),
+    "tidemill.task.progress": ("SuspendReason",),
+    "tidemill.topology.nodes": ("Serde", "Store", "Topology"),
+    "tidemill.topology.windows": (
+        "JoinWindows",
+        "SessionWindows",
+        "SlidingWindows",
+        "TimeWindows",
+        "UnlimitedWindows",
+        "Windowed",
+    ),
 }
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ class TaskId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
+        """The task of a text such as ``1_0``; ValueError for another form."""
         match = _TASK_ID.match(text)
         if match is None:
             raise ValueError(f"not a task id: {text!r} (expected <sub-topology>_<partition>, such as 1_0)")
@@ -50,14 +51,17 @@ class ProcessId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ProcessId:
+        """The id of a UUID's text; ValueError for another form."""
         return cls.of(UUID(text))
 
     @classmethod
     def of(cls, uuid: UUID) -> ProcessId:
+        """The id of a UUID."""
         return cls(_signed(uuid.int >> 64), _signed(uuid.int & 0xFFFFFFFFFFFFFFFF))
 
     @property
     def uuid(self) -> UUID:
+        """The id as a UUID."""
         return UUID(int=((self.most & 0xFFFFFFFFFFFFFFFF) << 64) | (self.least & 0xFFFFFFFFFFFFFFFF))
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from tidemill.assignment.model import (
     ApplicationState,
     Assignment,
     AssignmentConfig,
-    Client,
+    ClientState,
 )
 from tidemill.ids import ProcessId, TaskId
 
@@ -31,11 +31,11 @@ def tasks(text: str) -> frozenset[TaskId]:
     return frozenset(TaskId.parse(part) for part in text.split())
 
 
-def client(number: int, running: str = "", lags: Mapping[str, int] | None = None, capacity: int = 1, **more) -> Client:
+def client(number: int, running: str = "", lags: Mapping[str, int] | None = None, capacity: int = 1, **more) -> ClientState:
     """A client that runs these tasks and has copies with these lags; of other tasks it has nothing."""
     active = tasks(running)
     copies = {TaskId.parse(task): lag for task, lag in (lags or {}).items()}
-    return Client(
+    return ClientState(
         process_id=process(number),
         capacity=capacity,
         previous_active=active,
@@ -45,7 +45,7 @@ def client(number: int, running: str = "", lags: Mapping[str, int] | None = None
     )
 
 
-def group(clients: Iterable[Client], stateful: str, stateless: str = "", end: int = END, **config) -> ApplicationState:
+def group(clients: Iterable[ClientState], stateful: str, stateless: str = "", end: int = END, **config) -> ApplicationState:
     of_state = tasks(stateful)
     return ApplicationState(
         clients=tuple(clients),
@@ -74,7 +74,7 @@ def after(
     *,
     restored: bool = True,
     gone: Iterable[ProcessId] = (),
-    joined: Iterable[Client] = (),
+    joined: Iterable[ClientState] = (),
 ) -> ApplicationState:
     """The state of the next round: copies that stay keep (or complete) their state, all others are dropped."""
     left = set(gone)
@@ -117,7 +117,7 @@ def application_states(draw, *, tagged: bool = False, plausible: bool = False) -
         zones, clusters = draw(st.sampled_from("abc")), draw(st.sampled_from("xy"))
         tags = {"zone": zones, "cluster": clusters} if tagged and draw(st.integers(0, 9)) else {}
         clients.append(
-            Client(
+            ClientState(
                 process_id=ProcessId.of(UUID(int=number)),
                 capacity=draw(st.integers(1, 4)),
                 previous_active=frozenset(running),

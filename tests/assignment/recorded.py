@@ -24,4 +24,6 @@ def recorded(name: str, *, every: int = 1) -> list[dict[str, Any]]:
     """The lines of a vector file, ``every`` so many of them unless all are asked for."""
     step = 1 if IS_ALL else every
     with gzip.open(VECTORS / f"{name}.jsonl.gz", "rt") as file:
-        return [json.loads(line) for at, line in enumerate(file) if at % step == 0]
+        lines = [json.loads(line) for at, line in enumerate(file) if at % step == 0]
+    assert lines, f"{name} has no line: a test over it would assert nothing"
+    return lines

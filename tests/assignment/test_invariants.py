@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from groups import application_states, client, group, process, tasks
 from hypothesis import given, settings
-from recorded import examples
 
+from tests.assignment.groups import application_states, client, group, process, tasks
+from tests.assignment.recorded import examples
 from tidemill.assignment.invariants import guarantee_violations, unbalanced, violations
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import Assignment, ClientAssignment

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from cli_process import ran_here
 from confluent_kafka import Producer
 
+from tests.cli.cli_process import ran_here
+from tests.kafka.group.group_application import Application, create_topic, joined, until
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import AssignmentConfig
 from tidemill.cli.assign_live_group import _facts
@@ -27,9 +28,6 @@ from tidemill.membership.observed_topology import observed_facts
 from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import AssignmentInfo, SubscriptionInfo, encode_subscription
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "kafka"))
-from group_application import Application, create_topic, joined, until
 
 P1, P2 = ProcessId.parse("10000000-0000-4000-8000-000000000001"), ProcessId.parse("20000000-0000-4000-8000-000000000002")
 TASKS = [TaskId(0, 0), TaskId(0, 1)]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cli_process import ran_here
 
+from tests.cli.cli_process import ran_here
 from tidemill.embedded.broker_plan import free_port
 from tidemill.embedded.jars import cache_folder
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_process import CliProcess, cli, ran_here, until
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.cli_process import CliProcess, cli, ran_here, until
 from tidemill.cli import demo as demo_module
 from tidemill.cli.demo import next_goal
 from tidemill.cli.demo_text import Text, differences, english, words

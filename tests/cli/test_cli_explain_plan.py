@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_process import cli
 
+from tests.cli.cli_process import cli
 from tidemill.cli.application_file import load_application
 from tidemill.cli.explain_plan import explained, where_nodes_run
 from tidemill.spark.plan.stages import stages

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_process import ran_here
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
+from tests.cli.cli_process import ran_here
 from tidemill.cli.group import COLUMNS, aligned, app, group_rows
 from tidemill.errors import ConfigError
 from tidemill.ids import TopicPartition

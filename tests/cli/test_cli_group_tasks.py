@@ -9,8 +9,8 @@ from tidemill.assignment.model import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,
     Assignment,
-    Client,
     ClientAssignment,
+    ClientState,
 )
 from tidemill.cli.group_tasks import task_rows, with_time_left
 from tidemill.ids import ProcessId, TaskId
@@ -25,7 +25,7 @@ STATEFUL = frozenset({RUNS, RESTORES, STANDBY, WARMUP, OLD})
 
 def test_actives_come_first_and_each_copy_has_its_role_and_lag() -> None:
     lags = {RUNS: LATEST_OFFSET, RESTORES: 7, STANDBY: 0, OLD: UNKNOWN_OFFSET_SUM}
-    client = Client(process_id=PROCESS, capacity=1, lags=lags)
+    client = ClientState(process_id=PROCESS, capacity=1, lags=lags)
     state = ApplicationState(
         clients=(client,),
         tasks=(STATELESS, *sorted(STATEFUL)),

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_process import CliProcess, cli, ran_here, until
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
+from tests.cli.cli_process import CliProcess, cli, ran_here, until
 from tidemill.cli.demo_text import words
 from tidemill.cli.instance_view import InstanceView, from_line, to_line, to_text
 from tidemill.cli.run import outside_settings

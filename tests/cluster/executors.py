@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from instance_process import InstanceProcess, until
-from words import Counts, Feed, create_topics, differences, stored_counts
+
+from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.words import Counts, Feed, create_topics, differences, stored_counts
 
 _SCRIPT = Path(__file__).parents[2] / "deploy" / "standalone.py"
 _BACKEND = "CoarseGrainedExecutorBackend"

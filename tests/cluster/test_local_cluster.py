@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from executors import Run, counts_on, executors, running
-from words import differences
 
+from tests.cluster.executors import Run, counts_on, executors, running
+from tests.runtime.words import differences
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.cluster, pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(540)]

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from executors import executors, standalone
-from instance_process import until
-from words import Counts, Feed, create_topics, differences
 
+from tests.cluster.executors import executors, standalone
+from tests.runtime.instance_process import until
+from tests.runtime.words import Counts, Feed, create_topics, differences
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [

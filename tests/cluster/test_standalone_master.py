@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from executors import Master, Run, counts_on, executors, running, standalone
-from words import differences
 
+from tests.cluster.executors import Master, Run, counts_on, executors, running, standalone
+from tests.runtime.words import differences
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.cluster, pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(540)]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from executors import executors, standalone
-from instance_process import InstanceProcess
-from words import Counts, Feed, create_topics, differences
 
+from tests.cluster.executors import executors, standalone
+from tests.runtime.instance_process import InstanceProcess
+from tests.runtime.words import Counts, Feed, create_topics, differences
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [

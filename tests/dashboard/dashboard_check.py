@@ -1,6 +1,6 @@
 """``make dashboard-check``: the web page in a headless Chromium, once on a recorded group and once on a running one.
 
-    PYTHONPATH=tests/query python tests/dashboard/dashboard_check.py [--out FOLDER] [--recorded-only]
+    python -m tests.dashboard.dashboard_check [--out FOLDER] [--recorded-only]
 
 Prints what it has verified, a line each, and where the screenshots are. The recorded group has three instances with standbys and
 warm-ups, served by the real HTTP application; the running one is one instance of WordCount on an embedded broker.
@@ -18,10 +18,10 @@ from threading import Thread
 from typing import Any
 
 import uvicorn
-from browser import CONTRASTS, Browser, browser
-from stand_in_status import group_app
-from stand_ins import ReadsApp
 
+from tests.dashboard.browser import CONTRASTS, Browser, browser
+from tests.query.stand_in_status import group_app
+from tests.query.stand_ins import ReadsApp
 from tidemill.query.http_listening import address_of, listen
 
 WORDS = {"kafka": 41, "streams": 17, "spark": 9, "standby": 3}
@@ -46,7 +46,7 @@ def main() -> int:
         with browser() as page:
             check_recorded(page, given.out)
             if not given.recorded_only:
-                from running_group import check_running
+                from tests.dashboard.running_group import check_running
 
                 check_running(page, given.out, verified, require)
     except (OSError, CheckError) as problem:

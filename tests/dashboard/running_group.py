@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from browser import Browser
-
+from tests.dashboard.browser import Browser
 from tidemill.cli.demo import APP
 from tidemill.cli.demo_instances import Command, Instances
 from tidemill.cli.demo_text import english

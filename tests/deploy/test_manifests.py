@@ -21,7 +21,9 @@ VERSIONS = ("1.29", "1.31")
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(path.read_text()))
+    found = list(yaml.safe_load_all(path.read_text()))
+    assert found, f"{path.name} has no document"
+    return found
 
 
 def of_kind(path: Path, kind: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from tidemill import Serdes
 from tidemill.dsl.serdes_foreign_key import SubscriptionResponseSerde, SubscriptionSerde
 from tidemill.errors import SerdeError
-from tidemill.topology.foreign_keys import Instruction, Subscription, SubscriptionResponse
+from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
 
 HASH = bytes(range(16))
 SUBSCRIPTIONS, RESPONSES = SubscriptionSerde(Serdes.string()), SubscriptionResponseSerde(Serdes.long())
@@ -16,13 +16,13 @@ SUBSCRIPTIONS, RESPONSES = SubscriptionSerde(Serdes.string()), SubscriptionRespo
 @pytest.mark.parametrize("instruction", Instruction)
 @pytest.mark.parametrize("asked", [HASH, None])
 def test_a_subscription_is_read_as_it_was_written(instruction: Instruction, asked: bytes | None) -> None:
-    subscription = Subscription(asked, instruction, "o1", 7)
+    subscription = SubscriptionWrapper(asked, instruction, "o1", 7)
     assert SUBSCRIPTIONS.deserialize(SUBSCRIPTIONS.serialize(subscription)) == subscription
 
 
 def test_a_subscription_of_version_0_says_no_partition_and_is_written_so_again() -> None:
     data = b"\x00\x02" + HASH + b"o1"
-    subscription = Subscription(HASH, Instruction.PROPAGATE_NULL_IF_NO_MATCH, "o1", None)
+    subscription = SubscriptionWrapper(HASH, Instruction.PROPAGATE_NULL_IF_NO_MATCH, "o1", None)
     assert SUBSCRIPTIONS.deserialize(data) == subscription
     assert SUBSCRIPTIONS.serialize(subscription) == data
 

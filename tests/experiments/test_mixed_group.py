@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from group_view import members_of
+from instances import INPUT, OUTPUT, Instance, Scene, all_at_work, until
+from java_streams import JavaStreams
 from kafka import KafkaAdminClient, TopicPartition
+from rounds import Assignment, assignments
+from traffic import Counts, Feed
 
 from tidemill.task.partition_time import from_metadata
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-sys.path.insert(0, str(EXPERIMENTS))
-
-from group_view import members_of  # noqa: E402
-from instances import INPUT, OUTPUT, Instance, Scene, all_at_work, until  # noqa: E402
-from java_streams import JavaStreams  # noqa: E402
-from rounds import Assignment, assignments  # noqa: E402
-from traffic import Counts, Feed  # noqa: E402
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(600)]
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-
 from plain_consumer import PlainConsumer, _ranges, _sticky
 
 from tidemill.ids import TopicPartition

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-
 from instances import Event
 from soak_auditors import Active, Blind, Series, active_times, overlaps
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-
 from consumer_group import ConsumerLog, missing, repeated
 from java_streams import JavaStreams
 from rounds import assignments

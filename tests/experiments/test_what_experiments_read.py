@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-
 from bounce_simulated import Costs, notices, simulated
 from commits import Commits, pauses, quantile
 from rounds import assignments, shown
 
-from tidemill.assignment.model import ApplicationState, Assignment, Client, ClientAssignment
+from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, ClientState
 from tidemill.ids import ProcessId, TaskId
 from tidemill.membership import leader_log
 
@@ -37,7 +31,7 @@ def a_round(at_s: float, *, one: str, two: str, follow_up: leader_log.LogLine) -
     }
     every = tuple(sorted(task for client in held.values() for task in client.active))
     state = ApplicationState(
-        clients=tuple(Client(process_id=process, capacity=1) for process in tasks),
+        clients=tuple(ClientState(process_id=process, capacity=1) for process in tasks),
         tasks=every,
         stateful_tasks=frozenset(every),
         end_offset_sums={},

@@ -19,8 +19,8 @@ from tidemill.membership.member_state import (
     GiveUpTasks,
     LeaveGroup,
     MemberConfig,
+    MemberPhase,
     MembershipLost,
-    Phase,
     RejoinNow,
     ReportFatal,
     RevokeAllRequested,
@@ -340,7 +340,7 @@ def test_an_answer_that_cannot_be_followed_ends_the_member(event, reason):
     assert isinstance(fatal, ReportFatal)
     assert reason in fatal.reason
     assert left == LeaveGroup()
-    assert state.phase is Phase.ENDED
+    assert state.phase is MemberPhase.ENDED
 
 
 def test_a_task_of_a_named_topology_ends_the_member():
@@ -365,7 +365,7 @@ def test_an_error_code_ends_the_member_in_good_order(code):
     assert may_commit(state, [A], began_incarnation=0, incarnation=0)
     state, instructions = run(released(A), released(C), state=state)
     assert instructions == [LeaveGroup()]
-    assert state.phase is Phase.ENDED
+    assert state.phase is MemberPhase.ENDED
 
 
 def test_an_error_code_counts_whatever_the_version_of_the_answer():

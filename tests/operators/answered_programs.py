@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import harness
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "topology"))
-import random_dsl_programs
-
+from tests.operators import harness
+from tests.topology import random_dsl_programs
 from tidemill import Materialized, StreamJoined
 from tidemill.dsl.functions import per_record
 from tidemill.operators.processors import ProcessorContext, PunctuationType

@@ -19,12 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vector_values import reader, writer
-
+from tests.operators.vector_values import reader, writer
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TaskId
 from tidemill.java_queue import JavaPriorityQueue
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.topology.nodes import SourceNode, StoreKind, Topology
 from tidemill.topology.windows import Windowed
@@ -130,7 +129,7 @@ class Run:
             topic, key, value, timestamp, headers = waiting.take()
             before = self.graph.dropped
             offset = self.offsets[topic] = self.offsets.get(topic, -1) + 1
-            self.graph.read(self._source(topic), Origin(topic, 0, offset), key, value, timestamp, headers)
+            self.graph.read(self._source(topic), RecordMetadata(topic, 0, offset), key, value, timestamp, headers)
             self.dropped_at += [at] * (self.graph.dropped - before)
             todo = self._collect(at)
 

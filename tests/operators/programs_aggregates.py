@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from programs_stateless import words
-
+from tests.operators.programs_stateless import words
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from programs_windows import LONG, SECOND, STRING
-
+from tests.operators.programs_windows import LONG, SECOND, STRING
 from tidemill import Materialized, StreamsBuilder
 from tidemill.dsl.serdes_windowed import WindowedSerdes
 from tidemill.dsl.stores import Stores

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from programs_joins import SECOND, STRING, _before_bar, _comma, _slash, _text
-
+from tests.operators.programs_joins import SECOND, STRING, _before_bar, _comma, _slash, _text
 from tidemill import Joined, JoinWindows, Materialized, Stores, StreamJoined, StreamsBuilder, per_record
 from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import KTable

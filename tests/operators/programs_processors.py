@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from programs_stateless import text
-
+from tests.operators.programs_stateless import text
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.stores import Stores

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from programs_aggregates import java_remainder
-
+from tests.operators.programs_aggregates import java_remainder
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized

@@ -11,17 +11,13 @@ import gzip
 import json
 import pickle
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
-import harness
 import pytest
-from harness import ALL, VECTORS
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "topology"))
-import random_dsl_programs
-
+from tests.operators import harness
+from tests.operators.harness import ALL, VECTORS
+from tests.topology import random_dsl_programs
 from tidemill.dsl.functions import per_record
 from tidemill.errors import RecordError
 from tidemill.operators.processors import ProcessorContext

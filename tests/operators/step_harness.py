@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from harness import Case, Program, WaitingTopics, outputs_of
-from vector_values import writer
 
+from tests.operators.harness import Case, Program, WaitingTopics, outputs_of
+from tests.operators.vector_values import writer
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of

@@ -9,12 +9,12 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-import harness
 import pytest
-import step_harness
-from answered_programs import TEXT, Case, cases, random_dsl_programs, topology_of
-from harness import ALL, Run, start
-from step_harness import StepRun
+
+from tests.operators import harness, step_harness
+from tests.operators.answered_programs import TEXT, Case, cases, random_dsl_programs, topology_of
+from tests.operators.harness import ALL, Run, start
+from tests.operators.step_harness import StepRun
 
 CASES = cases()
 Results = dict[str, list[list[Any]]]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import MemoryRows
 
+from tests.operators.harness import MemoryRows
 from tidemill import PunctuationType, Record, Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.errors import RecordError, StopError
 from tidemill.ids import TaskId
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.task_graph import TaskGraph
 
@@ -39,7 +39,7 @@ def dividing() -> StreamsBuilder:
 
 def send(graph: TaskGraph, *values: Any) -> list[tuple[str, Any]]:
     for offset, value in enumerate(values):
-        graph.process(SOURCE, Record("k", value, 5, (("h", b"1"),)), Origin("in", 0, offset))
+        graph.process(SOURCE, Record("k", value, 5, (("h", b"1"),)), RecordMetadata("in", 0, offset))
     return [(made.topic, made.record.value) for made in graph.take_produced()]
 
 

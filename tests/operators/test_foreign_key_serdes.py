@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import TASK, MemoryRows
 
+from tests.operators.harness import TASK, MemoryRows
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import TopologyError
 from tidemill.operators.task_graph import TaskGraph

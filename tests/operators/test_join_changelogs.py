@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import programs_joins
 import pytest
-from harness import TASK, Case, MemoryRows, Run, cases, formats, outputs_of, programs_in, start
-from vector_values import writer
 
+from tests.operators import programs_joins
+from tests.operators.harness import TASK, Case, MemoryRows, Run, cases, formats, outputs_of, programs_in, start
+from tests.operators.vector_values import writer
 from tidemill import Serdes, StreamsBuilder
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.topology.nodes import StoreKind

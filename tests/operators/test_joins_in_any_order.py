@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from step_harness import StepRun
 
+from tests.operators.step_harness import StepRun
 from tidemill import Materialized, Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 

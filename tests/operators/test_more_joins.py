@@ -8,11 +8,11 @@ from functools import cache
 from itertools import repeat
 from typing import Any
 
-import programs_more_joins
 import pytest
-from harness import ALL, VECTORS, Run, start
-from step_harness import mixes_waiting_records, outputs, run_in_steps
 
+from tests.operators import programs_more_joins
+from tests.operators.harness import ALL, VECTORS, Run, start
+from tests.operators.step_harness import mixes_waiting_records, outputs, run_in_steps
 from tidemill import StreamsBuilder
 
 CASES_PER_PROGRAM = 1

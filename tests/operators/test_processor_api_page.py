@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness import start
+from tests.operators.harness import start
 
 PAGE = Path(__file__).parents[2] / "docs" / "processor-api.md"
 

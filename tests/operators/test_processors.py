@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from harness import Run, start
 
+from tests.operators.harness import Run, start
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.processor_topology import TopologyBuilder

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from step_harness import StepRun
-
+from tests.operators.step_harness import StepRun
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.stores import Stores
 from tidemill.ids import TopicPartition

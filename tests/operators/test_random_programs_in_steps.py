@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import step_harness
-from harness import ROW_FORMS, Run, start
-from random_programs import ANYTHING, built, cases, is_of_another_type, records_for
-from step_harness import StepRun
 
+from tests.operators import step_harness
+from tests.operators.harness import ROW_FORMS, Run, start
+from tests.operators.random_programs import ANYTHING, built, cases, is_of_another_type, records_for
+from tests.operators.step_harness import StepRun
 from tidemill.errors import RecordError
 from tidemill.topology.nodes import SourceNode
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from harness import MemoryRows, start
-from random_programs import ANYTHING, built, cases, is_of_another_type, records_for
-from test_store_formats import KEY_VALUE_KINDS
 
+from tests.operators.harness import MemoryRows, start
+from tests.operators.random_programs import ANYTHING, built, cases, is_of_another_type, records_for
+from tests.operators.test_store_formats import KEY_VALUE_KINDS
 from tidemill.errors import RecordError
 from tidemill.operators.stores import store_of
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import programs_of_formats
 import pytest
-from harness import ROW_FORMS, TASK, MemoryRows, Program, Run, cases, formats, programs_in, run_case
 
+from tests.operators import programs_of_formats
+from tests.operators.harness import ROW_FORMS, TASK, MemoryRows, Program, Run, cases, formats, programs_in, run_case
 from tidemill import Serdes
 from tidemill.operators.stores import store_of
 from tidemill.topology.nodes import StoreKind
 
-MODULES = [__import__(path.stem) for path in sorted(Path(__file__).parent.glob("programs_*formats*.py"))]
+MODULES = [import_module(f"tests.operators.{path.stem}") for path in sorted(Path(__file__).parent.glob("programs_*formats*.py"))]
 
 
 def programs_of(module: ModuleType) -> dict[str, Program]:
@@ -28,7 +29,7 @@ RESTORED = {name: program for module in MODULES for name, program in programs_of
 SEMANTICS = {
     name: program
     for path in sorted(Path(__file__).parent.glob("programs_*.py"))
-    for name, program in programs_in(__import__(path.stem)).items()
+    for name, program in programs_in(import_module(f"tests.operators.{path.stem}")).items()
     if any(kept["kind"] in ("key_value", "timestamped_key_value", "versioned") for kept in cases()[name][0]["stores"].values())
 }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from harness import Run, start
 
+from tests.operators.harness import Run, start
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.suppressed import Suppressed
 from tidemill.errors import StateError, StopError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from harness import start
 
+from tests.operators.harness import start
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized

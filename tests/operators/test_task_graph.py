@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import MemoryRows, Run, start
 
+from tests.operators.harness import MemoryRows, Run, start
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.stores import Stores
 from tidemill.errors import RecordError, StopError
 from tidemill.ids import TaskId
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.record import Change, Record
 from tidemill.operators.task_graph import Produced, TaskGraph
 from tidemill.topology.nodes import Topology
 
 STRING, LONG = Serdes.string(), Serdes.long()
-FIRST = Origin("in", 0, 7)
+FIRST = RecordMetadata("in", 0, 7)
 
 
 def graph_of(topology: Topology, **settings: Any) -> TaskGraph:

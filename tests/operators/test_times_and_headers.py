@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness import start
-from step_harness import StepRun
 
+from tests.operators.harness import start
+from tests.operators.step_harness import StepRun
 from tidemill import JoinWindows, Serdes, StreamJoined, StreamsBuilder, TimeWindows, per_record
 from tidemill.dsl.stores import Stores
 from tidemill.errors import RecordError

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness import start
-from random_programs import built, cases
-from step_harness import StepRun
 
+from tests.operators.harness import start
+from tests.operators.random_programs import built, cases
+from tests.operators.step_harness import StepRun
 from tidemill import Joined, Materialized, Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.operators.versioned_tables import is_versioned_table

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness import MemoryRows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.operators.harness import MemoryRows
 from tidemill import Serdes
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.topology.nodes import Store, StoreKind

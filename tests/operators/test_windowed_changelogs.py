@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import programs_formats_windows
-import programs_suppress
-import programs_windows
 import pytest
-from harness import TASK, Case, MemoryRows, Program, Run, cases, formats, outputs_of, programs_in, run_case, start
-from vector_values import writer
 
+from tests.operators import programs_formats_windows, programs_suppress, programs_windows
+from tests.operators.harness import TASK, Case, MemoryRows, Program, Run, cases, formats, outputs_of, programs_in, run_case, start
+from tests.operators.vector_values import writer
 from tidemill import Serdes, StreamsBuilder
 from tidemill.operators.stores import store_of
 from tidemill.operators.task_graph import TaskGraph

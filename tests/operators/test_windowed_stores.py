@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from harness import MemoryRows
 
+from tests.operators.harness import MemoryRows
 from tidemill import Serdes
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.segments import Segments, segment_of

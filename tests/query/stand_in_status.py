@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stand_ins import COUNTS, StandInDirectory, host_map, router
-
+from tests.query.stand_ins import COUNTS, StandInDirectory, host_map, router
 from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo, host_of
@@ -120,7 +119,7 @@ def _planned(group: Document) -> dict[str, list[str]]:
 
 
 def _counts_store() -> Any:
-    from stand_ins import store_facts
+    from tests.query.stand_ins import store_facts
 
     return store_facts("counts-store")
 

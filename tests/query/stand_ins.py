@@ -16,7 +16,7 @@ from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.metadata import HostMap, KeyQueryMetadata
 from tidemill.query.routing import Router
-from tidemill.query.rows import Row, Rows, RowsQuestion, first_page
+from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
@@ -79,7 +79,7 @@ class StandInDirectory:
     def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata:
         return self.hosts.owners(store, partition)
 
-    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
+    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         here = {p: lag for p, lag in self.copies.items() if p in question.partitions}
         covered = {p: lag or 0 for p, lag in here.items() if lag is None or (max_lag is not None and lag <= max_lag)}
         rows = []
@@ -91,7 +91,7 @@ class StandInDirectory:
             if partition in covered and is_asked:
                 rows.append(Row(data, stored(store, value), partition))
         found, more_from = first_page(sorted(rows), question)
-        return Rows(rows=found, covered=covered, more_from=more_from)
+        return FoundRows(rows=found, covered=covered, more_from=more_from)
 
 
 @dataclass
@@ -104,7 +104,7 @@ class StandInInstances:
 
     def read(
         self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
-    ) -> Rows:
+    ) -> FoundRows:
         self.asked.append((host, question.partitions, max_lag))
         self.on_question()
         if host not in self.directories:

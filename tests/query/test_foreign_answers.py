@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stand_in_status import group_app, instances_of, recorded
-from stand_ins import COUNTS, ask, store_facts
 
+from tests.query.stand_in_status import group_app, instances_of, recorded
+from tests.query.stand_ins import COUNTS, ask, store_facts
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward
 from tidemill.query.document_reader import UnreadableDocumentError, read_document, to_plain
-from tidemill.query.group_documents import Instance, LedDecisions, read_group
+from tidemill.query.group_documents import InstanceDocument, LedDecisions, read_group
 from tidemill.query.http_forward import HttpInstances, document
-from tidemill.query.rows import Row, Rows, RowsQuestion
+from tidemill.query.rows import FoundRows, Row, RowsQuestion
 from tidemill.topology.nodes import Store, StoreKind
 
 OTHER, THIRD = HostInfo("127.0.0.1", 34283), HostInfo("127.0.0.1", 38887)
@@ -81,14 +81,14 @@ def test_decisions_come_from_the_others_and_say_whose_were_left_out(garbage: Any
 
 def test_a_document_of_another_shape_is_refused_with_where_and_what() -> None:
     with pytest.raises(UnreadableDocumentError, match=r"^threads\[0\]\.active is null, expected a list$"):
-        read_document(Instance, with_changed(TOLD, ("threads", 0, "active"), None))
+        read_document(InstanceDocument, with_changed(TOLD, ("threads", 0, "active"), None))
     with pytest.raises(UnreadableDocumentError, match=r"^the document has no at_ms$"):
         read_document(LedDecisions, {})
 
 
 def test_what_is_read_is_what_was_told_without_what_nothing_is_known_of() -> None:
     known = {key: value for key, value in TOLD.items() if key not in ("away", "assigned")}
-    assert to_plain(read_document(Instance, {**TOLD, "new": 1})) == known
+    assert to_plain(read_document(InstanceDocument, {**TOLD, "new": 1})) == known
     assert read_group(read_group(recorded("warming_up")).to_json()) == read_group(recorded("warming_up"))
 
 
@@ -99,7 +99,7 @@ def test_what_is_no_json_object_is_no_answer(body: bytes) -> None:
 
 
 def test_a_number_that_json_lacks_is_read_as_it_was_written() -> None:
-    told = read_document(Instance, json.loads(json.dumps(with_changed(TOLD, ("threads", 0, "latency_ms"), float("nan")))))
+    told = read_document(InstanceDocument, json.loads(json.dumps(with_changed(TOLD, ("threads", 0, "latency_ms"), float("nan")))))
     assert told.threads[0].latency_ms != told.threads[0].latency_ms
 
 
@@ -112,8 +112,8 @@ WINDOW_STORE = store_facts(store=Store(name="counts", kind=StoreKind.TIMESTAMPED
 START = (7).to_bytes(8, "big")
 
 
-def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> Rows:
-    return Rows(rows=tuple(Row(key, stored, partition) for key in keys), covered={0: 0, 1: 4})
+def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> FoundRows:
+    return FoundRows(rows=tuple(Row(key, stored, partition) for key in keys), covered={0: 0, 1: 4})
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> Rows:
     ids=["range", "key", "windows"],
 )
 def test_rows_that_do_not_answer_the_question_are_no_answer(
-    monkeypatch: pytest.MonkeyPatch, question: RowsQuestion, good: Rows, bad: list[Rows]
+    monkeypatch: pytest.MonkeyPatch, question: RowsQuestion, good: FoundRows, bad: list[FoundRows]
 ) -> None:
     store = COUNTS if question.times is None else WINDOW_STORE
 
-    def read(answer: Rows) -> Rows:
+    def read(answer: FoundRows) -> FoundRows:
         monkeypatch.setattr(http_forward, "fetch", lambda *_, **__: answer.to_bytes())
         return HttpInstances().read(OTHER, store, question, max_lag=None, timeout_s=1)
 

@@ -11,15 +11,25 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
-from stand_ins import COUNTS, PARTITIONS, Reply, StandInDirectory, StandInInstances, ask, host_map, router, store_facts
 
+from tests.query.stand_ins import (
+    COUNTS,
+    PARTITIONS,
+    Reply,
+    StandInDirectory,
+    StandInInstances,
+    ask,
+    host_map,
+    router,
+    store_facts,
+)
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import EnvironmentProblem, InvalidStateStoreError, StreamsNotStartedError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_listening import address_of, listen
-from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, Rows
+from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, FoundRows
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
@@ -135,7 +145,7 @@ def test_rows_for_an_instance_that_knows_no_pages_come_whole_or_not_at_all() -> 
     long = app({key: key * (9 << 20) for key in "abcdef"}, store)
     assert "these rows are more than" in sentence(ask(long, "/rows/texts?partitions=0,1,2&limit=100"))
     page = ask(long, "/rows/texts?partitions=0,1,2&limit=100", headers={"Accept": f"{MEDIA_TYPE};bytes=100"})
-    found = Rows.from_bytes(page.body)
+    found = FoundRows.from_bytes(page.body)
     assert [row.key for row in found.rows] == [b"a"]
     assert found.more_from == b"b"
 
@@ -247,8 +257,8 @@ def test_what_another_instance_asks_is_answered_from_here_and_never_handed_on() 
     served = app(copies={0: None, 1: 5}, remote=remote)
     reply = ask(served, "/rows/counts?partitions=0,1,2&limit=100")
     assert reply.headers["content-type"] == MEDIA_TYPE
-    assert Rows.from_bytes(reply.body).covered == {0: 0}
-    assert Rows.from_bytes(ask(served, "/rows/counts?partitions=1,2&limit=9&max_lag=5").body).covered == {1: 5}
+    assert FoundRows.from_bytes(reply.body).covered == {0: 0}
+    assert FoundRows.from_bytes(ask(served, "/rows/counts?partitions=1,2&limit=9&max_lag=5").body).covered == {1: 5}
     assert remote.asked == []
 
 

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from stand_ins import PARTITIONS, StandInDirectory, host_map
 
+from tests.query.stand_ins import PARTITIONS, StandInDirectory, host_map
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.http_connections import MOST_HEAD_BYTES, ConnectionLimits
 from tidemill.query.http_listening import address_of, listen

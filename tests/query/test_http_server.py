@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from stand_ins import StandInDirectory, host_map
 
+from tests.query.stand_ins import StandInDirectory, host_map
 from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo, host_of

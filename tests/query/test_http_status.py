@@ -7,9 +7,9 @@ import threading
 import time
 
 import pytest
-from stand_in_status import gauge, group_app, recorded
-from stand_ins import ask
 
+from tests.query.stand_in_status import gauge, group_app, recorded
+from tests.query.stand_ins import ask
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_pages import FILES
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Authority
-from stand_ins import StandInDirectory, host_map
 
+from tests.query.stand_ins import StandInDirectory, host_map
+from tests.security.certificates import Authority
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.membership.wire import host_of

@@ -6,8 +6,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from stand_ins import PARTITIONS, store_facts, stored
 
+from tests.query.stand_ins import PARTITIONS, store_facts, stored
 from tidemill.errors import InvalidStateStoreError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_ins import COUNTS, PARTITIONS, host_map, store_facts, stored
 
+from tests.query.stand_ins import COUNTS, PARTITIONS, host_map, store_facts, stored
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, StreamsNotStartedError, UnknownStoreError
 from tidemill.ids import TaskId, TopicPartition
@@ -17,7 +17,7 @@ from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
 from tidemill.query.local_copies import LocalCopies, LocalCopy
 from tidemill.query.metadata import HostMap
-from tidemill.query.rows import Row, Rows, RowsQuestion
+from tidemill.query.rows import FoundRows, Row, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_queries import Broker, StoreQueries
 from tidemill.state.lmdb import TaskState, wipe_files
@@ -322,9 +322,9 @@ def test_a_range_of_all_copies_here_is_read_no_further_than_its_page(instance: I
 
 
 def test_rows_travel_as_they_are() -> None:
-    rows = Rows(rows=(Row(b"", b"\0\xff", 0), Row(b"k", b"", 2)), covered={0: 0, 2: 17})
-    assert Rows.from_bytes(rows.to_bytes()) == rows
-    assert Rows.from_bytes(Rows().to_bytes()) == Rows()
+    rows = FoundRows(rows=(Row(b"", b"\0\xff", 0), Row(b"k", b"", 2)), covered={0: 0, 2: 17})
+    assert FoundRows.from_bytes(rows.to_bytes()) == rows
+    assert FoundRows.from_bytes(FoundRows().to_bytes()) == FoundRows()
     for garbage in (b"", b"hello", rows.to_bytes()[:-20], b"\xff" * 100):
         with pytest.raises(ValueError):  # noqa: PT011  # any sentence
-            Rows.from_bytes(garbage)
+            FoundRows.from_bytes(garbage)

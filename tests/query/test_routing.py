@@ -8,12 +8,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from stand_ins import COUNTS, PARTITIONS, StandInDirectory, StandInInstances, host_map, router
 
+from tests.query.stand_ins import COUNTS, PARTITIONS, StandInDirectory, StandInInstances, host_map, router
 from tidemill.errors import InvalidStateStoreError, RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query.routing import Router
-from tidemill.query.rows import Rows, RowsQuestion
+from tidemill.query.rows import FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 from tidemill.topology.partitioning import partition_of_key
 
@@ -41,11 +41,11 @@ def key_of(partition: int) -> str:
     return next(key for key in ENTRIES if partition_of_key(key.encode(), PARTITIONS) == partition)
 
 
-def read(through: Router, question: RowsQuestion, max_lag: int = 100) -> Rows:
+def read(through: Router, question: RowsQuestion, max_lag: int = 100) -> FoundRows:
     return asyncio.run(through.read(COUNTS, question, max_lag=max_lag))
 
 
-def words(found: Rows) -> list[str]:
+def words(found: FoundRows) -> list[str]:
     return [row.key.decode() for row in found.rows]
 
 
@@ -169,7 +169,7 @@ def test_rows_that_nobody_asked_for_are_left_out() -> None:
     class Talkative(StandInInstances):
         def read(
             self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
-        ) -> Rows:
+        ) -> FoundRows:
             return self.directories[host].read(store, ALL, max_lag=max_lag)
 
     remote = Talkative({TWO: directory(TWO, {0: None, 1: None, 2: None})})
@@ -198,7 +198,7 @@ def test_what_is_here_does_not_wait_for_brokers_that_are_asked_for_others() -> N
     begun, answered = threading.Event(), threading.Event()
 
     class Slow(StandInDirectory):
-        def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
+        def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
             if max_lag is not None:
                 begun.set()
                 answered.wait(30)
@@ -225,7 +225,7 @@ def test_one_that_hangs_costs_its_time_and_not_the_question() -> None:
     class Hanging(StandInInstances):
         def read(
             self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
-        ) -> Rows:
+        ) -> FoundRows:
             if host == TWO:
                 time.sleep(timeout_s)
                 raise RetriableError("does not answer (TimeoutError)")

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from stand_ins import store_facts
 
+from tests.query.stand_ins import store_facts
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.operators.stores import store_of

@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from stand_ins import PARTITIONS, Reply, ask, host_map, store_facts
-from test_local_reads import HERE as THIS
-from test_local_reads import THERE as OTHER
-from test_local_reads import Instance
 
+from tests.query.stand_ins import PARTITIONS, Reply, ask, host_map, store_facts
+from tests.query.test_local_reads import HERE as THIS
+from tests.query.test_local_reads import THERE as OTHER
+from tests.query.test_local_reads import Instance
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.membership.wire import HostInfo
@@ -22,7 +22,7 @@ from tidemill.operators.stores import store_of
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_request import to_parameters
 from tidemill.query.routing import Router
-from tidemill.query.rows import Rows, RowsQuestion
+from tidemill.query.rows import FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, window_view
 from tidemill.state.store import Positions
@@ -167,11 +167,11 @@ class Over:
 
     def read(
         self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
-    ) -> Rows:
+    ) -> FoundRows:
         assert self.app is not None
         reply = ask(self.app, f"/rows/{store.name}?{urlencode(to_parameters(question, max_lag))}")
         assert reply.status == 200, reply.body
-        return Rows.from_bytes(reply.body)
+        return FoundRows.from_bytes(reply.body)
 
 
 def _app(instance: Instance, remote: Over | None = None) -> ReadsApp:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import wordcount_instance
+
+from tests.runtime import wordcount_instance
 
 LIMIT_S = 240.0
 
@@ -72,11 +73,13 @@ class InstanceProcess:
     # --- running ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        command = [sys.executable, wordcount_instance.__file__, json.dumps(self._asked)]
+        command = [sys.executable, "-m", wordcount_instance.__name__, json.dumps(self._asked)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with self.log_file.open("a") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-            )
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+                env=environment,
+            )  # fmt: skip
 
     @property
     def process(self) -> subprocess.Popen[str]:

@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from instance_process import InstanceProcess, until
-from words import Counts, Feed, create_topics, differences
 
+from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.words import Counts, Feed, create_topics, differences
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import CommitStep
 

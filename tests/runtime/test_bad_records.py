@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.runtime.local_application import LIMIT_S, Place, until
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.runtime.instance.application import State

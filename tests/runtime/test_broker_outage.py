@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from instance_process import InstanceProcess
-from words import Counts, Feed, create_topics, differences, stored_counts
 
+from tests.runtime.instance_process import InstanceProcess
+from tests.runtime.words import Counts, Feed, create_topics, differences, stored_counts
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_application import Place, until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.runtime.local_application import Place, until
 from tidemill import BatchId, Serdes, StreamsBuilder
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]

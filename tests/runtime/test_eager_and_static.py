@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from instance_process import InstanceProcess, until
-from words import PARTITIONS, Counts, Feed, create_topics, differences
 
+from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 
+from tests.runtime.local_application import LIMIT_S, Place, until
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from thread_alone import Engine, thread_with
 
+from tests.runtime.thread_alone import Engine, thread_with
 from tidemill.errors import (
     BatchLostError,
     BatchTimeoutError,

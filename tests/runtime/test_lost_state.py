@@ -17,10 +17,10 @@ import lmdb
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from local_application import Place, until
 from pyspark.sql import SparkSession
-from restore_notes import ListenerNotes
 
+from tests.runtime.local_application import Place, until
+from tests.runtime.restore_notes import ListenerNotes
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.ids import TopicPartition

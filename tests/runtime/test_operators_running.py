@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient
-from local_application import Place, until
 from pyspark.sql import SparkSession
 
+from tests.runtime.local_application import Place, until
 from tidemill import (
     JoinWindows,
     ProcessorContext,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
-from local_application import Place, until
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.runtime.local_application import Place, until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.ids import TopicPartition

@@ -15,11 +15,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from instance_process import InstanceProcess, until
 from pyspark.sql import SparkSession
-from wordcount_instance import wordcount
-from words import VOCABULARY, Counts, Feed, create_topics
 
+from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.wordcount_instance import wordcount
+from tests.runtime.words import VOCABULARY, Counts, Feed, create_topics
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import InvalidStateStoreError, QueryError, StopError, StreamsNotStartedError, UnknownStoreError
 from tidemill.membership.wire import HostInfo, host_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from thread_alone import GIVEN, KEPT, Engine, ThreadAlone, thread_with
 
+from tests.runtime.thread_alone import GIVEN, KEPT, Engine, ThreadAlone, thread_with
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import CloseRequested

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from instance_process import InstanceProcess, until
-from words import VOCABULARY, Counts, Feed, create_topics, differences, stored_counts
 
+from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.words import VOCABULARY, Counts, Feed, create_topics, differences, stored_counts
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import CommitStep
 

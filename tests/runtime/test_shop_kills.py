@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from instance_process import InstanceProcess, until
-from shop import Shop, create_shop_topics, wrong
 
+from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.shop import Shop, create_shop_topics, wrong
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import ORDER
 

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from local_application import Place, until
 from pyspark.sql import SparkSession
-from restore_notes import ListenerNotes
 
+from tests.runtime.local_application import Place, until
+from tests.runtime.restore_notes import ListenerNotes
 from tidemill import KafkaStreams, Materialized, Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.runtime.instance.application import State

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from instance_process import InstanceProcess, until
 from typer.testing import CliRunner
-from words import PARTITIONS, Counts, Feed, create_topics, differences
 
+from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
 from tidemill.cli.group import app as group_app
 from tidemill.embedded.broker import EmbeddedBroker
 

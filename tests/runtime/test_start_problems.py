@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from instance_process import InstanceProcess
-from local_application import LIMIT_S, Place, until
 from pyspark.sql import SparkSession
 
+from tests.runtime.instance_process import InstanceProcess
+from tests.runtime.local_application import LIMIT_S, Place, until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, StateDirectoryInUseError, TopologyMismatchError

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_application import Place, until
 from pyspark.sql import SparkSession
 
+from tests.runtime.local_application import Place, until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import TopologyMismatchError

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from instance_process import InstanceProcess, until
-from words import Counts, Feed, create_topics, differences, stored_counts
 
+from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.words import Counts, Feed, create_topics, differences, stored_counts
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import ORDER, CommitStep
 

@@ -14,8 +14,8 @@ import threading
 import time
 
 from pyspark.sql import functions as F
-from shop import shop
 
+from tests.runtime.shop import shop
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import TidemillError
 from tidemill.runtime.instance.application import KafkaStreams, State

@@ -28,7 +28,7 @@ from tidemill.membership.wire import (
     encode_assignment,
     encode_subscription,
 )
-from tidemill.query.rows import Row, Rows
+from tidemill.query.rows import FoundRows, Row
 
 HUGE = struct.pack(">i", 2**31 - 1)
 NEGATIVE = struct.pack(">i", -1)
@@ -53,7 +53,7 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "AssignmentInfo": decode_assignment,
     "consumer protocol subscription": lambda data: group_protocol.decode_subscription("m", None, data),
     "consumer protocol assignment": group_protocol.decode_assignment,
-    "rows of another instance": Rows.from_bytes,
+    "rows of another instance": FoundRows.from_bytes,
     "long": Serdes.long().deserialize,
     "integer": Serdes.integer().deserialize,
     "short": Serdes.short().deserialize,
@@ -189,7 +189,7 @@ def _consumer_protocol() -> Iterator[Kind]:
 
 def _rows() -> Iterator[Kind]:
     name = "rows of another instance"
-    good = Rows(rows=(Row(b"k", b"v", 0),), covered={0: 0}).to_bytes()
+    good = FoundRows(rows=(Row(b"k", b"v", 0),), covered={0: 0}).to_bytes()
     yield from (Kind(name, f"cut after {size} bytes", good[:size]) for size in (0, 1, 4, 8, 100, len(good) // 2))
     yield Kind(name, "JSON", json.dumps({"error": "no"}).encode())
     yield Kind(name, "a page", b"<html>" + b"x" * 500)

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from certificates import Authority
-from secured import PASSWORD
 
+from tests.security.certificates import Authority
+from tests.security.secured import PASSWORD
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.embedded.broker_security import BrokerSecurity
 

@@ -6,10 +6,10 @@ import time
 import tracemalloc
 
 import pytest
-from bad_bytes import KINDS, READERS, Kind
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.security.bad_bytes import KINDS, READERS, Kind
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from certificates import Authority
-from secured import LINES, PASSWORD, Secured, words_of
 
+from tests.security.certificates import Authority
+from tests.security.secured import LINES, PASSWORD, Secured, words_of
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.embedded.broker_plan import free_port

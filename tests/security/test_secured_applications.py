@@ -13,10 +13,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from certificates import Authority
 from pyspark.sql import SparkSession
-from secured import LINES, PASSWORD, Right, Secured, within, words_of
 
+from tests.security.certificates import Authority
+from tests.security.secured import LINES, PASSWORD, Right, Secured, within, words_of
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import StopError
 from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer

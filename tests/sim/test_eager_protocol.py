@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from sim_runs import run
 
+from tests.sim.sim_runs import run
 from tidemill.errors import ConfigError
 
 
@@ -22,18 +22,21 @@ def outages_at(found, time_ms):
 
 def test_an_eager_group_stops_every_task_at_every_rebalance_but_the_first(runs):
     found = runs["eager"]
-    for round_ in found.rounds[1:]:
-        assert outages_at(found, round_.time_ms) == set(found.scenario.tasks)
+    assert len(found.rounds) > 10
+    assert all(outages_at(found, round_.time_ms) == set(found.scenario.tasks) for round_ in found.rounds[1:])
 
 
 def test_a_cooperative_group_stops_only_what_moves(runs):
     """Or what its owner took with it when it left."""
     found = runs["cooperative"]
+    assert len(found.rounds) > 10
     for before, round_ in pairwise(found.rounds):
         held = {task for client in before.assignment.clients.values() for task in client.active}
         moves = {move.task for one in (before, round_) for move in one.moves} | set(before.withheld)
         assert outages_at(found, round_.time_ms) <= moves
         assert len(held) == len(found.scenario.tasks)
+    assert any(outages_at(found, round_.time_ms) for round_ in found.rounds[1:])
+    assert all(len(outages_at(found, round_.time_ms)) < len(found.scenario.tasks) for round_ in found.rounds[1:])
 
 
 def test_an_eager_group_needs_one_rebalance_for_each_coming_and_going(runs):

@@ -4,8 +4,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from sim_runs import ready_scenario, run_of
 
+from tests.sim.sim_runs import ready_scenario, run_of
 from tidemill.sim.auditors import ContradictoryTasks
 from tidemill.sim.cluster import Cluster
 from tidemill.sim.faults import with_faults
@@ -46,12 +46,12 @@ def test_tasks_that_contradict_each_other_are_told_with_their_thread():
     for action, _ in cluster.agenda.due(60_000):
         action()
     contradictory = ContradictoryTasks()
-    assert list(contradictory(cluster)) == []
+    assert list(contradictory(cluster.clients.values())) == []
     thread = next(thread for client in cluster.clients.values() for thread in client.threads if thread.tasks.active)
     gone = min(thread.tasks.active)
     thread.tasks = replace(thread.tasks, active={task: had for task, had in thread.tasks.active.items() if task != gone})
-    assert f"{thread.name}: {gone} is held only" in list(contradictory(cluster))
-    assert list(contradictory(cluster)) == [], "it is told once"
+    assert f"{thread.name}: {gone} is held only" in list(contradictory(cluster.clients.values()))
+    assert list(contradictory(cluster.clients.values())) == [], "it is told once"
 
 
 def one(what, **how):

@@ -7,8 +7,8 @@ import types
 from dataclasses import replace
 
 import pytest
-from sim_runs import run
 
+from tests.sim.sim_runs import run
 from tidemill.assignment.model import ApplicationState, Assignment
 from tidemill.assignment.sticky.assignor import StickyTaskAssignor
 

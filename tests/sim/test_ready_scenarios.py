@@ -1,7 +1,8 @@
 """Each scenario of examples/scenarios gives the result of the document that it is taken from."""
 
 import pytest
-from sim_runs import SCENARIOS, run, shown, threads
+
+from tests.sim.sim_runs import SCENARIOS, run, shown, threads
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCENARIOS.glob("*.toml")))

@@ -4,8 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from sim_runs import run_of
-
+from tests.sim.sim_runs import run_of
 from tidemill.sim.scenario_file import scenario_of
 
 if sys.version_info >= (3, 11):

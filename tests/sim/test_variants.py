@@ -1,8 +1,8 @@
 """Values on the command line, and all their combinations."""
 
 import pytest
-from sim_runs import ready_scenario
 
+from tests.sim.sim_runs import ready_scenario
 from tidemill.errors import ConfigError
 from tidemill.sim.variants import combinations, parse_axis, with_value
 

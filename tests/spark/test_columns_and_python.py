@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plan_harness import Program, Record
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.plan_harness import Program, Record
 from tidemill import Serdes, StreamsBuilder, per_record
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from plan_harness import Program, Record
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.plan_harness import Program, Record
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ALL, Case, Program, cases
-from plan_harness import Program as Plan
-from plan_harness import Record
 from pyspark.sql import SparkSession
-from step_harness import mixes_waiting_records
-from test_programs_in_steps import PROGRAMS, by_key, first_difference, last_of
-from vector_values import reader, writer
 
+from tests.operators.harness import ALL, Case, Program, cases
+from tests.operators.step_harness import mixes_waiting_records
+from tests.operators.test_programs_in_steps import PROGRAMS, by_key, first_difference, last_of
+from tests.operators.vector_values import reader, writer
+from tests.spark.plan_harness import Program as Plan
+from tests.spark.plan_harness import Record
 from tidemill import Serdes, StreamsBuilder
 
 pytestmark = pytest.mark.spark

@@ -6,9 +6,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from plan_harness import Program, Record
 from pyspark.sql import SparkSession
 
+from tests.spark.plan_harness import Program, Record
 from tidemill import Serdes, StreamsBuilder
 
 pytestmark = pytest.mark.spark

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_harness import Program, Record
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.plan_harness import Program, Record
 from tidemill import Serdes, StreamsBuilder, of_columns
 
 pytestmark = pytest.mark.spark

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plan_harness import Program, Record
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.plan_harness import Program, Record
 from tidemill import Serdes, StreamsBuilder, TimeWindows, per_record
 
 pytestmark = pytest.mark.spark

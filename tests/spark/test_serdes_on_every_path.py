@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from drawn_bytes import BYTES_FOR, SCHEMA
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.steps.drawn_bytes import BYTES_FOR, SCHEMA
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import SerdeError, StopError, TopologyError
 from tidemill.testing import TopologyTestDriver

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from step_harness import StepRun
 
+from tests.operators.step_harness import StepRun
 from tidemill import (
     JoinWindows,
     PunctuationType,

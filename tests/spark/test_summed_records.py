@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_harness import PlacedOutput
 
+from tests.operators.step_harness import PlacedOutput
 from tidemill import Serdes
 from tidemill.ids import TopicPartition
 from tidemill.steps.commit.produce import produce_batch

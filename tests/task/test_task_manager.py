@@ -26,8 +26,8 @@ from tidemill.task.tasks import (
     ForgetOffsets,
     Instruction,
     LimitsFetched,
-    OpenTasks,
     PositionsRead,
+    RunTasks,
     StandbyBoundsFetched,
     TaskLayout,
     Tasks,
@@ -95,7 +95,7 @@ def stores_at(position: int, *tasks: TaskId, outcome: Outcome = Outcome.COMMITTE
 
 def test_what_is_assigned_is_held_at_once_and_looked_for_on_this_machine() -> None:
     tasks, instructions = run(assigned([A, B], [C]))
-    assert instructions == (OpenTasks(active=frozenset({A, B}), standby=frozenset({C}), new=frozenset({A, B, C})),)
+    assert instructions == (RunTasks(active=frozenset({A, B}), standby=frozenset({C}), new=frozenset({A, B, C})),)
     assert (set(tasks.active), set(tasks.standby), set(tasks.member.held)) == ({A, B}, {C}, {A, B, C})
     assert (tasks.active[A].directory, tasks.active[B].directory) == ("", "/state/app/1_0")
     assert tasks.standby[C].directory == "/state/app/1_1"
@@ -169,7 +169,7 @@ def test_a_task_that_comes_back_while_it_is_closing_is_taken_up_when_that_is_don
     assert instructions == ()
     assert set(tasks.closing) == {B}
     tasks, instructions = run(TasksClosed(tasks=close.tasks), tasks=tasks)
-    assert instructions == (OpenTasks(active=frozenset({B}), standby=NONE, new=frozenset({B})),)
+    assert instructions == (RunTasks(active=frozenset({B}), standby=NONE, new=frozenset({B})),)
     assert tasks.closing == {}
 
 
@@ -190,7 +190,7 @@ def test_a_thread_that_has_ended_holds_nothing() -> None:
 def test_a_standby_that_becomes_active_keeps_its_epoch_and_its_stores() -> None:
     before, _ = run(assigned([], [B]), PositionsRead(stores={B: {"counts": 7}}))
     tasks, instructions = run(assigned([B], generation=6), tasks=before)
-    assert instructions == (OpenTasks(active=frozenset({B}), standby=NONE, new=NONE),)
+    assert instructions == (RunTasks(active=frozenset({B}), standby=NONE, new=NONE),)
     assert (tasks.active[B].epoch, tasks.active[B].stores) == (before.standby[B].epoch, {"counts": 7})
     assert tasks.standby == {}
 
@@ -202,7 +202,7 @@ def test_an_active_one_that_becomes_a_standby_is_committed_and_stays_open() -> N
     assert instructions == (CommitOffsets(partitions=frozenset({source(B)})), CloseTasks(tasks={}, kept=kept, have_stores=False))
     assert (set(tasks.active), tasks.standby[B].epoch) == ({A}, before.active[B].epoch)
     tasks, (opened, rejoin) = run(TasksClosed(kept=kept), tasks=tasks)
-    assert opened == OpenTasks(active=NONE, standby=kept, new=NONE)
+    assert opened == RunTasks(active=NONE, standby=kept, new=NONE)
     assert isinstance(rejoin, RejoinNow)
     assert tasks.standby[B].epoch == before.active[B].epoch
 

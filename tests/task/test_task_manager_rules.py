@@ -17,8 +17,8 @@ from tidemill.membership.member_state import (
     Hold,
     LeaveGroup,
     MemberConfig,
+    MemberPhase,
     MembershipLost,
-    Phase,
     RevokeAllRequested,
     Role,
     TimePassed,
@@ -36,8 +36,8 @@ from tidemill.task.tasks import (
     CommitOffsets,
     Event,
     ForgetOffsets,
-    OpenTasks,
     PositionsRead,
+    RunTasks,
     TaskLayout,
     TasksClosed,
     no_tasks,
@@ -69,7 +69,7 @@ class TaskManagerRules(RuleBasedStateMachine):
             match instruction:
                 case CloseTasks():
                     self.closing.append(instruction)
-                case OpenTasks(new=new):
+                case RunTasks(new=new):
                     assert not new & self.open.keys(), "a task is opened twice"
                     self.open |= {task: self.epoch(task) for task in new}
                 case CommitOffsets():
@@ -213,8 +213,8 @@ class TaskManagerRules(RuleBasedStateMachine):
             self.closed(0)
         assert self.tasks.closing == {}
         assert all(had.hold is Hold.OPEN for had in self.tasks.member.held.values())
-        assert self.has_left is (self.tasks.member.phase is Phase.ENDED)
-        if self.tasks.member.phase is Phase.CLOSING:
+        assert self.has_left is (self.tasks.member.phase is MemberPhase.ENDED)
+        if self.tasks.member.phase is MemberPhase.CLOSING:
             raise AssertionError("everything is closed, and it has not left")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from random_dsl_programs import Program, topics_of
 
+from tests.topology.random_dsl_programs import Program, topics_of
 from tidemill.errors import TopologyError
 
 VECTORS = Path(__file__).parents[1] / "vectors"

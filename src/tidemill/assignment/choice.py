@@ -12,7 +12,7 @@ from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
 from tidemill.assignment.custom import custom_assignor
 from tidemill.assignment.java.java_hash import task_hash, task_hash_2_7
 from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
-from tidemill.assignment.model import Assignor
+from tidemill.assignment.model import TaskAssignor
 from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
 from tidemill.errors import ConfigError
@@ -27,7 +27,7 @@ PUBLIC_STICKY = "org.apache.kafka.streams.processor.assignment.assignors.StickyT
 class ChosenAssignor:
     """``needs_lags``: whether the leader must fall back on the previous assignment when it can't compute lags."""
 
-    assignor: Assignor
+    assignor: TaskAssignor
     needs_lags: bool
 
 

@@ -11,7 +11,7 @@ import importlib
 from dataclasses import dataclass
 
 from tidemill.assignment.invariants import violations
-from tidemill.assignment.model import ApplicationState, Assignment, Assignor
+from tidemill.assignment.model import ApplicationState, Assignment, TaskAssignor
 from tidemill.errors import AssignmentError, ConfigError
 
 NAMED_FAULTS = 5
@@ -32,14 +32,14 @@ class InvalidAssignmentError(AssignmentError):
 class CheckedAssignor:
     """An assignor whose answers are checked; it is called with the state and with nothing else."""
 
-    assignor: Assignor
+    assignor: TaskAssignor
     name: str
 
     def assign(self, state: ApplicationState) -> Assignment:
         assignment: object = self.assignor.assign(state)
         if not isinstance(assignment, Assignment):
             raise InvalidAssignmentError(
-                self.name, [f"assign returned a {type(assignment).__name__}; expected a tidemill.assignment.model.Assignment"]
+                self.name, [f"assign returned a {type(assignment).__name__}; expected a tidemill.Assignment"]
             )
         found = violations(state, assignment)
         if found:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from tidemill.assignment.lag import is_caught_up
-from tidemill.assignment.model import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, ApplicationState, Assignment, Client
+from tidemill.assignment.model import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, ApplicationState, Assignment, ClientState
 from tidemill.ids import ProcessId, TaskId
 
 Check = Callable[[ApplicationState, Assignment], Iterable[str]]
@@ -119,7 +119,7 @@ def _followups(_state: ApplicationState, assignment: Assignment) -> Iterator[str
             yield f"{process_id} has the follow-up deadline {at_ms!r}; expected None or milliseconds since 1970 (0 = at once)"
 
 
-def _lag(state: ApplicationState, client: Client, task: TaskId) -> int:
+def _lag(state: ApplicationState, client: ClientState, task: TaskId) -> int:
     return client.lags.get(task, state.end_offset_sums.get(task, LATEST_OFFSET))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from tidemill.assignment.model import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, Client
+from tidemill.assignment.model import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, ClientState
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId
 
@@ -45,7 +45,7 @@ def rank_of(lag: int, end_offset_sum: int, acceptable_recovery_lag: int) -> int:
 def sparse_lags(
     offset_sums: Mapping[TaskId, int], stateful_tasks: Collection[TaskId], end_offset_sums: Mapping[TaskId, int]
 ) -> dict[TaskId, int]:
-    """``Client.lags`` of one process from the union of its consumers' offset sums; other tasks have lag = end."""
+    """``ClientState.lags`` of one process from the union of its consumers' offset sums; other tasks have lag = end."""
     return {
         task: lag_of(offset_sum, end_offset_sums[task])
         for task, offset_sum in offset_sums.items()
@@ -60,7 +60,7 @@ class Lags:
 
     def __init__(
         self,
-        clients: Sequence[Client],
+        clients: Sequence[ClientState],
         tasks: Sequence[TaskId],
         end_offset_sums: Mapping[TaskId, int],
         acceptable_recovery_lag: int,
@@ -136,7 +136,7 @@ class Lags:
         yield from (other for lag, other in reported if lag > end)
 
 
-def _ends(clients: Sequence[Client], tasks: Sequence[TaskId], end_offset_sums: Mapping[TaskId, int]) -> list[int]:
+def _ends(clients: Sequence[ClientState], tasks: Sequence[TaskId], end_offset_sums: Mapping[TaskId, int]) -> list[int]:
     ends = []
     for task in tasks:
         end = end_offset_sums.get(task)

@@ -41,7 +41,7 @@ class AssignmentConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consumer:
+class ConsumerState:
     """What one member's subscription carried."""
 
     member: str
@@ -50,12 +50,12 @@ class Consumer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientState:
     """One process: its threads and what it held before. ``lags`` may be sparse: a task without entry has lag = end offset."""
 
     process_id: ProcessId
     capacity: int
-    consumers: tuple[Consumer, ...] = ()
+    consumers: tuple[ConsumerState, ...] = ()
     previous_active: frozenset[TaskId] = frozenset()
     previous_standby: frozenset[TaskId] = frozenset()
     lags: Mapping[TaskId, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class ApplicationState:
     ``clients`` stand in the order in which Java put them into its hash map (it decides ties of the sticky assignors).
     """
 
-    clients: tuple[Client, ...]
+    clients: tuple[ClientState, ...]
     tasks: tuple[TaskId, ...]
     stateful_tasks: frozenset[TaskId]
     end_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class ClientAssignment:
     followup_deadline_ms: int | None = None
 
 
-class Role(Enum):
+class CopyRole(Enum):
     """What a copy of a task is on its client."""
 
     ACTIVE = "active"
@@ -118,7 +118,7 @@ class Decision:
     """
 
     task: TaskId
-    role: Role
+    role: CopyRole
     rule: str
     candidates: tuple[tuple[ProcessId, int, int], ...]
     """(client, lag, rank) in rank order; none for a stateless task, which any client can run."""
@@ -141,7 +141,8 @@ class Assignment:
     explain: Callable[[], Sequence[Decision]] = field(default=tuple, compare=False, repr=False)
 
 
-class Assignor(Protocol):
+class TaskAssignor(Protocol):
     """One method, as in KIP-924; pure: the same state gives the same assignment."""
 
-    def assign(self, state: ApplicationState) -> Assignment: ...
+    def assign(self, state: ApplicationState) -> Assignment:
+        """An entry for every client of ``state``, even an empty one; each task active on exactly one of them."""

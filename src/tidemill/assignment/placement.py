@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill.assignment.model import ApplicationState, Client
+from tidemill.assignment.model import ApplicationState, ClientState
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId
 
 NOWHERE = -1
 
 
-class Placement:
+class TaskPlacement:
     __slots__ = ("active", "active_count", "capacity", "clients", "count", "standbys", "tasks")
 
-    def __init__(self, clients: Sequence[Client], tasks: Sequence[TaskId]) -> None:
+    def __init__(self, clients: Sequence[ClientState], tasks: Sequence[TaskId]) -> None:
         self.clients = clients
         self.tasks = tasks
         self.capacity = [client.capacity for client in clients]
@@ -32,7 +32,7 @@ class Placement:
         self.active_count = [0] * len(clients)
 
     @classmethod
-    def of(cls, state: ApplicationState) -> Placement:
+    def of(cls, state: ApplicationState) -> TaskPlacement:
         """Nothing placed yet; refuses a group that can't hold anything."""
         if not state.clients:
             raise AssignmentError("no clients: an assignment needs at least one client")

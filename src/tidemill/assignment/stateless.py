@@ -8,10 +8,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 
 
-def least_active_clients(placement: Placement, task_count: int) -> list[int]:
+def least_active_clients(placement: TaskPlacement, task_count: int) -> list[int]:
     """The clients of so many stateless tasks, in task order."""
     count = list(placement.active_count)
     capacity: Sequence[int] = placement.capacity

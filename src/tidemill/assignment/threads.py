@@ -17,7 +17,7 @@ from itertools import cycle
 from tidemill.assignment.java.iteration import TaskHash
 from tidemill.assignment.java.java_hash import hash_order, string_order, task_hash, task_hash_2_7
 from tidemill.assignment.java.task_heap import TaskHeap
-from tidemill.assignment.model import Client, ClientAssignment
+from tidemill.assignment.model import ClientAssignment, ClientState
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId
 
@@ -48,7 +48,7 @@ class ThreadAssignment:
 
 
 def assign_to_threads(
-    client: Client,
+    client: ClientState,
     assigned: ClientAssignment,
     stateful_tasks: Set[TaskId],
     end_offset_sums: Mapping[TaskId, int],
@@ -67,7 +67,7 @@ def assign_to_threads(
 
 
 def _all_to_the_only_thread(
-    client: Client, assigned: ClientAssignment, stateful_tasks: Set[TaskId], end_offset_sums: Mapping[TaskId, int]
+    client: ClientState, assigned: ClientAssignment, stateful_tasks: Set[TaskId], end_offset_sums: Mapping[TaskId, int]
 ) -> ThreadAssignment:
     """What the stages come to with one thread: in each its previous tasks come first, then the others, least first."""
     (thread, previous), *_ = _previous_tasks_by_lag(client, stateful_tasks, end_offset_sums).items()
@@ -92,7 +92,7 @@ def stage_inputs(
 
 
 def assign_stages(
-    client: Client,
+    client: ClientState,
     inputs: Iterable[tuple[Stage, Collection[TaskId]]],
     stateful_tasks: Set[TaskId],
     end_offset_sums: Mapping[TaskId, int],
@@ -110,7 +110,7 @@ def assign_stages(
 
 
 def assign_to_threads_2_7(
-    client: Client,
+    client: ClientState,
     assigned: ClientAssignment,
     stateful_tasks: Set[TaskId],
     end_offset_sums: Mapping[TaskId, int],
@@ -131,7 +131,7 @@ def assign_to_threads_2_7(
     return ThreadAssignment(active=_frozen(active), standby=_frozen(standby))
 
 
-def _refuse_unknown_tasks(client: Client, stateful_tasks: Set[TaskId]) -> None:
+def _refuse_unknown_tasks(client: ClientState, stateful_tasks: Set[TaskId]) -> None:
     unknown = {t for consumer in client.consumers for t in consumer.task_offset_sums if t not in stateful_tasks}
     if unknown:
         raise AssignmentError(
@@ -152,7 +152,7 @@ def _actives_in_hash_order(
 
 
 def _previous_tasks_by_lag(
-    client: Client, stateful_tasks: Set[TaskId], end_offset_sums: Mapping[TaskId, int]
+    client: ClientState, stateful_tasks: Set[TaskId], end_offset_sums: Mapping[TaskId, int]
 ) -> dict[str, Sequence[TaskId]]:
     """For each thread, in the order of member ids: the known tasks whose state it reported, by (the client's lag, id)."""
 

@@ -13,7 +13,7 @@ from tidemill.config.texts import parse_toml
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidemill.sim.history import Run
+    from tidemill.sim.history import SimulatedRun
     from tidemill.sim.scenario import Scenario
 
 _MOST_BYTES = 4 << 20
@@ -30,7 +30,7 @@ def read_scenario(file: Path) -> Scenario:
     return scenario_of(table, file.stem)
 
 
-def run_scenario(scenario: Scenario) -> Run:
+def run_scenario(scenario: Scenario) -> SimulatedRun:
     """With the scenario's seed, so that a run can be repeated."""
     from random import Random
 

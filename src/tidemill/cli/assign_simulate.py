@@ -17,7 +17,7 @@ from tidemill.cli.assign_scenario import read_scenario, run_scenario
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidemill.sim.history import Run
+    from tidemill.sim.history import SimulatedRun
     from tidemill.sim.scenario import Scenario
 
 
@@ -71,7 +71,7 @@ def _variants(base: Scenario, compare: list[str], *, own: bool) -> list[tuple[st
     return [(variant.name, with_values(base, variant.values)) for variant in chosen]
 
 
-def _tell_violations(runs: list[tuple[str, Run]]) -> None:
+def _tell_violations(runs: list[tuple[str, SimulatedRun]]) -> None:
     for name, run in runs:
         for wrong in run.violations:
             typer.echo(f"{name}: {wrong}", err=True)

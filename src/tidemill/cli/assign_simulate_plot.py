@@ -14,14 +14,14 @@ from tidemill.ids import ProcessId, TaskId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidemill.sim.history import Run
+    from tidemill.sim.history import SimulatedRun
 
 FORMATS = (".svg", ".png")
 BAR_INCHES = 0.16
 STYLES = {"active": (1.0, None), "standby": (0.35, None), "warm-up": (0.35, "////")}
 
 
-def draw(runs: Sequence[tuple[str, Run]], file: Path) -> None:
+def draw(runs: Sequence[tuple[str, SimulatedRun]], file: Path) -> None:
     """One panel below the other for each run."""
     if file.suffix.lower() not in FORMATS:
         raise ConfigError(f"--plot {file}: expected a name that ends in {' or '.join(FORMATS)}")
@@ -51,7 +51,7 @@ def draw(runs: Sequence[tuple[str, Run]], file: Path) -> None:
 Bar = tuple[ProcessId, TaskId, str, int, int]
 
 
-def _bars(run: Run) -> list[Bar]:
+def _bars(run: SimulatedRun) -> list[Bar]:
     """(client, task, role, from, to), with neighbours of the same kind joined."""
     rounds = run.rounds_after_start
     end = _end_ms(run)
@@ -70,7 +70,7 @@ def _bars(run: Run) -> list[Bar]:
     return sorted([*found, *((*key, since, end) for key, since in open_bars.items())])
 
 
-def _end_ms(run: Run) -> int:
+def _end_ms(run: SimulatedRun) -> int:
     rounds = run.rounds_after_start
     last = max([round_.time_ms for round_ in rounds] + [outage.to_ms for outage in run.outages], default=0)
     first = rounds[0].time_ms if rounds else 0
@@ -85,7 +85,7 @@ def _rows(bars: Sequence[Bar]) -> dict[ProcessId, int]:
     return {process_id: len(tasks[process_id]) for process_id in sorted(tasks)}
 
 
-def _panel(axis: Any, name: str, run: Run, bars: Sequence[Bar]) -> None:
+def _panel(axis: Any, name: str, run: SimulatedRun, bars: Sequence[Bar]) -> None:
     from matplotlib import colormaps
     from matplotlib.patches import Patch
 
@@ -118,7 +118,7 @@ def _panel(axis: Any, name: str, run: Run, bars: Sequence[Bar]) -> None:
     axis.legend(handles=styles, fontsize=6, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
 
 
-def _label_clients(axis: Any, run: Run, rows: Sequence[tuple[ProcessId, TaskId]]) -> None:
+def _label_clients(axis: Any, run: SimulatedRun, rows: Sequence[tuple[ProcessId, TaskId]]) -> None:
     clients = sorted({process_id for process_id, _ in rows})
     middles = []
     for process_id in clients:

@@ -23,7 +23,7 @@ import typer
 from tidemill.cli.demo import APP, as_ctrl_c, start_broker
 from tidemill.cli.demo_ha_reads import Reads
 from tidemill.cli.demo_ha_watch import Watch
-from tidemill.cli.demo_instances import Command, Instance, Instances
+from tidemill.cli.demo_instances import Command, DemoInstance, Instances
 from tidemill.cli.demo_text import Text, differences, english
 from tidemill.cli.live_text import LiveText, live_text
 from tidemill.errors import StopError
@@ -107,7 +107,7 @@ class Play:
         self._watch = Watch(self._say)
         self._act, self._act_since = Act.TWO_START, self._began
         self._goal, self._ticked_at = 0.0, self._began
-        self._victim: Instance | None = None
+        self._victim: DemoInstance | None = None
         self._killed_at = 0.0
         self._lost: frozenset[str] = frozenset()
         self._reads: Reads | None = None

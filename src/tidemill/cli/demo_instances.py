@@ -43,7 +43,7 @@ class Command:
     serve: bool = False
 
 
-class Instance:
+class DemoInstance:
     """One child process; ``view`` is what it said last, ``address`` where it can be asked, once it has said so."""
 
     def __init__(self, number: int, command: Command) -> None:
@@ -122,7 +122,7 @@ class Instances:
     def __init__(self, wanted: int, command: Command) -> None:
         self._wanted, self._command = wanted, command
         self._numbers = count(1)
-        self.started: list[Instance] = []
+        self.started: list[DemoInstance] = []
 
     @property
     def are_all_at_work(self) -> bool:
@@ -143,12 +143,12 @@ class Instances:
     def is_one_missing(self) -> bool:
         return len(self.started) < self._wanted
 
-    def start_one(self) -> Instance:
-        instance = Instance(next(self._numbers), self._command)
+    def start_one(self) -> DemoInstance:
+        instance = DemoInstance(next(self._numbers), self._command)
         self.started.append(instance)
         return instance
 
-    def kill(self, instance: Instance) -> None:
+    def kill(self, instance: DemoInstance) -> None:
         """Takes it away as a machine that fails does; it is not started again."""
         self.started.remove(instance)
         self._wanted -= 1

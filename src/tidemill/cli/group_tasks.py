@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidemill.ids import TaskId
 
 if TYPE_CHECKING:
-    from tidemill.assignment.model import ApplicationState, Assignment, Client
+    from tidemill.assignment.model import ApplicationState, Assignment, ClientState
     from tidemill.cli.assign_live_group import Question
     from tidemill.kafka.admin.group_members import LiveMember
     from tidemill.membership.wire import HostInfo
@@ -92,7 +92,7 @@ def _under_way(
 
 
 def task_rows(
-    client: Client,
+    client: ClientState,
     active: Collection[TaskId],
     standby: Collection[TaskId],
     state: ApplicationState,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidemill.errors import SerdeError
-from tidemill.topology.foreign_keys import Instruction, Subscription, SubscriptionResponse
+from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
 from tidemill.topology.nodes import Serde
 
 _VERSION, _NO_HASH, _HASH_SIZE = 1, 0x80, 16
@@ -47,7 +47,7 @@ class SubscriptionSerde:
         head = bytes((version | (_NO_HASH if value.hash is None else 0), value.instruction))
         return head + (value.hash or b"") + key + partition
 
-    def deserialize(self, data: bytes | None) -> Subscription | None:
+    def deserialize(self, data: bytes | None) -> SubscriptionWrapper | None:
         if not data:
             return None
         data = bytes(data)
@@ -61,7 +61,7 @@ class SubscriptionSerde:
         partition = None if version == 0 else _PARTITION.unpack_from(data, end)[0]
         if partition is not None and partition < 0:
             raise _other_data(self.name, data)
-        return Subscription(
+        return SubscriptionWrapper(
             None if at == 2 else data[2:at], Instruction(data[1]), _known(self.inner).deserialize(data[at:end]), partition
         )
 

@@ -19,7 +19,7 @@ from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.durations import milliseconds
-from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoin, answers_as_of
+from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoinNode, answers_as_of
 from tidemill.topology.nodes import Serde, Store, StoreKind
 from tidemill.topology.windows import JoinWindows
 
@@ -186,7 +186,7 @@ def _add_windowed(stream: KStream, name: str, store: Store) -> None:
 def _joined_effect(
     names: _StreamJoinNames, this_store: Store, other_store: Store, windows: JoinWindows, kind: JoinKind,
     joiner: op.JoinFunction, takes_key: bool,
-) -> StreamStreamJoin:
+) -> StreamStreamJoinNode:
     outer = names.outer_store if kind.left else None
 
     def side(*, is_left: bool, own: Store, other: Store, goes_on: bool) -> op.StreamStreamJoin:
@@ -195,7 +195,7 @@ def _joined_effect(
             outer=goes_on, outer_store=outer,
         )
 
-    return StreamStreamJoin(
+    return StreamStreamJoinNode(
         this_name=names.this, other_name=names.other, this_windowed=names.this_windowed,
         other_windowed=names.other_windowed,
         this_operation=side(is_left=True, own=this_store, other=other_store, goes_on=kind.left),

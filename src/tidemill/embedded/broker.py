@@ -39,14 +39,27 @@ class EmbeddedBroker:
     """One broker, owned by this process; a context manager that starts and stops it.
 
     Without `data` it keeps its data in a temporary folder that goes when the `with` block ends; without `port` it takes
-    a free one. `start` after `stop` or `kill` brings it back on the same data and port. `environ` tells where Java and
-    the jars' cache are. Not for use from several threads at once.
+    a free one. `start` after `stop` or `kill` brings it back on the same data and port. Not for use from several threads
+    at once.
+
+    Args:
+        environ: where Java (JAVA_HOME, PATH) and the jars' cache (TIDEMILL_CACHE_DIR) are looked for; None: this process's.
+        data: folder of its data; None: a temporary one.
+        port: where it listens on 127.0.0.1; None: a free one.
+        heap_mb: heap of its JVM, in MiB.
+        settings: settings of the broker under Kafka's names.
+        security: TLS, logins and ACLs; None: everyone on this machine may do everything.
+        start_limit_s: how long a start may take.
+        progress: gets a sentence now and then while jars are fetched.
+
+    Raises:
+        EnvironmentProblem: no Java, jars that can't be fetched; by `start`: a port in use, a folder that can't be written.
     """
 
     def __init__(
         self,
         *,
-        environ: Mapping[str, str],
+        environ: Mapping[str, str] | None = None,
         data: Path | None = None,
         port: int | None = None,
         heap_mb: int = 384,
@@ -55,6 +68,7 @@ class EmbeddedBroker:
         start_limit_s: float = 60,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
+        environ = os.environ if environ is None else environ
         java = find_java(environ)
         bundle = fetch_bundle("broker", environ=environ, progress=progress)
         self._data_is_temporary = data is None
@@ -78,6 +92,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
+        """``bootstrap.servers`` for its clients: host:port."""
         return self._plan.bootstrap_servers
 
     @property
@@ -87,14 +102,17 @@ class EmbeddedBroker:
 
     @property
     def port(self) -> int:
+        """The port that clients connect to."""
         return self._plan.port
 
     @property
     def data(self) -> Path:
+        """The folder of its data."""
         return self._plan.data
 
     @property
     def log_file(self) -> Path:
+        """Its server log."""
         return self._plan.log_file
 
     @property
@@ -106,6 +124,7 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
+        """True between `start` and `stop`, `kill` or its own end."""
         return self._guard is not None and self._guard.poll() is None
 
     def start(self) -> None:

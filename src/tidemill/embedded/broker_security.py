@@ -52,14 +52,17 @@ class BrokerSecurity:
 
     @property
     def is_tls(self) -> bool:
+        """True if clients connect by TLS."""
         return self.protocol.endswith("SSL")
 
     @property
     def is_sasl(self) -> bool:
+        """True if clients log in by SASL."""
         return self.protocol.startswith("SASL_")
 
     @property
     def scram_mechanisms(self) -> tuple[str, ...]:
+        """Those of ``mechanisms`` whose users the broker keeps itself."""
         return tuple(mechanism for mechanism in self.mechanisms if mechanism.startswith("SCRAM-"))
 
     def _tls_fits(self) -> None:

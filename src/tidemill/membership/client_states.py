@@ -17,8 +17,8 @@ from tidemill.assignment.model import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,
     AssignmentConfig,
-    Client,
-    Consumer,
+    ClientState,
+    ConsumerState,
 )
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
@@ -86,7 +86,7 @@ def _end_offset(partition: TopicPartition, plan: TopicPlan, offsets: FetchedOffs
     return end
 
 
-def _client(client: JoinedClient, task_of: Mapping[TopicPartition, TaskId], ends: Mapping[TaskId, int]) -> Client:
+def _client(client: JoinedClient, task_of: Mapping[TopicPartition, TaskId], ends: Mapping[TaskId, int]) -> ClientState:
     """Previous actives are the tasks of the owned partitions and those said to run; all others with state, standbys."""
     sums = client.offset_sums
     running = frozenset([task for task, total in sums.items() if total == LATEST_OFFSET])
@@ -94,11 +94,11 @@ def _client(client: JoinedClient, task_of: Mapping[TopicPartition, TaskId], ends
     owned_by: dict[str, list[TopicPartition]] = {member: [] for member in client.members}
     for partition, member in client.owner_of.items():
         owned_by[member].append(partition)
-    return Client(
+    return ClientState(
         process_id=client.process_id,
         capacity=len(client.members),
         consumers=tuple(
-            Consumer(
+            ConsumerState(
                 member=member,
                 owned_partitions=tuple(owned_by[member]),
                 task_offset_sums=client.offset_sums_of[member],

@@ -26,10 +26,10 @@ from tidemill.assignment.model import (
     ApplicationState,
     Assignment,
     AssignmentConfig,
-    Assignor,
-    Client,
     ClientAssignment,
+    ClientState,
     RackStrategy,
+    TaskAssignor,
 )
 from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
 from tidemill.assignment.threads import ThreadAssignment, assign_to_threads
@@ -64,7 +64,7 @@ from tidemill.membership.wire import (
 AT_ONCE_MS = 0
 """Next rebalance: as soon as the assignment has been taken."""
 
-ToThreads = Callable[[Client, ClientAssignment, Set[TaskId], Mapping[TaskId, int]], ThreadAssignment]
+ToThreads = Callable[[ClientState, ClientAssignment, Set[TaskId], Mapping[TaskId, int]], ThreadAssignment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,9 @@ class LeaderConfig:
     """
 
     leader_process_id: ProcessId
-    assignor: Assignor
+    assignor: TaskAssignor
     settings: AssignmentConfig = field(default_factory=AssignmentConfig)
-    fallback: Assignor = field(default_factory=FallbackPriorTaskAssignor)
+    fallback: TaskAssignor = field(default_factory=FallbackPriorTaskAssignor)
     assignor_needs_lags: bool = True
     to_threads: ToThreads = assign_to_threads
     copartition_check: CopartitionCheck = CopartitionCheck.ALWAYS
@@ -259,7 +259,7 @@ def _encoded(
 
 
 def _tasks_of_members(
-    prepared: PreparedRebalance, state: ApplicationState, assignment: Assignment, joined: JoinedClient, client: Client
+    prepared: PreparedRebalance, state: ApplicationState, assignment: Assignment, joined: JoinedClient, client: ClientState
 ) -> list[tuple[str, MemberTasks]]:
     """The client's members in order, each with what it may have now."""
     assigned = assignment.clients.get(client.process_id, ClientAssignment())

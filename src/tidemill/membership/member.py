@@ -52,9 +52,9 @@ from tidemill.membership.member_state import (
     Hold,
     Instruction,
     LeaveGroup,
+    MemberPhase,
     MembershipLost,
     MemberState,
-    Phase,
     RejoinNow,
     ReportFatal,
     RevokeAllRequested,
@@ -347,7 +347,7 @@ def _on_close(state: MemberState, _event: CloseRequested, _now_ms: int) -> Step:
 
 
 def _close(state: MemberState) -> Step:
-    state = replace(state, phase=Phase.CLOSING, active={}, standby={}, next_rebalance_ms=LONG_MAX)
+    state = replace(state, phase=MemberPhase.CLOSING, active={}, standby={}, next_rebalance_ms=LONG_MAX)
     state, changes = _reconcile(state)
     state, left = _leave_if_empty(state)
     return state, (*changes, *left)
@@ -356,29 +356,29 @@ def _close(state: MemberState) -> Step:
 def _leave_if_empty(state: MemberState) -> Step:
     if state.held:
         return state, ()
-    return replace(state, phase=Phase.ENDED), (LeaveGroup(),)
+    return replace(state, phase=MemberPhase.ENDED), (LeaveGroup(),)
 
 
-_TRANSITIONS: Mapping[tuple[Phase, type[Any]], Callable[..., Step]] = {
-    (Phase.MEMBER, Assigned): _on_assigned,
-    (Phase.MEMBER, MembershipLost): _on_lost,
-    (Phase.MEMBER, TasksReleased): _on_released,
-    (Phase.MEMBER, RevokeAllRequested): _on_revoke_all,
-    (Phase.MEMBER, TimePassed): _on_time,
-    (Phase.MEMBER, ApplicationShutdownRequested): _on_application_shutdown,
-    (Phase.MEMBER, CloseRequested): _on_close,
-    (Phase.CLOSING, Assigned): _on_assigned_while_closing,
-    (Phase.CLOSING, MembershipLost): _on_lost,
-    (Phase.CLOSING, TasksReleased): _on_released_while_closing,
-    (Phase.CLOSING, RevokeAllRequested): _on_revoke_all,
-    (Phase.CLOSING, TimePassed): _nothing,
-    (Phase.CLOSING, ApplicationShutdownRequested): _nothing,
-    (Phase.CLOSING, CloseRequested): _nothing,
-    (Phase.ENDED, Assigned): _nothing,
-    (Phase.ENDED, MembershipLost): _nothing,
-    (Phase.ENDED, TasksReleased): _nothing,
-    (Phase.ENDED, RevokeAllRequested): _nothing,
-    (Phase.ENDED, TimePassed): _nothing,
-    (Phase.ENDED, ApplicationShutdownRequested): _nothing,
-    (Phase.ENDED, CloseRequested): _nothing,
+_TRANSITIONS: Mapping[tuple[MemberPhase, type[Any]], Callable[..., Step]] = {
+    (MemberPhase.MEMBER, Assigned): _on_assigned,
+    (MemberPhase.MEMBER, MembershipLost): _on_lost,
+    (MemberPhase.MEMBER, TasksReleased): _on_released,
+    (MemberPhase.MEMBER, RevokeAllRequested): _on_revoke_all,
+    (MemberPhase.MEMBER, TimePassed): _on_time,
+    (MemberPhase.MEMBER, ApplicationShutdownRequested): _on_application_shutdown,
+    (MemberPhase.MEMBER, CloseRequested): _on_close,
+    (MemberPhase.CLOSING, Assigned): _on_assigned_while_closing,
+    (MemberPhase.CLOSING, MembershipLost): _on_lost,
+    (MemberPhase.CLOSING, TasksReleased): _on_released_while_closing,
+    (MemberPhase.CLOSING, RevokeAllRequested): _on_revoke_all,
+    (MemberPhase.CLOSING, TimePassed): _nothing,
+    (MemberPhase.CLOSING, ApplicationShutdownRequested): _nothing,
+    (MemberPhase.CLOSING, CloseRequested): _nothing,
+    (MemberPhase.ENDED, Assigned): _nothing,
+    (MemberPhase.ENDED, MembershipLost): _nothing,
+    (MemberPhase.ENDED, TasksReleased): _nothing,
+    (MemberPhase.ENDED, RevokeAllRequested): _nothing,
+    (MemberPhase.ENDED, TimePassed): _nothing,
+    (MemberPhase.ENDED, ApplicationShutdownRequested): _nothing,
+    (MemberPhase.ENDED, CloseRequested): _nothing,
 }

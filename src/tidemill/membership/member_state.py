@@ -34,7 +34,7 @@ class Hold(Enum):
     LOST = "lost"
 
 
-class Phase(Enum):
+class MemberPhase(Enum):
     """MEMBER: takes up assignments. CLOSING: gives everything up and then leaves. ENDED: has left."""
 
     MEMBER = "member"
@@ -82,7 +82,7 @@ class MemberState:
     """
 
     config: MemberConfig
-    phase: Phase = Phase.MEMBER
+    phase: MemberPhase = MemberPhase.MEMBER
     generation: int = -1
     member_id: str = ""
     incarnation: int = 0

@@ -13,7 +13,7 @@ from tidemill.operators.record import Headers, Record
 from tidemill.topology.nodes import Serde, Topology
 
 
-class Origin(NamedTuple):
+class RecordMetadata(NamedTuple):
     """The source record that is being handled (ProcessorContext's recordMetadata). ``offset`` None: none, as in a punctuator."""
 
     topic: str
@@ -59,7 +59,7 @@ class Context(Protocol):
         """The nodes that forward to this one."""
 
     @property
-    def origin(self) -> Origin: ...
+    def origin(self) -> RecordMetadata: ...
 
     @property
     def stream_time(self) -> int:
@@ -91,7 +91,7 @@ class Context(Protocol):
     def forward(self, record: Record, child: str | None = None) -> None:
         """Hands ``record`` to all children, or to the one named, and returns when they are through with it (depth first)."""
 
-    def forward_as(self, origin: Origin, record: Record) -> None:
+    def forward_as(self, origin: RecordMetadata, record: Record) -> None:
         """``forward`` of a record that was held back: it goes on with the origin that it came with."""
 
     def drop(self, count: int = 1) -> None:

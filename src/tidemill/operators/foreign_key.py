@@ -32,7 +32,7 @@ from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
 from tidemill.operators.subscription_store import SubscriptionStore
 from tidemill.topology import operations as op
-from tidemill.topology.foreign_keys import Instruction, Subscription, SubscriptionResponse
+from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
 from tidemill.topology.nodes import Serde
 
 _SEED = 104729
@@ -84,7 +84,7 @@ class ForeignKeySubscribe:
         elif not self._left:
             self._awaited[repr(key)] = asked
         for foreign_key, instruction in instructions:
-            self._forward(Record(foreign_key, Subscription(asked, instruction, key, self._partition), timestamp, headers))
+            self._forward(Record(foreign_key, SubscriptionWrapper(asked, instruction, key, self._partition), timestamp, headers))
 
     def ask_again(self, key: Any, row: tuple[Any, int], headers: Headers) -> bool:
         """Subscribes a row of the left table once more, to be answered in any case; False: it has no foreign key."""
@@ -94,7 +94,7 @@ class ForeignKeySubscribe:
             return False
         asked = hash_of(self._write_value(value))
         self._awaited[repr(key)] = asked
-        subscription = Subscription(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
+        subscription = SubscriptionWrapper(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
         self._forward(Record(foreign_key, subscription, timestamp, headers))
         return True
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.operators.suppress_buffer import read_context, write_context
@@ -28,11 +28,11 @@ _NO_PRIOR_AND_OLD = _INT.pack(-1) * 2
 _TIME_OF_BUFFER = bytes(8)
 
 
-class Held(NamedTuple):
+class WaitingRecord(NamedTuple):
     """A record that has waited, with where it came from."""
 
     record: Record
-    origin: Origin
+    origin: RecordMetadata
 
 
 class GraceBuffer:
@@ -48,7 +48,7 @@ class GraceBuffer:
         self._kept: tuple[int, int] = (-1, 0) if kept is None else _META_FORMAT.unpack(kept)
         self._observed, self._sequence = self._kept
 
-    def put(self, record: Record, origin: Origin, grace_ms: int) -> bool:
+    def put(self, record: Record, origin: RecordMetadata, grace_ms: int) -> bool:
         """Keeps a record; False if the clock is more than ``grace_ms`` past it: then nothing is kept."""
         key, value, timestamp, headers = record
         if timestamp < self._observed - grace_ms:
@@ -62,7 +62,7 @@ class GraceBuffer:
         self._rows.log(_PREFIX + row_key, row + _TIME_OF_BUFFER, None)
         return True
 
-    def take_due(self, grace_ms: int) -> list[Held]:
+    def take_due(self, grace_ms: int) -> list[WaitingRecord]:
         """Takes out what is ``grace_ms`` behind the clock, or more."""
         due = self._observed - grace_ms
         if due < 0:
@@ -90,7 +90,7 @@ class GraceBuffer:
             self._kept = now
             self._rows.put(_META, _META_FORMAT.pack(*now))
 
-    def _held(self, row_key: bytes, row: bytes) -> Held:
+    def _held(self, row_key: bytes, row: bytes) -> WaitingRecord:
         timestamp, origin, headers, at = read_context(row)
         value = row[at + len(_NO_PRIOR_AND_OLD) + 4 :]
-        return Held(Record(self._read_key(row_key[8:-4]), self._read(value), timestamp, headers), origin)
+        return WaitingRecord(Record(self._read_key(row_key[8:-4]), self._read(value), timestamp, headers), origin)

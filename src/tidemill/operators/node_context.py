@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import SerdeError, TidemillError
 from tidemill.ids import TaskId
-from tidemill.operators.context import AsOfGetter, Getter, Origin, Subscriber
+from tidemill.operators.context import AsOfGetter, Getter, RecordMetadata, Subscriber
 from tidemill.operators.record import Record
 from tidemill.operators.versioned_tables import is_versioned_table
 from tidemill.topology.nodes import ProcessorNode, Serde, Topology
@@ -19,7 +19,7 @@ from tidemill.topology.nodes import ProcessorNode, Serde, Topology
 if TYPE_CHECKING:
     from tidemill.operators.task_graph import TaskGraph
 
-NO_ORIGIN = Origin("", -1, None)
+NO_ORIGIN = RecordMetadata("", -1, None)
 
 
 class NodeContext:
@@ -53,7 +53,7 @@ class NodeContext:
         return self._graph.topology.parents[self.node]
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> RecordMetadata:
         return self._graph.origin
 
     @property
@@ -92,7 +92,7 @@ class NodeContext:
             raise ValueError(f"{self.node} has no child {child!r}; its children are {', '.join(self._by_name) or 'none'}")
         return ((child, found),)
 
-    def forward_as(self, origin: Origin, record: Record) -> None:
+    def forward_as(self, origin: RecordMetadata, record: Record) -> None:
         graph = self._graph
         current, graph.origin = graph.origin, origin
         self.forward(record)

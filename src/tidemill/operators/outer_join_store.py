@@ -44,7 +44,7 @@ class SharedClock:
     next_look: int = 0
 
 
-class Waiting(NamedTuple):
+class UnmatchedValues(NamedTuple):
     """Values of one time, side and key that have found no match."""
 
     timestamp: int
@@ -104,11 +104,11 @@ class OuterJoinStore:
         for row_key, row in self._rows.scan(_LONG.pack(self.floor), _META):
             yield _LONG.unpack_from(row_key)[0], row_key[8] == 1, row_key, row
 
-    def read(self, row_key: bytes, row: bytes) -> Waiting:
+    def read(self, row_key: bytes, row: bytes) -> UnmatchedValues:
         """What a row means; its values are in the order in which they came."""
         is_left = row_key[8] == 1
         values = self._values(row, self._read_left if is_left else self._read_right)
-        return Waiting(_LONG.unpack_from(row_key)[0], is_left, self._read_key(row_key[9:]), values)
+        return UnmatchedValues(_LONG.unpack_from(row_key)[0], is_left, self._read_key(row_key[9:]), values)
 
     def least_time(self) -> int:
         """The least timestamp that waits."""

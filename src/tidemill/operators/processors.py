@@ -13,7 +13,7 @@ from typing import Any
 
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId
-from tidemill.operators.context import Context, Origin
+from tidemill.operators.context import Context, RecordMetadata
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.topology import operations as op
@@ -53,7 +53,7 @@ class ProcessorContext:
         return self._context.node
 
     @property
-    def record_metadata(self) -> Origin | None:
+    def record_metadata(self) -> RecordMetadata | None:
         """Topic, partition and offset of the source record that is being handled; None in a punctuator."""
         origin = self._context.origin
         return None if origin.offset is None else origin

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidemill.operators.context import Context, Origin
+from tidemill.operators.context import Context, RecordMetadata
 from tidemill.operators.grace_buffer import GraceBuffer
 from tidemill.operators.record import Record
 from tidemill.operators.stream_join import with_key
@@ -57,7 +57,7 @@ class StreamTableJoin:
         for held, origin in buffer.take_due(grace_ms):
             self._join_as_of(held, origin)
 
-    def _join_as_of(self, record: Record, origin: Origin) -> None:
+    def _join_as_of(self, record: Record, origin: RecordMetadata) -> None:
         assert self._look_up_as_of is not None
         key, value, timestamp, headers = record
         row = self._look_up_as_of(key, timestamp)

@@ -15,7 +15,7 @@ from typing import Any
 from tidemill.operators.key_value_store import after_prefix
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
-from tidemill.topology.foreign_keys import Subscription
+from tidemill.topology.foreign_keys import SubscriptionWrapper
 from tidemill.topology.nodes import Serde, Store
 
 _INT = Struct(">i")
@@ -37,7 +37,7 @@ class SubscriptionStore:
         self._write_primary = primary.serialize
         self._write, self._read = store.value_serde.serialize, store.value_serde.deserialize
 
-    def put(self, foreign_key: Any, subscription: Subscription, timestamp: int, headers: Headers = ()) -> None:
+    def put(self, foreign_key: Any, subscription: SubscriptionWrapper, timestamp: int, headers: Headers = ()) -> None:
         """Keeps a subscription, instead of the one that its left row had to this foreign key.
 
         ``timestamp`` and ``headers`` are those of the record being processed; the changelog record gets them, as in ``delete``.
@@ -52,7 +52,7 @@ class SubscriptionStore:
         self._rows.put(key, None)
         self._rows.log(key, None, timestamp, headers)
 
-    def subscribers(self, foreign_key: Any) -> list[Subscription]:
+    def subscribers(self, foreign_key: Any) -> list[SubscriptionWrapper]:
         """All subscriptions to a foreign key."""
         prefix = self._prefix(foreign_key)
         found = (self._read(row[8:]) for _key, row in self._rows.scan(prefix, after_prefix(prefix)))

@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from tidemill.errors import StateError
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Change, Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.operators.segments import pack_time, unpack_time
@@ -31,14 +31,14 @@ _NULL, _AS_PRIOR = -1, -2
 _KEY_OVERHEAD, _CONTEXT_OVERHEAD = 8, 20
 
 
-class Held(NamedTuple):
+class BufferedChange(NamedTuple):
     """The last change of a key, as bytes, and the record that brought it."""
 
     prior: bytes | None
     old: bytes | None
     new: bytes | None
     timestamp: int
-    origin: Origin
+    origin: RecordMetadata
     headers: Headers
 
 
@@ -51,7 +51,7 @@ class SuppressBuffer:
         self.name, self._rows = store.name, rows
         self._encode_key, self._decode_key = store.key_serde.serialize, store.key_serde.deserialize
         self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
-        self._held: dict[bytes, Held] = {}
+        self._held: dict[bytes, BufferedChange] = {}
         self._times: dict[bytes, int] = {}
         self._order: list[tuple[int, bytes]] = []
         self._touched: dict[bytes, None] = {}
@@ -84,13 +84,13 @@ class SuppressBuffer:
         """The time of the key that leaves next; None if nothing is held."""
         return self._order[0][0] if self._order else None
 
-    def put(self, time: int, record: Record, origin: Origin) -> None:
+    def put(self, time: int, record: Record, origin: RecordMetadata) -> None:
         """Holds a change back; ``time`` counts if its key is not held yet."""
         key = self._encode_key(record.key) or b""
         change: Change = record.value
         old, new = self._encode(change.old), self._encode(change.new)
         before = self._held.get(key)
-        held = Held(old if before is None else before.prior, old, new, record.timestamp, origin, record.headers)
+        held = BufferedChange(old if before is None else before.prior, old, new, record.timestamp, origin, record.headers)
         self._held[key] = held
         if before is None:
             self._times[key] = time
@@ -100,7 +100,7 @@ class SuppressBuffer:
         self.bytes_held += _size(key, held)
         self._touched[key] = None
 
-    def oldest(self) -> tuple[Record, Origin]:
+    def oldest(self) -> tuple[Record, RecordMetadata]:
         """The change of the key that leaves next, and where it came from."""
         key = self._order[0][1]
         held = self._held[key]
@@ -159,7 +159,7 @@ class SuppressBuffer:
         self._touched.clear()
 
 
-def _size(key: bytes, held: Held) -> int:
+def _size(key: bytes, held: BufferedChange) -> int:
     """What Kafka Streams takes a held change to need in memory: the measure of ``max_bytes``."""
     prior, old, new, _timestamp, origin, headers = held
     size = _KEY_OVERHEAD + len(key) + _CONTEXT_OVERHEAD + len(origin.topic) + len(new or b"")
@@ -171,7 +171,7 @@ def _sized(data: bytes | None) -> bytes:
     return _INT.pack(_NULL) if data is None else _INT.pack(len(data)) + data
 
 
-def write_context(timestamp: int, origin: Origin, headers: Headers) -> bytes:
+def write_context(timestamp: int, origin: RecordMetadata, headers: Headers) -> bytes:
     """The bytes of a record's context (ProcessorRecordContext.serialize)."""
     offset = -1 if origin.offset is None else origin.offset
     parts = [pack_time(timestamp), pack_time(offset), _sized(origin.topic.encode())]
@@ -181,14 +181,14 @@ def write_context(timestamp: int, origin: Origin, headers: Headers) -> bytes:
     return b"".join(parts)
 
 
-def _write(held: Held, time: int) -> bytes:
+def _write(held: BufferedChange, time: int) -> bytes:
     prior, old = held.prior, held.old
     old_part = _INT.pack(_AS_PRIOR) if old is not None and old == prior else _sized(old)
     context = write_context(held.timestamp, held.origin, held.headers)
     return context + _sized(prior) + old_part + _sized(held.new) + pack_time(time)
 
 
-def read_context(data: bytes) -> tuple[int, Origin, Headers, int]:
+def read_context(data: bytes) -> tuple[int, RecordMetadata, Headers, int]:
     """(timestamp, origin, headers, where the bytes after it begin) of a context."""
     timestamp, offset = unpack_time(data)[0], unpack_time(data, 8)[0]
     topic, at = _take(data, 16)
@@ -199,7 +199,7 @@ def read_context(data: bytes) -> tuple[int, Origin, Headers, int]:
         name, at = _take(data, at)
         value, at = _take(data, at)
         headers.append(((name or b"").decode(), value))
-    return timestamp, Origin((topic or b"").decode(), partition, None if offset < 0 else offset), tuple(headers), at
+    return timestamp, RecordMetadata((topic or b"").decode(), partition, None if offset < 0 else offset), tuple(headers), at
 
 
 def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
@@ -214,7 +214,7 @@ def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at : at + length], at + length
 
 
-def _read(row: bytes) -> tuple[Held, int]:
+def _read(row: bytes) -> tuple[BufferedChange, int]:
     timestamp, origin, headers, at = read_context(row)
     prior, at = _take(row, at)
     if _INT.unpack_from(row, at)[0] == _AS_PRIOR:
@@ -222,4 +222,4 @@ def _read(row: bytes) -> tuple[Held, int]:
     else:
         old, at = _take(row, at)
     new, at = _take(row, at)
-    return Held(prior, old, new, timestamp, origin, headers), unpack_time(row, at)[0]
+    return BufferedChange(prior, old, new, timestamp, origin, headers), unpack_time(row, at)[0]

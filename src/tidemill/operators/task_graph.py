@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
-from tidemill.operators.context import AsOfGetter, Getter, Operator, Origin, Subscriber
+from tidemill.operators.context import AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, Refused
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
@@ -65,7 +65,7 @@ class HandedOver(NamedTuple):
 
     node: str
     record: Record
-    origin: Origin
+    origin: RecordMetadata
 
 
 _Reader = tuple[Callable[[Any], Any], Callable[[Any], Any], "UserFunction | None", bool]
@@ -120,7 +120,7 @@ class TaskGraph:
     # --- records in ---
 
     def read(
-        self, source: str, origin: Origin, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
+        self, source: str, origin: RecordMetadata, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
     ) -> None:
         """Handles a record of a source's topic: decodes it, asks the source's timestamp extractor, and processes it.
 
@@ -150,7 +150,7 @@ class TaskGraph:
         else:
             self.process(source, record, origin)
 
-    def process(self, node: str, record: Record, origin: Origin) -> None:
+    def process(self, node: str, record: Record, origin: RecordMetadata) -> None:
         """Hands a decoded record to ``node`` (a source passes it on) and runs what is due by stream time thereafter."""
         self.origin = origin
         timestamp = record[2]

@@ -27,7 +27,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveTask:
+class ActiveTaskDocument:
     task: TaskId
     phase: str
     stateful: bool
@@ -38,7 +38,7 @@ class ActiveTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class CopyDocument:
     task: TaskId
     lag: int | None
     offsets_per_s: float | None
@@ -47,7 +47,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastRebalance:
+class PastRebalanceDocument:
     """What a rebalance cost a thread."""
 
     at_ms: int
@@ -57,14 +57,14 @@ class PastRebalance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class ThreadDocument:
     name: str
     number: int
     running: bool
     waiting: str
     error: str | None
-    active: tuple[ActiveTask, ...]
-    standby: tuple[Copy, ...]
+    active: tuple[ActiveTaskDocument, ...]
+    standby: tuple[CopyDocument, ...]
     records_per_s: float
     produced_per_s: float
     restored_per_s: float
@@ -81,11 +81,11 @@ class Thread:
     assignments: int
     last_assignment_s: float | None
     memberships_lost: int
-    rebalances: tuple[PastRebalance, ...]
+    rebalances: tuple[PastRebalanceDocument, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientDocument:
     """An instance as the leader saw it, with what it is to have."""
 
     process: str
@@ -96,7 +96,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class MoveDocument:
     task: TaskId
     role: str
     from_: str | None
@@ -108,7 +108,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebalance:
+class RebalanceDocument:
     """One that an instance has led."""
 
     at_ms: int
@@ -118,15 +118,15 @@ class Rebalance:
     next_ms: int | None
     joined: tuple[str, ...]
     left: tuple[str, ...]
-    clients: tuple[Client, ...]
-    moves: tuple[Move, ...]
+    clients: tuple[ClientDocument, ...]
+    moves: tuple[MoveDocument, ...]
     more_moves: int
     remarks: tuple[str, ...]
     led_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class InstanceDocument:
     """What one instance tells of itself. ``led``: only in /instance."""
 
     application: str
@@ -140,16 +140,16 @@ class Instance:
     now_ms: int
     started_ms: int
     settings: Settings
-    threads: tuple[Thread, ...]
-    led: tuple[Rebalance, ...] = ()
+    threads: tuple[ThreadDocument, ...]
+    led: tuple[RebalanceDocument, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class MemberDocument:
     """An instance as /group has it: what it told, or why it is ``away``. ``assigned``: the active tasks that it is to have."""
 
     host: str | None
-    told: Instance | None
+    told: InstanceDocument | None
     away: str | None
     assigned: tuple[TaskId, ...] = ()
 
@@ -160,16 +160,16 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class GroupDocument:
     """``silent``: clients of the newest assignment that have no address."""
 
     application: str
     asked: str | None
     now_ms: int
     leader: str | None
-    instances: tuple[Member, ...]
-    silent: tuple[Client, ...]
-    rebalances: tuple[Rebalance, ...]
+    instances: tuple[MemberDocument, ...]
+    silent: tuple[ClientDocument, ...]
+    rebalances: tuple[RebalanceDocument, ...]
 
     def to_json(self) -> dict[str, Any]:
         return {**to_plain(replace(self, instances=())), "instances": [one.to_json() for one in self.instances]}
@@ -231,25 +231,25 @@ class _GroupHead:
     asked: str | None
     now_ms: int
     leader: str | None
-    silent: tuple[Client, ...]
-    rebalances: tuple[Rebalance, ...]
+    silent: tuple[ClientDocument, ...]
+    rebalances: tuple[RebalanceDocument, ...]
     instances: tuple[_Standing, ...]
 
 
-def read_group(found: object) -> Group:
+def read_group(found: object) -> GroupDocument:
     """A /group. UnreadableDocumentError if it is none."""
     head = read_document(_GroupHead, found)
     raw = found["instances"] if isinstance(found, dict) else []
     instances = [
-        Member(
+        MemberDocument(
             host=one.host,
-            told=None if one.away is not None else read_document(Instance, told),
+            told=None if one.away is not None else read_document(InstanceDocument, told),
             away=one.away,
             assigned=one.assigned,
         )
         for one, told in zip(head.instances, raw, strict=True)
     ]
-    return Group(
+    return GroupDocument(
         application=head.application, asked=head.asked, now_ms=head.now_ms, leader=head.leader, instances=tuple(instances),
         silent=head.silent, rebalances=head.rebalances,
     )  # fmt: skip

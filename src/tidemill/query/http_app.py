@@ -42,7 +42,7 @@ from tidemill.query import http_answer, http_pages, http_request
 from tidemill.query.http_request import Request
 from tidemill.query.http_status import HEALTH, StatusPages
 from tidemill.query.routing import Router
-from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
+from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
@@ -256,7 +256,7 @@ class ReadsApp:
         """Off the loop: an answer may be long."""
         return await asyncio.get_running_loop().run_in_executor(self.router.here, write)
 
-    async def _read(self, request: Request, store: StoreFacts, question: RowsQuestion) -> Rows:
+    async def _read(self, request: Request, store: StoreFacts, question: RowsQuestion) -> FoundRows:
         max_lag = http_request.whole_number(request, "max_staleness", self.max_staleness)
         return await self.router.read(store, question, max_lag=max_lag)
 
@@ -275,7 +275,7 @@ class ReadsApp:
         return await self._written(lambda: Answer(200, found.to_bytes(), MEDIA_TYPE))
 
 
-def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, found: Rows) -> Answer:
+def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, found: FoundRows) -> Answer:
     hex_keys = request.parameters.get("keys") == "hex"
     rows, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :]
     next_key = more[0].key if more else found.more_from
@@ -290,7 +290,7 @@ def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, f
     return Answer(200, http_answer.to_json({**facts, "entries": entries}))
 
 
-def _windows(request: Request, store: StoreFacts, found: Rows, question: RowsQuestion, facts: dict[str, Any]) -> Answer:
+def _windows(request: Request, store: StoreFacts, found: FoundRows, question: RowsQuestion, facts: dict[str, Any]) -> Answer:
     if request.wants_arrow:
         raise QueryError(f"{store.name} has windows or sessions, which are told as JSON only")
     shown, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :] or found.more_from is not None

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_request import to_parameters
-from tidemill.query.rows import MEDIA_TYPE, Rows, RowsQuestion
+from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 from tidemill.query.windowed_rows import require_windows
 
@@ -38,13 +38,13 @@ class HttpInstances:
 
     def read(
         self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
-    ) -> Rows:
+    ) -> FoundRows:
         """RetriableError if no rows come."""
         target = f"/{ROWS_PATH}/{quote(store.name, safe='')}?{urlencode(to_parameters(question, max_lag))}"
         accept = f"{MEDIA_TYPE};bytes={question.most_bytes}"
         body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=accept, tls=self.tls)
         try:
-            rows = Rows.from_bytes(body)
+            rows = FoundRows.from_bytes(body)
             rows.require_answer(question)
             if question.key is not None and question.times is not None:
                 require_windows(store, rows, question.key)

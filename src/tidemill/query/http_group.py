@@ -18,7 +18,7 @@ from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.document_reader import UnreadableDocumentError, read_document
-from tidemill.query.group_documents import Group, Instance, Member, Rebalance, Thread
+from tidemill.query.group_documents import GroupDocument, InstanceDocument, MemberDocument, RebalanceDocument, ThreadDocument
 
 ASK_LIMIT_S = 1.5
 _MOST_REBALANCES = 60
@@ -55,19 +55,19 @@ async def ask_all(
 
 
 def members(
-    own: Instance, answers: Mapping[HostInfo, Instance | str], assigned: Mapping[str, Sequence[TaskId]]
-) -> list[Member]:
+    own: InstanceDocument, answers: Mapping[HostInfo, InstanceDocument | str], assigned: Mapping[str, Sequence[TaskId]]
+) -> list[MemberDocument]:
     """This instance and the others, each under the address at which it was asked."""
-    found = [Member(host=own.host, told=own, away=None)]
+    found = [MemberDocument(host=own.host, told=own, away=None)]
     for host, answer in answers.items():
         if isinstance(answer, str):
-            found.append(Member(host=str(host), told=None, away=answer))
+            found.append(MemberDocument(host=str(host), told=None, away=answer))
         else:
-            found.append(Member(host=str(host), told=replace(answer, host=str(host)), away=None))
+            found.append(MemberDocument(host=str(host), told=replace(answer, host=str(host)), away=None))
     return [replace(one, assigned=tuple(assigned.get(one.host or "", ()))) for one in found]
 
 
-def merged(application: str, asked: str | None, found: Sequence[Member], now_ms: int) -> Group:
+def merged(application: str, asked: str | None, found: Sequence[MemberDocument], now_ms: int) -> GroupDocument:
     """One document of all; instances by address, rebalances oldest first."""
     instances = sorted(found, key=lambda one: (one.host is None, _by_address(one.host or "")))
     told = [one.told for one in instances if one.told is not None]
@@ -76,7 +76,7 @@ def merged(application: str, asked: str | None, found: Sequence[Member], now_ms:
     newest = rebalances[-1] if rebalances else None
     known = {one.process for one in told}
     silent = (one for one in (newest.clients if newest else ()) if one.host is None and one.process not in known)
-    return Group(
+    return GroupDocument(
         application=application,
         asked=asked,
         now_ms=now_ms,
@@ -87,14 +87,14 @@ def merged(application: str, asked: str | None, found: Sequence[Member], now_ms:
     )
 
 
-def _with_roles(member: Member, newest: Rebalance | None) -> Member:
+def _with_roles(member: MemberDocument, newest: RebalanceDocument | None) -> MemberDocument:
     """Its copies as the leader means them."""
     told = member.told
     if told is None:
         return member
     warmups = {task for client in (newest.clients if newest else ()) if client.process == told.process for task in client.warmup}
 
-    def with_roles(thread: Thread) -> Thread:
+    def with_roles(thread: ThreadDocument) -> ThreadDocument:
         copies = (replace(copy, role="warm-up" if copy.task in warmups else "standby") for copy in thread.standby)
         return replace(thread, standby=tuple(copies))
 

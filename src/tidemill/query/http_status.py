@@ -23,7 +23,7 @@ from tidemill.errors import QueryError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.document_reader import read_document, to_plain
-from tidemill.query.group_documents import Instance, LedDecisions
+from tidemill.query.group_documents import InstanceDocument, LedDecisions
 from tidemill.query.http_answer import to_json
 from tidemill.query.http_group import ASK_LIMIT_S, OtherInstances, ask_all, members, merged
 from tidemill.query.http_metrics import TEXT, to_prometheus
@@ -81,10 +81,10 @@ class StatusPages:
         return 200 if is_fine else 503, to_json(answer), None
 
     async def _group(self) -> dict[str, Any]:
-        own = read_document(Instance, await self._call(self.source.status))
+        own = read_document(InstanceDocument, await self._call(self.source.status))
         hosts = self.hosts()
         assigned = {host: tuple(map(TaskId.parse, tasks)) for host, tasks in self.source.assigned(hosts).items()}
-        answers = await self._asked("/instance", Instance, hosts)
+        answers = await self._asked("/instance", InstanceDocument, hosts)
         found = members(own, answers, assigned)
         return merged(own.application, own.host, found, int(time.time() * 1e3)).to_json()
 

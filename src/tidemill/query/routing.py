@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from tidemill.errors import InvalidStateStoreError, RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query.metadata import KeyQueryMetadata
-from tidemill.query.rows import Rows, RowsQuestion
+from tidemill.query.rows import FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress
 
@@ -50,7 +50,7 @@ class StoreDirectory(Protocol):
 
     def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata: ...
 
-    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows: ...
+    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows: ...
 
     def progress(self) -> Sequence[CopyProgress]:
         """How far restoring tasks and standbys are here."""
@@ -61,7 +61,7 @@ class RemoteInstances(Protocol):
 
     def read(
         self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
-    ) -> Rows: ...
+    ) -> FoundRows: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,24 +76,24 @@ class Router:
     timeout_s: float
     away_until: dict[HostInfo, float] = field(default_factory=dict, compare=False)
 
-    async def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int) -> Rows:
+    async def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int) -> FoundRows:
         """The rows of all partitions of the question. InvalidStateStoreError, with what each host said, if time ran out."""
         deadline = asyncio.get_running_loop().time() + self.timeout_s
-        parts: list[Rows] = []
+        parts: list[FoundRows] = []
         pause_s = _FIRST_PAUSE_S
         while True:
             problems: list[str] = []
             await self._round(store, question, max_lag, parts, problems, deadline)
             missing = question.partitions - _covered(parts)
             if not missing:
-                return Rows.merged(parts, question)
+                return FoundRows.merged(parts, question)
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
                 raise self._unanswered(store, sorted(missing), problems)
             await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def read_here(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
+    async def read_here(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         """What the copies here cover of the question. How far a standby is behind only a broker knows."""
         executor = self.here if max_lag is None else self.there
         read = partial(self.directory.read, store, question, max_lag=max_lag)
@@ -108,7 +108,7 @@ class Router:
         store: StoreFacts,
         question: RowsQuestion,
         max_lag: int,
-        parts: list[Rows],
+        parts: list[FoundRows],
         problems: list[str],
         deadline: float,
     ) -> None:
@@ -140,7 +140,7 @@ class Router:
         max_lag: int | None,
         problems: list[str],
         deadline: float,
-    ) -> list[Rows]:
+    ) -> list[FoundRows]:
         """What other hosts cover, all asked at once; of two answers for a partition the one that is less behind counts."""
         partitions_of: dict[HostInfo, set[int]] = {}
         for partition, candidates in hosts.items():
@@ -151,7 +151,7 @@ class Router:
         limit_s = max(0.05, min(_ATTEMPT_S, deadline - loop.time()))
         most_bytes = max(_LEAST_BYTES, question.most_bytes // max(1, len(partitions_of)))
 
-        async def ask(host: HostInfo, partitions: set[int]) -> Rows | None:
+        async def ask(host: HostInfo, partitions: set[int]) -> FoundRows | None:
             asked = replace(question, partitions=frozenset(partitions), most_bytes=most_bytes)
             request = loop.run_in_executor(
                 self.there,
@@ -180,11 +180,11 @@ class Router:
         )
 
 
-def _covered(parts: Iterable[Rows]) -> frozenset[int]:
+def _covered(parts: Iterable[FoundRows]) -> frozenset[int]:
     return frozenset(partition for part in parts for partition in part.covered)
 
 
-def _without_doubles(answers: list[Rows], wanted: frozenset[int]) -> list[Rows]:
+def _without_doubles(answers: list[FoundRows], wanted: frozenset[int]) -> list[FoundRows]:
     """Each partition from one answer only, and none that wasn't asked for."""
     best: dict[int, tuple[int, int]] = {}
     for number, answer in enumerate(answers):
@@ -193,7 +193,7 @@ def _without_doubles(answers: list[Rows], wanted: frozenset[int]) -> list[Rows]:
                 best[partition] = (lag, number)
     chosen = {partition: number for partition, (_, number) in best.items()}
     return [
-        Rows(
+        FoundRows(
             rows=tuple(row for row in answer.rows if chosen.get(row.partition) == number),
             covered={partition: lag for partition, lag in answer.covered.items() if chosen.get(partition) == number},
             more_from=answer.more_from,

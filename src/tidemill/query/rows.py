@@ -53,7 +53,7 @@ class RowsQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class FoundRows:
     """``covered``: partition -> how many offsets its copy is behind (0: the active). ``more_from``: rows whose key is this one or
     a higher one may be missing, since all of them are too many bytes; None: only ``limit`` has ended the rows."""
 
@@ -62,7 +62,7 @@ class Rows:
     more_from: bytes | None = None
 
     @classmethod
-    def merged(cls, parts: Sequence[Rows], question: RowsQuestion) -> Rows:
+    def merged(cls, parts: Sequence[FoundRows], question: RowsQuestion) -> FoundRows:
         covered = {partition: lag for part in parts for partition, lag in part.covered.items()}
         known_to = min((part.more_from for part in parts if part.more_from is not None), default=None)
         found: Iterable[Row] = merge(*(part.rows for part in parts))
@@ -83,7 +83,7 @@ class Rows:
         return bytes(sink.getvalue())
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Rows:
+    def from_bytes(cls, data: bytes) -> FoundRows:
         """ValueError if no instance of Tidemill wrote these."""
         try:
             reader = pa.ipc.open_stream(data)
@@ -139,15 +139,15 @@ def first_page(found: Iterable[Row], question: RowsQuestion) -> tuple[tuple[Row,
     return tuple(rows), None
 
 
-def row_of_key(reader: CopyReader, question: RowsQuestion, lag: int) -> Rows:
+def row_of_key(reader: CopyReader, question: RowsQuestion, lag: int) -> FoundRows:
     """What one copy answers about a key. InvalidStateStoreError if it can't be read after all."""
     assert question.key is not None
     stored = reader.get(question.key)
     rows = () if stored is None else (Row(question.key, stored, reader.partition),)
-    return Rows(rows=rows, covered={reader.partition: lag})
+    return FoundRows(rows=rows, covered={reader.partition: lag})
 
 
-def range_of_keys(copies: Sequence[tuple[CopyReader, int]], question: RowsQuestion) -> Rows:
+def range_of_keys(copies: Sequence[tuple[CopyReader, int]], question: RowsQuestion) -> FoundRows:
     """The rows of all these copies, each with how far it is behind, in the order of keys; read no further than the page goes.
     Copies that can't be read after all are missing from it."""
     left = list(copies)
@@ -161,9 +161,9 @@ def range_of_keys(copies: Sequence[tuple[CopyReader, int]], question: RowsQuesti
             except RetriableError:
                 failed.add(reader.partition)
         if not failed:
-            return Rows(rows=rows, covered={reader.partition: lag for reader, lag in left}, more_from=more_from)
+            return FoundRows(rows=rows, covered={reader.partition: lag for reader, lag in left}, more_from=more_from)
         left = [(reader, lag) for reader, lag in left if reader.partition not in failed]
-    return Rows()
+    return FoundRows()
 
 
 def _scanned(reader: CopyReader, question: RowsQuestion, failed: set[int]) -> Iterator[Row]:

@@ -17,10 +17,10 @@ from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, who_has_it
-from tidemill.query.rows import Rows, RowsQuestion, range_of_keys, row_of_key
+from tidemill.query.rows import FoundRows, RowsQuestion, range_of_keys, row_of_key
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.store_frame import StoreDataFrame, StoreFrames
-from tidemill.query.view import ReadOnlyStore, Surroundings
+from tidemill.query.view import ReadOnlyStore, StoreAccess
 from tidemill.query.windowed_rows import first_windows
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
@@ -81,7 +81,7 @@ class StoreQueries:
         self._require_started()
         if partition is not None and not 0 <= partition < self.partition_count(store):
             raise QueryError(f"{name} has the partitions 0 to {self.partition_count(store) - 1}: there is no {partition}")
-        around = Surroundings(
+        around = StoreAccess(
             copies=self.copies,
             partition_of=self.partition_of,
             partition_count=self.partition_count,
@@ -144,7 +144,7 @@ class StoreQueries:
     def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata:
         return self._hosts().owners(store, partition)
 
-    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> Rows:
+    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         """What the copies here answer: actives only, or with ``max_lag`` also those at most so many offsets behind.
 
         Partitions that can't be read here now are missing from the answer.
@@ -152,7 +152,7 @@ class StoreQueries:
         self._require_started()
         readers = self.copies.open(store, stale=max_lag is not None, partitions=question.partitions).readers
         answering: list[tuple[CopyReader, int]] = []
-        parts: list[Rows] = []
+        parts: list[FoundRows] = []
         for partition, reader in sorted(readers.items()):
             try:
                 is_active = max_lag is None or (reader.is_running and reader.role is Role.ACTIVE)
@@ -168,7 +168,7 @@ class StoreQueries:
                     answering.append((reader, lag))
             except RetriableError:
                 continue
-        return Rows.merged([*parts, range_of_keys(answering, question)], question)
+        return FoundRows.merged([*parts, range_of_keys(answering, question)], question)
 
     def _lag(self, store: StoreFacts, reader: CopyReader) -> int:
         """RetriableError if the broker doesn't say. Without a changelog there is nothing to be behind of."""

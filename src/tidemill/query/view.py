@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class StoreAccess:
     """What a view asks about its store. ``partition_of``: of a key; ``owners``: the end of a sentence that says who has a
     partition, and their addresses; ``require_started``: raises if the instance doesn't run."""
 
@@ -36,7 +36,7 @@ class ReadOnlyStore:
     """A key-value store. Every call may raise InvalidStateStoreError: what it needs is being restored or is elsewhere."""
 
     store: StoreFacts
-    around: Surroundings
+    around: StoreAccess
     stale: bool = False
     partition: int | None = None
     with_timestamps: bool = False

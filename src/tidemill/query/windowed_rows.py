@@ -17,7 +17,7 @@ from tidemill.operators.session_store import SessionStore
 from tidemill.operators.stores import store_of
 from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
-from tidemill.query.rows import Row, Rows, RowsQuestion, first_page
+from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.formats import TIMESTAMP_SIZE
 from tidemill.topology.nodes import StoreKind
@@ -35,7 +35,7 @@ def is_windowed(store: StoreFacts) -> bool:
     return kind_of(store) in WINDOWS or kind_of(store) is StoreKind.SESSION
 
 
-def first_windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion, lag: int) -> Rows:
+def first_windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion, lag: int) -> FoundRows:
     """What one copy answers about a key's windows, or sessions, between two times. InvalidStateStoreError if it can't be read."""
     assert question.key is not None
     assert question.times is not None
@@ -43,10 +43,10 @@ def first_windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion,
     found = _sessions(reader, in_bytes, question) if kind_of(store) is StoreKind.SESSION else _windows(reader, in_bytes, question)
     rows, more_from = first_page((Row(question.key + bounds, stored, reader.partition) for bounds, stored in found), question)
     reader.position()  # what was read is only as good as what the files stood for
-    return Rows(rows=rows, covered={reader.partition: lag}, more_from=more_from)
+    return FoundRows(rows=rows, covered={reader.partition: lag}, more_from=more_from)
 
 
-def require_windows(store: StoreFacts, rows: Rows, key: bytes) -> None:
+def require_windows(store: StoreFacts, rows: FoundRows, key: bytes) -> None:
     """ValueError if rows that another instance sent can't be a key's windows, or sessions."""
     bounds = _TWO_LONGS.size if kind_of(store) is StoreKind.SESSION else _LONG.size
     least = TIMESTAMP_SIZE if kind_of(store) is StoreKind.TIMESTAMPED_WINDOW else 0

@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.assignment.java.iteration import IterationOrder, TaskHash, hash_iteration, sorted_iteration
 from tidemill.assignment.java.java_hash import task_hash, task_hash_2_7
 from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
-from tidemill.assignment.model import ApplicationState, Assignment, Assignor, Client, ClientAssignment, RackStrategy
+from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, ClientState, RackStrategy, TaskAssignor
 from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
 from tidemill.assignment.threads import assign_stages, assign_to_threads, assign_to_threads_2_7, stage_inputs
@@ -134,7 +134,7 @@ def _replay_experiment(record: Json, _options: ReplayOptions) -> dict[str, Any]:
     }
 
 
-def _threads_of(on_client: Client, assignment: Assignment, state: ApplicationState, *, older: bool) -> dict[str, Any]:
+def _threads_of(on_client: ClientState, assignment: Assignment, state: ApplicationState, *, older: bool) -> dict[str, Any]:
     form = assign_to_threads_2_7 if older else assign_to_threads
     assigned = assignment.clients[on_client.process_id]
     threads = form(on_client, assigned, state.stateful_tasks, state.end_offset_sums)
@@ -154,7 +154,7 @@ _REPLAY: dict[Kind, Callable[[Json, ReplayOptions], dict[str, Any]]] = {
 }
 
 
-def _answer_of(assignor: Assignor, state: ApplicationState) -> dict[str, Any]:
+def _answer_of(assignor: TaskAssignor, state: ApplicationState) -> dict[str, Any]:
     return expected(assignor.assign(state), state.stateful_tasks)
 
 

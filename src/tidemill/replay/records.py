@@ -15,8 +15,8 @@ from tidemill.assignment.model import (
     ApplicationState,
     Assignment,
     AssignmentConfig,
-    Client,
-    Consumer,
+    ClientState,
+    ConsumerState,
     RackStrategy,
     TaskInfo,
 )
@@ -60,10 +60,10 @@ def client(
     stateful: frozenset[TaskId],
     ends: Mapping[TaskId, int],
     owner: Mapping[TopicPartition, TaskId],
-) -> Client:
+) -> ClientState:
     """One client; what the record does not derive (previous tasks, lags) is derived from its consumers."""
     consumers = tuple(
-        Consumer(
+        ConsumerState(
             member=member,
             owned_partitions=tuple(map(topic_partition, said["owned_partitions"])),
             task_offset_sums=_offset_sums(said["task_offset_sums"]),
@@ -75,7 +75,7 @@ def client(
     owned = {owner[partition] for consumer in consumers for partition in consumer.owned_partitions}
     active = frozenset(map(TaskId.parse, entry["prev_active_tasks"])) if "prev_active_tasks" in entry else running | owned
     standby = entry.get("prev_standby_tasks")
-    return Client(
+    return ClientState(
         process_id=ProcessId.parse(entry["process_id"]),
         capacity=entry["capacity"],
         consumers=consumers,

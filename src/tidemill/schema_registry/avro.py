@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tidemill.errors import SerdeError, TopologyError
-from tidemill.schema_registry.avro_bounds import Bounds, bounds_of
+from tidemill.schema_registry.avro_bounds import AvroBounds, bounds_of
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
 
 _SCALARS = {
@@ -83,11 +83,11 @@ class AvroSerde:
         return hash((self.schema, self.registry.url))
 
 
-_bounds: dict[tuple[str, int], Bounds] = {}
+_bounds: dict[tuple[str, int], AvroBounds] = {}
 """By registry and number of the writer's schema."""
 
 
-def _bounds_of(client: Any, number: int) -> Bounds:
+def _bounds_of(client: Any, number: int) -> AvroBounds:
     schema = client.get_schema(number)
     return bounds_of(schema.schema_str, _referenced(client, schema))
 

@@ -18,7 +18,7 @@ _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "st
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class AvroBounds:
     """``endless_array``: the items of an array that take no bytes, as JSON; empty if there are none."""
 
     endless_array: str
@@ -34,7 +34,7 @@ class Bounds:
         return ""
 
 
-def bounds_of(schema: str, referenced: Iterable[str] = ()) -> Bounds:
+def bounds_of(schema: str, referenced: Iterable[str] = ()) -> AvroBounds:
     """Of a writer's schema; ``referenced``: the schemas that it refers to by name, theirs first."""
     named: dict[str, Any] = {}
     parsed = json.loads(schema) if schema.lstrip()[:1] in ('"', "{", "[") else schema
@@ -43,7 +43,7 @@ def bounds_of(schema: str, referenced: Iterable[str] = ()) -> Bounds:
     arrays: list[Any] = []
     contains_itself = _walk(parsed, "", named, (), arrays)
     endless = next((items for items, space in arrays if not _takes_bytes(items, space, named, ())), None)
-    return Bounds("" if endless is None else json.dumps(endless), contains_itself)
+    return AvroBounds("" if endless is None else json.dumps(endless), contains_itself)
 
 
 def _full_name(schema: Mapping[str, Any], space: str) -> tuple[str, str]:

@@ -6,28 +6,25 @@ assignment is asked of ``assignment.invariants``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.invariants import guarantee_violations, violations
 from tidemill.assignment.lag import is_caught_up
 from tidemill.ids import ProcessId, TaskId
+from tidemill.sim.client import SimulatedClient
 from tidemill.sim.history import Round
 from tidemill.sim.scenario import Scenario
 from tidemill.task import tasks
 from tidemill.task.tasks import Tasks
-
-if TYPE_CHECKING:
-    from tidemill.sim.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auditors:
     """They see everything and change nothing."""
 
-    of_steps: tuple[Callable[[Cluster], Iterable[str]], ...] = ()
+    of_steps: tuple[Callable[[Collection[SimulatedClient]], Iterable[str]], ...] = ()
     of_rounds: tuple[Callable[[Round], Iterable[str]], ...] = ()
 
 
@@ -49,10 +46,10 @@ def auditors_for(scenario: Scenario) -> Auditors:
     )
 
 
-def more_than_one_running_active(cluster: Cluster) -> Iterator[str]:
+def more_than_one_running_active(clients: Collection[SimulatedClient]) -> Iterator[str]:
     """Two members that run a task as active and may both commit it."""
     runs: dict[TaskId, str] = {}
-    for client in cluster.clients.values():
+    for client in clients:
         for task, thread in client.running():
             other = runs.setdefault(task, thread.name)
             if other != thread.name:
@@ -65,8 +62,8 @@ class ContradictoryTasks:
     def __init__(self) -> None:
         self._seen: dict[str, Tasks] = {}
 
-    def __call__(self, cluster: Cluster) -> Iterator[str]:
-        for client in cluster.clients.values():
+    def __call__(self, clients: Collection[SimulatedClient]) -> Iterator[str]:
+        for client in clients:
             for thread in client.threads:
                 if self._seen.get(thread.name) is not thread.tasks:
                     self._seen[thread.name] = thread.tasks

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from tidemill.ids import ProcessId, TaskId
 from tidemill.membership.member_state import CloseRequested
 from tidemill.sim.agenda import Agenda
-from tidemill.sim.copies import StateDirectory
+from tidemill.sim.copies import SimulatedStateDirectory
 from tidemill.sim.scenario import ClientSpec
 from tidemill.sim.thread import Thread
 
 
 class SimulatedClient:
-    def __init__(self, spec: ClientSpec, process_id: ProcessId, directory: StateDirectory, agenda: Agenda) -> None:
+    def __init__(self, spec: ClientSpec, process_id: ProcessId, directory: SimulatedStateDirectory, agenda: Agenda) -> None:
         self.spec, self.process_id, self.directory = spec, process_id, directory
         self.threads: list[Thread] = []
         self.is_alive = False

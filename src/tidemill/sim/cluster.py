@@ -22,10 +22,10 @@ from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFa
 from tidemill.sim.agenda import Agenda
 from tidemill.sim.auditors import Auditors, auditors_for
 from tidemill.sim.client import SimulatedClient
-from tidemill.sim.copies import StateDirectory
+from tidemill.sim.copies import SimulatedStateDirectory
 from tidemill.sim.group import Draws, Group, changelog_topic, source_topic
-from tidemill.sim.history import Move, Outage, Round, Run, ThreadTasks
-from tidemill.sim.logs import TaskLog
+from tidemill.sim.history import Move, Outage, Round, SimulatedRun, ThreadTasks
+from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import ClientSpec, Disk, Event, Happening, Scenario
 from tidemill.sim.thread import Thread
 
@@ -36,7 +36,7 @@ MOST_ROUNDS = 5_000
 """A group that rebalances more often than this is not going to settle."""
 
 
-def simulate(scenario: Scenario, draws: Draws, auditors: Auditors | None = None) -> Run:
+def simulate(scenario: Scenario, draws: Draws, auditors: Auditors | None = None) -> SimulatedRun:
     """The whole run. ``draws`` is a ``random.Random`` seeded with ``scenario.seed``; ``auditors`` None: all that apply."""
     cluster = Cluster(scenario, draws)
     watching = auditors_for(scenario) if auditors is None else auditors
@@ -51,7 +51,7 @@ def simulate(scenario: Scenario, draws: Draws, auditors: Auditors | None = None)
         if changes_copies:
             cluster.settle_positions()
         for of_step in watching.of_steps:
-            violations += [f"{cluster.agenda.now_ms / 1000:g} s: {wrong}" for wrong in of_step(cluster)]
+            violations += [f"{cluster.agenda.now_ms / 1000:g} s: {wrong}" for wrong in of_step(cluster.clients.values())]
         for round_ in cluster.rounds[seen:]:
             for of_round in watching.of_rounds:
                 violations += [f"round {round_.number}: {wrong}" for wrong in of_round(round_)]
@@ -67,7 +67,7 @@ class Cluster:
     def __init__(self, scenario: Scenario, draws: Draws) -> None:
         self.scenario, self.agenda, self.draws = scenario, Agenda(), draws
         self.logs = {
-            task: TaskLog(
+            task: SimulatedLog(
                 task=task,
                 records=part.processed_at_start(task.partition),
                 processed=part.processed_at_start(task.partition),
@@ -80,7 +80,7 @@ class Cluster:
         self.clients: dict[str, SimulatedClient] = {}
         self.names: dict[ProcessId, str] = {}
         self.rounds: list[Round] = []
-        self._retired: list[StateDirectory] = []
+        self._retired: list[SimulatedStateDirectory] = []
         self._ticks: dict[str, int] = {}
         self._facts = _facts(scenario)
         self._specs = {client.name: client for client in scenario.clients}
@@ -130,7 +130,7 @@ class Cluster:
             return
         if client is None:
             speed = self.scenario.surroundings.restore_records_per_s
-            directory = StateDirectory(self.logs, spec.state, speed)
+            directory = SimulatedStateDirectory(self.logs, spec.state, speed)
             client = self.clients[spec.name] = SimulatedClient(spec, spec.process_id, directory, self.agenda)
         self.names[client.process_id] = spec.name
         client.directory.drop_unused(self.agenda.now_ms - self.scenario.surroundings.state_cleanup_delay_ms)
@@ -147,7 +147,7 @@ class Cluster:
     def _lose_disk(self, client: SimulatedClient) -> None:
         """State and process id are gone."""
         self._retired.append(client.directory)
-        client.directory = StateDirectory(self.logs, {}, client.directory.records_per_s)
+        client.directory = SimulatedStateDirectory(self.logs, {}, client.directory.records_per_s)
         client.process_id = ProcessId.of(UUID(int=self.draws.getrandbits(128), version=4))
 
     def _evict_silent(self, client: SimulatedClient, life: int, why: str) -> None:
@@ -276,7 +276,7 @@ class Cluster:
             )
         )
 
-    def run(self, violations: tuple[str, ...]) -> Run:
+    def run(self, violations: tuple[str, ...]) -> SimulatedRun:
         for log in self.logs.values():
             log.close_books(self.agenda.now_ms)
         directories = [*self._retired, *(client.directory for client in self.clients.values())]
@@ -286,7 +286,7 @@ class Cluster:
                 restored[task] = restored.get(task, 0.0) + records
         ran_again = [to_ms for log in self.logs.values() for _, to_ms in log.outages]
         is_balanced = bool(self.rounds) and self.rounds[-1].is_stable and all(log.runner for log in self.logs.values())
-        return Run(
+        return SimulatedRun(
             scenario=self.scenario,
             rounds=tuple(self.rounds),
             names=dict(self.names),

@@ -89,7 +89,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SimulatedRun:
     """``balanced_ms``: when the group was balanced for good and all tasks ran; None: never within the time given."""
 
     scenario: Scenario

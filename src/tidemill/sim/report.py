@@ -10,14 +10,14 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.ids import TaskId
-from tidemill.sim.history import Round, Run
+from tidemill.sim.history import Round, SimulatedRun
 
 CLIENTS_SHOWN = 12
 """Of a larger group only clients whose tasks change are listed."""
 TASKS_SHOWN = 24
 
 
-def lines(run: Run) -> Iterator[str]:
+def lines(run: SimulatedRun) -> Iterator[str]:
     """The whole run for people."""
     scenario = run.scenario
     yield f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name
@@ -33,7 +33,7 @@ def lines(run: Run) -> Iterator[str]:
     yield from summary_lines(run)
 
 
-def summary_lines(run: Run) -> Iterator[str]:
+def summary_lines(run: SimulatedRun) -> Iterator[str]:
     """What the run cost."""
     longest = run.longest_outage
     balanced = run.time_to_balanced_ms
@@ -56,7 +56,7 @@ def summary_lines(run: Run) -> Iterator[str]:
         yield f"AUDITOR: {wrong}"
 
 
-def comparison_lines(runs: Sequence[tuple[str, Run]]) -> Iterator[str]:
+def comparison_lines(runs: Sequence[tuple[str, SimulatedRun]]) -> Iterator[str]:
     """Variants side by side."""
     rows = [("variant", *(title for title, _ in COLUMNS))]
     rows += [(name, *(show(run) for _, show in COLUMNS)) for name, run in runs]
@@ -70,7 +70,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: SimulatedRun) -> dict[str, Any]:
     """Everything, as JSON values; times in ms from the start."""
     return {
         "scenario": run.scenario.name,
@@ -85,7 +85,7 @@ def as_json(run: Run) -> dict[str, Any]:
     }
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: SimulatedRun) -> dict[str, Any]:
     """One row of numbers."""
     longest = run.longest_outage
     return {
@@ -103,7 +103,7 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
-COLUMNS: tuple[tuple[str, Callable[[Run], str]], ...] = (
+COLUMNS: tuple[tuple[str, Callable[[SimulatedRun], str]], ...] = (
     ("balanced after", lambda run: "never" if run.time_to_balanced_ms is None else duration(run.time_to_balanced_ms)),
     ("rebalances", lambda run: str(len(run.rounds_after_start))),
     ("moves", lambda run: str(run.moved_tasks)),
@@ -134,14 +134,14 @@ def size(count: int) -> str:
     return f"{value:.1f} TB"
 
 
-def clock(run: Run, time_ms: int) -> str:
+def clock(run: SimulatedRun, time_ms: int) -> str:
     """A moment of the run: the time of day if the scenario has one, else seconds from the start."""
     if run.scenario.start is None:
         return f"{time_ms / 1_000:.3f} s"
     return (run.scenario.start + timedelta(milliseconds=time_ms)).strftime("%H:%M:%S.%f")[:-3]
 
 
-def _phase_lines(run: Run, number: int, phase: tuple[Round, ...], before: Round | None) -> Iterator[str]:
+def _phase_lines(run: SimulatedRun, number: int, phase: tuple[Round, ...], before: Round | None) -> Iterator[str]:
     first, last = phase[0], phase[-1]
     yield f"{clock(run, first.time_ms)}  round {number}: {_cause(run, first)}"
     shown = sorted(last.assignment.clients)
@@ -185,7 +185,7 @@ def _thread_lines(round_: Round, process_id: str, width: int) -> Iterator[str]:
         yield f"  {'':{width}}    thread {number}: active {tasks_text(told.active)}; standby {tasks_text(told.standby)}"
 
 
-def _cause(run: Run, round_: Round) -> str:
+def _cause(run: SimulatedRun, round_: Round) -> str:
     """The first cause; of a follow-up only that it is one."""
     cause = round_.cause
     if "Triggering the followup rebalance" in cause:
@@ -193,7 +193,7 @@ def _cause(run: Run, round_: Round) -> str:
     return _with_names(run, cause)
 
 
-def _with_names(run: Run, text: str) -> str:
+def _with_names(run: SimulatedRun, text: str) -> str:
     for process_id, name in run.names.items():
         text = text.replace(str(process_id), name)
     return text
@@ -207,7 +207,7 @@ def tasks_text(tasks: Iterable[TaskId]) -> str:
     return " ".join(named) or "-"
 
 
-def _round_json(run: Run, round_: Round) -> dict[str, Any]:
+def _round_json(run: SimulatedRun, round_: Round) -> dict[str, Any]:
     return {
         "number": round_.number,
         "time_ms": round_.time_ms,

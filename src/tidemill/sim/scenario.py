@@ -45,7 +45,7 @@ class Disk(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subtopology:
+class ScenarioSubtopology:
     """``records``: what each partition of the input holds (a shorter list is repeated); ``processed``: how much of it is in
     the changelog when the run begins. The rest is processed once the first clients are at work."""
 
@@ -133,7 +133,7 @@ class Scenario:
     """``assignor``: a name as ``assignment.choice`` knows them."""
 
     name: str
-    subtopologies: tuple[Subtopology, ...]
+    subtopologies: tuple[ScenarioSubtopology, ...]
     clients: tuple[ClientSpec, ...]
     events: tuple[Event, ...] = ()
     settings: AssignmentConfig = field(default_factory=AssignmentConfig)
@@ -162,7 +162,7 @@ class Scenario:
         return max([*ends, *(client.joins_ms or 0 for client in self.clients)], default=0)
 
     @property
-    def tasks(self) -> dict[TaskId, Subtopology]:
+    def tasks(self) -> dict[TaskId, ScenarioSubtopology]:
         return {
             TaskId(part.number, partition): part for part in self.subtopologies for partition in range(part.partitions)
         }

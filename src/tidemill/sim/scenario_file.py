@@ -25,7 +25,7 @@ from tidemill.sim.scenario import (
     Event,
     Happening,
     Scenario,
-    Subtopology,
+    ScenarioSubtopology,
     Surroundings,
     Variant,
     checked,
@@ -136,9 +136,9 @@ class _Reader:
             raise ConfigError(f"{self._where}: {unknown} is not known; expected {', '.join(sorted(self._taken))}")
 
 
-def _subtopology(table: Table) -> Subtopology:
+def _subtopology(table: Table) -> ScenarioSubtopology:
     reader = _Reader(table, "[[subtopologies]]")
-    part = Subtopology(
+    part = ScenarioSubtopology(
         number=reader.needs("number", int),
         partitions=reader.needs("partitions", int),
         is_stateful=reader.take("stateful", bool, False),

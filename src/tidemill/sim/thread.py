@@ -17,8 +17,8 @@ from tidemill.membership.joined_group import Subscription
 from tidemill.membership.member_state import MemberConfig, MemberState, TimePassed
 from tidemill.membership.member_subscription import may_commit, next_subscription
 from tidemill.sim.agenda import Agenda
-from tidemill.sim.copies import StateDirectory
-from tidemill.sim.logs import TaskLog
+from tidemill.sim.copies import SimulatedStateDirectory
+from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import Surroundings
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.manager import handle
@@ -31,7 +31,7 @@ from tidemill.task.tasks import (
     ForgetOffsets,
     GroupEvent,
     Instruction,
-    OpenTasks,
+    RunTasks,
     TaskLayout,
     TasksClosed,
     no_tasks,
@@ -41,13 +41,13 @@ _LAYOUT = TaskLayout()
 """Stores are simulated as copies (``sim.copies``): a task starts when its copy is complete, so the manager knows of no stores."""
 
 
-class Process(Protocol):
+class ThreadHost(Protocol):
     """What a thread sees of its process."""
 
     @property
     def process_id(self) -> ProcessId: ...
     @property
-    def directory(self) -> StateDirectory: ...
+    def directory(self) -> SimulatedStateDirectory: ...
     @property
     def threads(self) -> list[Thread]: ...
     def when_awake(self, action: Callable[[], None]) -> None: ...
@@ -68,11 +68,11 @@ class Thread:
     def __init__(
         self,
         name: str,
-        process: Process,
+        process: ThreadHost,
         config: MemberConfig,
         group: GroupOfThread,
         agenda: Agenda,
-        logs: dict[TaskId, TaskLog],
+        logs: dict[TaskId, SimulatedLog],
         surroundings: Surroundings,
     ) -> None:
         self.name, self.process = name, process
@@ -166,7 +166,7 @@ class Thread:
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
-            case OpenTasks(active=active, standby=standby):
+            case RunTasks(active=active, standby=standby):
                 for task in (*sorted(active), *sorted(standby)):
                     self._open(task, is_active=task in active)
                 self.run_restored(self._agenda.now_ms)

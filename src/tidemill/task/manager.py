@@ -48,8 +48,8 @@ from tidemill.task.tasks import (
     ForgetOffsets,
     Instruction,
     LimitsFetched,
-    OpenTasks,
     PositionsRead,
+    RunTasks,
     StandbyBoundsFetched,
     Tasks,
     TasksClosed,
@@ -106,7 +106,7 @@ def _handled(tasks: Tasks, event: Event, now_ms: int) -> Handled:
         case BatchLost():
             return replace(tasks, active=lifecycle.lost(tasks.active), standby=standby.lost(tasks.standby)), ()
         case ThreadEnded():
-            member = replace(tasks.member, phase=machine.Phase.ENDED, held={}, active={}, standby={})
+            member = replace(tasks.member, phase=machine.MemberPhase.ENDED, held={}, active={}, standby={})
             return replace(tasks, member=member, active={}, standby={}, closing={}), ()
         case _:
             return assert_never(event)
@@ -177,7 +177,7 @@ def _demoted(tasks: Tasks, becoming: frozenset[TaskId]) -> Tasks:
 
 def _opened(
     tasks: Tasks, active: machine.TasksWithPartitions, standbys: machine.TasksWithPartitions
-) -> tuple[Tasks, OpenTasks]:
+) -> tuple[Tasks, RunTasks]:
     """A standby that is to be active has what it has; one that was active until now is a standby already."""
     here = tasks.ids
     actives, copies, layout, epochs = dict(tasks.active), dict(tasks.standby), tasks.layout, tasks.epochs
@@ -199,7 +199,7 @@ def _opened(
         copies[task] = StandbyTask(
             task=task, directory=layout.path(task), epoch=f"{tasks.session}-{epochs}", changelogs=layout.changelogs_of(task)
         )
-    named = OpenTasks(
+    named = RunTasks(
         active=frozenset(active), standby=frozenset(standbys), new=frozenset((*active, *standbys)) - here
     )
     return replace(tasks, active=actives, standby=copies, epochs=epochs), named

@@ -248,7 +248,7 @@ class CloseTasks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTasks:
+class RunTasks:
     """Batches work on these tasks from now on, in these roles.
 
     ``new``: those that were not here before in any role; report in a PositionsRead where their stores were left on this machine,
@@ -264,7 +264,7 @@ Instruction: TypeAlias = (
     CommitOffsets
     | ForgetOffsets
     | CloseTasks
-    | OpenTasks
+    | RunTasks
     | machine.RejoinNow
     | machine.ScheduleRejoin
     | machine.ConfirmRevoked

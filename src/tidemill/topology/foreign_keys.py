@@ -24,7 +24,7 @@ class Instruction(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SubscriptionWrapper:
     """A left row (``primary_key``, in ``partition``) and the foreign key that it is sent to. ``hash``: of the row's value."""
 
     hash: bytes | None

@@ -92,7 +92,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamStreamJoin:
+class StreamStreamJoinNode:
     """Two processor nodes below the windowed nodes of both sides, and their merge, whose name the logical node has."""
 
     this_name: str
@@ -161,7 +161,7 @@ class Sink:
 
 
 Effect = (
-    StreamSource | KTableSource | GlobalSource | StateStore | Process | StreamStreamJoin | KTableJoin | Repartition | Sink
+    StreamSource | KTableSource | GlobalSource | StateStore | Process | StreamStreamJoinNode | KTableJoin | Repartition | Sink
 )
 
 

@@ -24,7 +24,7 @@ from tidemill.topology.logical import (
     Sink,
     StateStore,
     StreamSource,
-    StreamStreamJoin,
+    StreamStreamJoinNode,
 )
 from tidemill.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode, Topology
 
@@ -65,7 +65,7 @@ def _above_relaxed_joins(graph: LogicalGraph) -> set[int]:
 
 def _lets_null_keys_through(effect: Effect) -> bool:
     match effect:
-        case StreamStreamJoin():
+        case StreamStreamJoinNode():
             return effect.this_operation.outer or effect.other_operation.outer
         case Process(operation=op.StreamTableJoin() | op.GlobalTableJoin() as join):
             return join.left
@@ -89,7 +89,7 @@ def _write(draft: Draft, node: LogicalNode, parents: tuple[str, ...], *, keeps_n
             draft.add_store(store)
         case Process() as process:
             _write_process(draft, node.name, process, parents)
-        case StreamStreamJoin() as join:
+        case StreamStreamJoinNode() as join:
             _write_stream_join(draft, node.name, join)
         case KTableJoin() as join:
             _write_table_join(draft, node.name, join)
@@ -145,7 +145,7 @@ def _write_global(draft: Draft, name: str, table: GlobalSource) -> None:
     )
 
 
-def _write_stream_join(draft: Draft, name: str, join: StreamStreamJoin) -> None:
+def _write_stream_join(draft: Draft, name: str, join: StreamStreamJoinNode) -> None:
     def node(name: str, operation: op.Operation) -> ProcessorNode:
         return ProcessorNode(name=name, operation=operation, key_serde=join.key_serde, value_serde=join.value_serde)
 

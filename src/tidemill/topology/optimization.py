@@ -16,7 +16,7 @@ from tidemill.topology.logical import (
     LogicalNode,
     Repartition,
     StreamSource,
-    StreamStreamJoin,
+    StreamStreamJoinNode,
     added,
     changed,
     linked,
@@ -189,7 +189,7 @@ def join_same_streams_with_one_store(graph: LogicalGraph) -> LogicalGraph:
     """Joins whose both sides are the same stream keep its records once: the right side's store and node go."""
     for node in sorted(graph.nodes):
         effect = graph.nodes[node].effect
-        if not isinstance(effect, StreamStreamJoin) or len(graph.parents[node]) != 1:
+        if not isinstance(effect, StreamStreamJoinNode) or len(graph.parents[node]) != 1:
             continue
         beside = graph.children(graph.parents[node][0])
         right = next(each for each in beside if graph.nodes[each].name == effect.other_windowed)
@@ -198,7 +198,7 @@ def join_same_streams_with_one_store(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _self_joining(node: LogicalNode) -> LogicalNode:
-    assert isinstance(node.effect, StreamStreamJoin)
+    assert isinstance(node.effect, StreamStreamJoinNode)
     return replace(node, effect=replace(node.effect, is_self_join=True))
 
 

@@ -29,7 +29,7 @@ from tidemill.assignment.kip441.standby import Shortfall
 from tidemill.assignment.kip441.tags import TagSpread, standby_placing
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, Assignment
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 from tidemill.ids import TaskId
 
 
@@ -38,7 +38,7 @@ class BalancedTaskAssignor:
     """Pure and deterministic: the order of clients and tasks in the state does not matter."""
 
     def assign(self, state: ApplicationState) -> Assignment:
-        placement = Placement.of(state)
+        placement = TaskPlacement.of(state)
         lags = Lags(placement.clients, placement.tasks, state.end_offset_sums, state.config.acceptable_recovery_lag)
 
         nearest = nearest_target(placement.clients, sorted(state.tasks), placement.tasks, lags)
@@ -69,7 +69,7 @@ class BalancedTaskAssignor:
 
 
 def _evened_out(
-    state: ApplicationState, placement: Placement, lags: Lags, target: dict[TaskId, int]
+    state: ApplicationState, placement: TaskPlacement, lags: Lags, target: dict[TaskId, int]
 ) -> dict[TaskId, int]:
     weights = {task: info.weight for task, info in state.task_info.items() if info.weight is not None}
     if not weights:
@@ -88,7 +88,7 @@ def _evened_out(
 
 
 def _place_standbys(
-    state: ApplicationState, placement: Placement, lags: Lags
+    state: ApplicationState, placement: TaskPlacement, lags: Lags
 ) -> tuple[StandbyStages, list[Shortfall]]:
     replicas = state.config.num_standby_replicas
     if replicas == 0:

@@ -18,10 +18,10 @@ from tidemill.assignment.kip441.standby import Shortfall, place_on_least_loaded
 from tidemill.assignment.kip441.tags import TagRow, UsedTags, spread
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import LATEST_OFFSET
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 
 
-def keep_standbys(placement: Placement, lags: Lags, row: TagRow, replicas: int) -> list[Shortfall]:
+def keep_standbys(placement: TaskPlacement, lags: Lags, row: TagRow, replicas: int) -> list[Shortfall]:
     """Place ``replicas`` standbys of each task; returns which tasks got too few."""
     used = [UsedTags(row, active) for active in placement.active]
     copies = _copies_with_state(placement, lags)
@@ -51,7 +51,7 @@ def keep_standbys(placement: Placement, lags: Lags, row: TagRow, replicas: int) 
     return place_on_least_loaded(placement, pending)
 
 
-def even_out_standbys(placement: Placement, lags: Lags, destinations: Destinations) -> None:
+def even_out_standbys(placement: TaskPlacement, lags: Lags, destinations: Destinations) -> None:
     """Move standbys from the most loaded clients to the least loaded of their ``destinations``."""
     tasks = [set(of_client) for of_client in placement.standby_tasks()]
     regions = Regions(placement, destinations)
@@ -76,13 +76,13 @@ def even_out_standbys(placement: Placement, lags: Lags, destinations: Destinatio
                 heapq.heappush(givers, (-placement.load(client), client))
 
 
-def _add(placement: Placement, row: TagRow, task: int, client: int) -> None:
+def _add(placement: TaskPlacement, row: TagRow, task: int, client: int) -> None:
     placement.add_standby(task, client)
     row.update(client, placement.load(client))
 
 
 def _best_move(
-    placement: Placement, lags: Lags, regions: Regions, tasks: Collection[int], giver: int
+    placement: TaskPlacement, lags: Lags, regions: Regions, tasks: Collection[int], giver: int
 ) -> tuple[int, int] | None:
     """The least loaded client that can take a standby of the giver, and the task that costs least to restore there."""
     for taker in regions.takers(giver):
@@ -96,7 +96,7 @@ def _best_move(
     return None
 
 
-def _copies_with_state(placement: Placement, lags: Lags) -> list[int]:
+def _copies_with_state(placement: TaskPlacement, lags: Lags) -> list[int]:
     """The copies that each client would have if every copy with some state stayed."""
     copies = placement.count.copy()
     for task, active in enumerate(placement.active):
@@ -105,7 +105,7 @@ def _copies_with_state(placement: Placement, lags: Lags) -> list[int]:
     return copies
 
 
-def _in_order_of_keeping(placement: Placement, lags: Lags, task: int, copies: Sequence[int]) -> list[int]:
+def _in_order_of_keeping(placement: TaskPlacement, lags: Lags, task: int, copies: Sequence[int]) -> list[int]:
     """The clients with state of the task but its active's: caught-up ones (the running one last), then the others.
 
     Of several the least loaded comes first, so that the copy to give up is the one on the most loaded client.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tidemill.assignment.balanced.cheapest_flow import CheapestFlow
 from tidemill.assignment.balanced.shares import is_balanced, share
 from tidemill.assignment.lag import Lags
-from tidemill.assignment.model import LATEST_OFFSET, Client
+from tidemill.assignment.model import LATEST_OFFSET, ClientState
 from tidemill.ids import TaskId
 
 
@@ -36,7 +36,7 @@ class _Costs:
 
 
 def nearest_target(
-    clients: Sequence[Client], tasks: Sequence[TaskId], stateful: Sequence[TaskId], lags: Lags
+    clients: Sequence[ClientState], tasks: Sequence[TaskId], stateful: Sequence[TaskId], lags: Lags
 ) -> dict[TaskId, int]:
     """The client (by position) of each task; ``stateful`` in the order of ``lags``."""
     holders = dict(_holders(clients, tasks, stateful, lags))
@@ -53,7 +53,7 @@ Holders = tuple[list[int], tuple[dict[int, int], int]]
 
 
 def _holders(
-    clients: Sequence[Client], tasks: Sequence[TaskId], stateful: Sequence[TaskId], lags: Lags
+    clients: Sequence[ClientState], tasks: Sequence[TaskId], stateful: Sequence[TaskId], lags: Lags
 ) -> Iterator[tuple[TaskId, Holders]]:
     costs = _Costs.of(len(tasks))
     has_state = set(stateful)

@@ -17,7 +17,7 @@ from tidemill.assignment.explain.rules import Rule
 from tidemill.assignment.explain.trace import Trace
 from tidemill.assignment.kip441.movements import Kept, Movement
 from tidemill.assignment.lag import rank_of
-from tidemill.assignment.model import Decision, Role
+from tidemill.assignment.model import CopyRole, Decision
 from tidemill.ids import ProcessId, TaskId
 
 MOVEMENT_SOURCE = "KIP-441: active tasks on most caught-up instances, warm-ups up to max.warmup.replicas"
@@ -27,7 +27,7 @@ STANDBY_MOVEMENT_SOURCE = "KIP-441: standbys on the next most caught-up instance
 class _Fact(NamedTuple):
     """One copy, or the lack of one; the sentence is made when asked for."""
 
-    role: Role
+    role: CopyRole
     rule: str
     source: str
     chosen: int | None
@@ -65,21 +65,21 @@ class Decisions(Sequence[Decision]):
         facts: list[list[_Fact]] = [[] for _ in trace.placement.tasks]
         explained = self._add_movements(facts)
         for at, of_task in enumerate(facts):
-            if not of_task or of_task[0].role is not Role.ACTIVE:
-                of_task.insert(0, self._in_place(at, Role.ACTIVE, trace.placement.active[at], trace.rule_of_active(at)))
+            if not of_task or of_task[0].role is not CopyRole.ACTIVE:
+                of_task.insert(0, self._in_place(at, CopyRole.ACTIVE, trace.placement.active[at], trace.rule_of_active(at)))
             of_task += [
-                self._in_place(at, Role.STANDBY, client, trace.rule_of_standby(at, client))
+                self._in_place(at, CopyRole.STANDBY, client, trace.rule_of_standby(at, client))
                 for client in trace.placement.standbys[at]
                 if (at, client) not in explained
             ]
         for at, missing in trace.shortfalls:
             source = trace.standby_stages[0][0].source
             reason = partial(self._reasons.shortfall, at, missing)
-            facts[at].append(_Fact(Role.STANDBY, "too few clients", source, None, None, None, reason))
+            facts[at].append(_Fact(CopyRole.STANDBY, "too few clients", source, None, None, None, reason))
         by_task = dict(zip(trace.placement.tasks, facts, strict=True))
         for task, client in trace.stateless.items():
             rule, reason = trace.stateless_rule, partial(self._reasons.stateless, task, client)
-            by_task[task] = [_Fact(Role.ACTIVE, rule.title, rule.source, client, client, None, reason)]
+            by_task[task] = [_Fact(CopyRole.ACTIVE, rule.title, rule.source, client, client, None, reason)]
         return dict(sorted(by_task.items()))
 
     def _add_movements(self, facts: list[list[_Fact]]) -> set[tuple[int, int]]:
@@ -88,30 +88,30 @@ class Decisions(Sequence[Decision]):
         explained = set()
         for movement in trace.active_movements:
             rule = trace.rule_of_active(movement.task)
-            facts[movement.task].append(self._kept(movement, Role.ACTIVE, rule))
+            facts[movement.task].append(self._kept(movement, CopyRole.ACTIVE, rule))
             if (movement.task, movement.target) not in trace.moved_standbys:
                 facts[movement.task].append(self._at_target(movement))
             explained.add((movement.task, movement.target))
         for movement in trace.standby_movements:
             rule = trace.rule_of_standby(movement.task, movement.target)
             if movement.kept is not Kept.NOT_MOVABLE:
-                facts[movement.task] += [self._kept(movement, Role.STANDBY, rule), self._at_target(movement)]
+                facts[movement.task] += [self._kept(movement, CopyRole.STANDBY, rule), self._at_target(movement)]
             elif (movement.task, movement.target) not in explained:
                 facts[movement.task].append(
                     _Fact(
-                        Role.STANDBY, "standby not movable", STANDBY_MOVEMENT_SOURCE, movement.target, movement.target,
+                        CopyRole.STANDBY, "standby not movable", STANDBY_MOVEMENT_SOURCE, movement.target, movement.target,
                         None, partial(self._reasons.not_movable, movement),
                     )
                 )
             explained |= {(movement.task, movement.target), (movement.task, movement.keeper)}
         return explained
 
-    def _in_place(self, at: int, role: Role, client: int, rule: Rule) -> _Fact:
+    def _in_place(self, at: int, role: CopyRole, client: int, rule: Rule) -> _Fact:
         reason = partial(self._reasons.in_place, at, role.value, client, rule)
         return _Fact(role, rule.title, rule.source, client, client, None, reason)
 
-    def _kept(self, movement: Movement, role: Role, rule: Rule) -> _Fact:
-        source = MOVEMENT_SOURCE if role is Role.ACTIVE else STANDBY_MOVEMENT_SOURCE
+    def _kept(self, movement: Movement, role: CopyRole, rule: Rule) -> _Fact:
+        source = MOVEMENT_SOURCE if role is CopyRole.ACTIVE else STANDBY_MOVEMENT_SOURCE
         go = self._trace.rebalances_to_go(movement)
         reason = partial(self._reasons.kept, movement, role.value, rule)
         return _Fact(role, "kept until the target is caught up", source, movement.keeper, movement.target, go, reason)
@@ -121,12 +121,12 @@ class Decisions(Sequence[Decision]):
         go, target = self._trace.rebalances_to_go(movement), movement.target
         if movement.is_swap:
             reason = partial(self._reasons.swapped, movement)
-            return _Fact(Role.STANDBY, "swapped with a standby", MOVEMENT_SOURCE, target, target, go, reason)
+            return _Fact(CopyRole.STANDBY, "swapped with a standby", MOVEMENT_SOURCE, target, target, go, reason)
         if movement.warms_up:
             reason = partial(self._reasons.warming_up, movement)
-            return _Fact(Role.WARM_UP, "warm-up", MOVEMENT_SOURCE, target, target, go, reason)
+            return _Fact(CopyRole.WARM_UP, "warm-up", MOVEMENT_SOURCE, target, target, go, reason)
         reason = partial(self._reasons.waiting, movement)
-        return _Fact(Role.WARM_UP, "no warm-up left", MOVEMENT_SOURCE, None, target, go, reason)
+        return _Fact(CopyRole.WARM_UP, "no warm-up left", MOVEMENT_SOURCE, None, target, go, reason)
 
     def _decision(self, task: TaskId, fact: _Fact) -> Decision:
         return Decision(

@@ -15,7 +15,7 @@ from tidemill.assignment.kip441.movements import Kept, Movement, MovementForm
 from tidemill.assignment.kip441.standby import Shortfall
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import ApplicationState
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 from tidemill.ids import TaskId
 from tidemill.java_queue import JavaPriorityQueue
 
@@ -28,7 +28,7 @@ class Trace:
     """One run of an assignor; ``active_stages`` and ``standby_stages`` hold the target after each stage."""
 
     state: ApplicationState
-    placement: Placement
+    placement: TaskPlacement
     lags: Lags
     form: MovementForm
     active_stages: ActiveStages

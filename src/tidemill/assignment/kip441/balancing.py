@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 from tidemill.assignment.balanced.load_tree import LoadTree
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 
 Destinations = Sequence[Sequence[int]]
 """For each source client the clients, in order, that its tasks may move to; equal ones are best the same object."""
 
 
-def balance_actives(placement: Placement) -> None:
+def balance_actives(placement: TaskPlacement) -> None:
     """Balance active copies; any client may take any task."""
     everyone = range(len(placement.clients))
     _balance(
@@ -30,7 +30,7 @@ def balance_actives(placement: Placement) -> None:
     )
 
 
-def balance_standbys(placement: Placement, destinations: Destinations) -> None:
+def balance_standbys(placement: TaskPlacement, destinations: Destinations) -> None:
     """Balance standby copies, each within the destinations that its present client allows."""
 
     def move(task: int, source: int, destination: int) -> None:
@@ -41,7 +41,7 @@ def balance_standbys(placement: Placement, destinations: Destinations) -> None:
 
 
 def _balance(
-    placement: Placement,
+    placement: TaskPlacement,
     tasks_by_client: Callable[[], list[list[int]]],
     destinations: Destinations,
     move: Callable[[int, int, int], None],
@@ -73,7 +73,7 @@ def _balance(
 class Regions:
     """The destinations of each source with the load that one more task would give them, in a tree per region."""
 
-    def __init__(self, placement: Placement, destinations: Destinations) -> None:
+    def __init__(self, placement: TaskPlacement, destinations: Destinations) -> None:
         self._count, self._capacity = placement.count, placement.capacity
         self._destinations = destinations
         trees: dict[int, LoadTree[float]] = {}

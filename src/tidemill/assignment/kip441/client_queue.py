@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from tidemill.assignment.java.java_hash import hash_order, process_hash
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 
 MOST_STEPS = 50_000
 """How many clients the heap may hand out in one phase before being exact costs more than it is worth."""
@@ -31,7 +31,7 @@ class _PutBack(NamedTuple):
 class ClientQueue:
     """For one phase of movements: ``poll`` a keeper, move copies in the placement, ``put_back`` keeper and target."""
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: TaskPlacement) -> None:
         self._placement = placement
         self._steps_left = MOST_STEPS
         self._heap: _Heap | None = None
@@ -94,7 +94,7 @@ class ClientQueue:
 class _Heap:
     """``java.util.PriorityQueue`` whose order depends on copies that change while clients are in it."""
 
-    def __init__(self, placement: Placement, copies: list[int]) -> None:
+    def __init__(self, placement: TaskPlacement, copies: list[int]) -> None:
         self._capacity = placement.capacity
         self._copies = copies
         self._hashes = [process_hash(client.process_id) for client in placement.clients]

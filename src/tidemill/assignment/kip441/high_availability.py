@@ -29,7 +29,7 @@ from tidemill.assignment.kip441.standby import Shortfall, StandbyPlacing
 from tidemill.assignment.kip441.tags import standby_placing
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig, ClientAssignment, RackStrategy
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 from tidemill.assignment.rack import aware as rack
 from tidemill.assignment.stateless import least_active_clients
 from tidemill.ids import ProcessId, TaskId
@@ -56,7 +56,7 @@ class HighAvailabilityTaskAssignor:
     def assign(self, state: ApplicationState) -> Assignment:
         compatibility = Compatibility(self.compatibility)
         state = _as_understood_by(compatibility, state)
-        placement = Placement.of(state)
+        placement = TaskPlacement.of(state)
 
         active_stages = place_actives(state, placement)
         standby_stages, shortfalls = place_standbys(state, placement)
@@ -82,7 +82,7 @@ class HighAvailabilityTaskAssignor:
         return assignment_of(trace)
 
 
-def place_actives(state: ApplicationState, placement: Placement) -> ActiveStages:
+def place_actives(state: ApplicationState, placement: TaskPlacement) -> ActiveStages:
     """The balanced target of the stateful tasks, with what each stage made of it."""
     placement.set_active_round_robin()
     stages = [(Rule.ROUND_ROBIN, placement.active.copy())]
@@ -98,7 +98,7 @@ def place_actives(state: ApplicationState, placement: Placement) -> ActiveStages
     return stages
 
 
-def place_standbys(state: ApplicationState, placement: Placement) -> tuple[StandbyStages, list[Shortfall]]:
+def place_standbys(state: ApplicationState, placement: TaskPlacement) -> tuple[StandbyStages, list[Shortfall]]:
     """The target of the standby tasks, with what each stage made of it, and which tasks got too few."""
     if state.config.num_standby_replicas == 0:
         return [], []
@@ -114,7 +114,7 @@ def place_standbys(state: ApplicationState, placement: Placement) -> tuple[Stand
 
 
 def move(
-    placement: Placement, lags: Lags, form: MovementForm, config: AssignmentConfig
+    placement: TaskPlacement, lags: Lags, form: MovementForm, config: AssignmentConfig
 ) -> tuple[list[Movement], list[Movement]]:
     """From the target to what state allows; actives and standbys share the budget of warm-ups, actives first."""
     actives = move_actives(placement, lags, form, config.max_warmup_replicas)
@@ -122,7 +122,7 @@ def move(
     return actives, move_standbys(placement, lags, form, left, actives)
 
 
-def place_stateless(state: ApplicationState, placement: Placement) -> dict[TaskId, int]:
+def place_stateless(state: ApplicationState, placement: TaskPlacement) -> dict[TaskId, int]:
     """The client of each stateless task."""
     tasks = sorted(set(state.tasks) - state.stateful_tasks)
     clients = dict(zip(tasks, least_active_clients(placement, len(tasks)), strict=True))
@@ -173,7 +173,7 @@ def _as_understood_by(compatibility: Compatibility, state: ApplicationState) -> 
     return replace(state, config=config, clients=clients)
 
 
-def _optimize_standbys(state: ApplicationState, placement: Placement, placing: StandbyPlacing) -> None:
+def _optimize_standbys(state: ApplicationState, placement: TaskPlacement, placing: StandbyPlacing) -> None:
     standby = _by_id(placement, placement.standby_tasks())
     optimized = rack.optimize_standby(
         state,
@@ -194,14 +194,14 @@ def _costs(config: AssignmentConfig) -> rack.RackCosts:
     return rack.configured_costs(config, default=DEFAULT_COSTS)
 
 
-def _by_id(placement: Placement, tasks_by_client: Sequence[Sequence[int]]) -> dict[ProcessId, set[TaskId]]:
+def _by_id(placement: TaskPlacement, tasks_by_client: Sequence[Sequence[int]]) -> dict[ProcessId, set[TaskId]]:
     return {
         client.process_id: {placement.tasks[task] for task in tasks}
         for client, tasks in zip(placement.clients, tasks_by_client, strict=True)
     }
 
 
-def _positions(placement: Placement, held: Mapping[ProcessId, Set[TaskId]]) -> list[tuple[int, int]]:
+def _positions(placement: TaskPlacement, held: Mapping[ProcessId, Set[TaskId]]) -> list[tuple[int, int]]:
     """(task, client) for everything held."""
     task_at = {task: at for at, task in enumerate(placement.tasks)}
     client_at = {client.process_id: at for at, client in enumerate(placement.clients)}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tidemill.assignment.kip441.client_queue import ClientQueue
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import LATEST_OFFSET
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.placement import TaskPlacement
 from tidemill.java_queue import JavaPriorityQueue
 
 
@@ -113,7 +113,7 @@ ONLY_FOR_GAIN = replace(FEWEST_CAUGHT_UP_FIRST, moves_only_for_gain=True)
 """As since 3.3, but a running task moves nowhere but to its target, and a standby only to a client that lags less."""
 
 
-def move_actives(placement: Placement, lags: Lags, form: MovementForm, budget: int) -> list[Movement]:
+def move_actives(placement: TaskPlacement, lags: Lags, form: MovementForm, budget: int) -> list[Movement]:
     """Give each active task whose target must wait to a better client; the target warms up while budget is left."""
     queue: JavaPriorityQueue[Wanted] = JavaPriorityQueue()
     for target, tasks in enumerate(placement.active_tasks()):
@@ -140,7 +140,7 @@ def move_actives(placement: Placement, lags: Lags, form: MovementForm, budget: i
 
 
 def move_standbys(
-    placement: Placement, lags: Lags, form: MovementForm, budget: int, active_movements: Sequence[Movement]
+    placement: TaskPlacement, lags: Lags, form: MovementForm, budget: int, active_movements: Sequence[Movement]
 ) -> list[Movement]:
     """Give each standby whose target must wait to a better client without a copy; the target's becomes a warm-up.
 
@@ -170,7 +170,7 @@ def move_standbys(
 
 
 def _active_keeper(
-    placement: Placement, clients: ClientQueue, lags: Lags, wanted: Wanted, form: MovementForm
+    placement: TaskPlacement, clients: ClientQueue, lags: Lags, wanted: Wanted, form: MovementForm
 ) -> tuple[int, Kept]:
     task, target = wanted
     standbys = placement.standbys[task]
@@ -191,7 +191,7 @@ def _active_keeper(
 
 
 def _standby_keeper(
-    placement: Placement, clients: ClientQueue, lags: Lags, wanted: Wanted, form: MovementForm
+    placement: TaskPlacement, clients: ClientQueue, lags: Lags, wanted: Wanted, form: MovementForm
 ) -> tuple[int, Kept]:
     task, target = wanted
     keeper = clients.poll([client for client in lags.caught_up_clients(task) if not placement.holds(task, client)])

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 from tidemill.assignment.explain.rules import Rule
 from tidemill.assignment.kip441.balancing import Destinations
-from tidemill.assignment.model import Client
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.model import ClientState
+from tidemill.assignment.placement import TaskPlacement
 from tidemill.ids import ProcessId, TaskId
 
 
@@ -30,9 +30,9 @@ class StandbyPlacing(Protocol):
 
     rule: Rule
 
-    def place(self, placement: Placement, replicas: int) -> list[Shortfall]: ...
+    def place(self, placement: TaskPlacement, replicas: int) -> list[Shortfall]: ...
 
-    def destinations(self, clients: Sequence[Client]) -> Destinations: ...
+    def destinations(self, clients: Sequence[ClientState]) -> Destinations: ...
 
     def may_swap(
         self, source: ProcessId, target: ProcessId, task: TaskId, has: Callable[[ProcessId, TaskId], bool]
@@ -44,10 +44,10 @@ class LeastLoaded:
 
     rule = Rule.LEAST_LOADED
 
-    def place(self, placement: Placement, replicas: int) -> list[Shortfall]:
+    def place(self, placement: TaskPlacement, replicas: int) -> list[Shortfall]:
         return place_on_least_loaded(placement, [(task, replicas) for task in range(len(placement.tasks))])
 
-    def destinations(self, clients: Sequence[Client]) -> Destinations:
+    def destinations(self, clients: Sequence[ClientState]) -> Destinations:
         everyone = range(len(clients))
         return [everyone for _ in clients]
 
@@ -58,7 +58,7 @@ class LeastLoaded:
         return True
 
 
-def place_on_least_loaded(placement: Placement, wanted: Sequence[tuple[int, int]]) -> list[Shortfall]:
+def place_on_least_loaded(placement: TaskPlacement, wanted: Sequence[tuple[int, int]]) -> list[Shortfall]:
     """Place so many copies of each task in turn."""
     by_load = [(placement.load(client), client) for client in range(len(placement.clients))]
     heapq.heapify(by_load)

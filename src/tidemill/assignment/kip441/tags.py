@@ -16,8 +16,8 @@ from tidemill.assignment.explain.rules import Rule
 from tidemill.assignment.java.java_hash import HashTable, task_hash
 from tidemill.assignment.kip441.balancing import Destinations
 from tidemill.assignment.kip441.standby import LeastLoaded, Shortfall, StandbyPlacing, place_on_least_loaded
-from tidemill.assignment.model import ApplicationState, Client
-from tidemill.assignment.placement import Placement
+from tidemill.assignment.model import ApplicationState, ClientState
+from tidemill.assignment.placement import TaskPlacement
 from tidemill.ids import ProcessId, TaskId
 
 Tags = Mapping[str, str]
@@ -39,7 +39,7 @@ class TagSpread:
         self._tags = tags
         self._keys = keys
 
-    def place(self, placement: Placement, replicas: int) -> list[Shortfall]:
+    def place(self, placement: TaskPlacement, replicas: int) -> list[Shortfall]:
         row = self.row(placement)
         pending: dict[int, int] = {}
         for task in range(len(placement.tasks)):
@@ -50,7 +50,7 @@ class TagSpread:
             return []
         return place_on_least_loaded(placement, [(task, pending[task]) for task in _hash_order(placement, pending)])
 
-    def destinations(self, clients: Sequence[Client]) -> Destinations:
+    def destinations(self, clients: Sequence[ClientState]) -> Destinations:
         """Balancing moves a copy only to a client that has every tag of its present one with the same value."""
         allowed: dict[frozenset[tuple[str, str]], list[int]] = {}
         tags = [frozenset(self._tags[client.process_id].items()) for client in clients]
@@ -71,7 +71,7 @@ class TagSpread:
         }
         return len(others.union(self._tags[target].items())) >= len(others.union(self._tags[source].items()))
 
-    def row(self, placement: Placement) -> TagRow:
+    def row(self, placement: TaskPlacement) -> TagRow:
         """The clients by those of their tags that spread copies."""
         tags = (self._tags[client.process_id] for client in placement.clients)
         return TagRow(placement, [{key: own[key] for key in own if key in self._keys} for own in tags])
@@ -80,7 +80,7 @@ class TagSpread:
 class TagRow:
     """All clients in a row where those of equal tags stand together, so that a tag value excludes few ranges."""
 
-    def __init__(self, placement: Placement, tags: Sequence[Tags]) -> None:
+    def __init__(self, placement: TaskPlacement, tags: Sequence[Tags]) -> None:
         self.tags = tags
         self.values: dict[str, set[str]] = {}
         for of_client in tags:
@@ -147,7 +147,7 @@ class UsedTags:
         ]
 
 
-def spread(placement: Placement, row: TagRow, task: int, used: UsedTags, copies: int) -> int:
+def spread(placement: TaskPlacement, row: TagRow, task: int, used: UsedTags, copies: int) -> int:
     """Place up to so many copies of a task on clients that ``used`` leaves over; how many were placed."""
     for placed in range(copies):
         client = row.least_loaded(used.excluded())
@@ -159,7 +159,7 @@ def spread(placement: Placement, row: TagRow, task: int, used: UsedTags, copies:
     return copies
 
 
-def _hash_order(placement: Placement, pending: Mapping[int, int]) -> Iterator[int]:
+def _hash_order(placement: TaskPlacement, pending: Mapping[int, int]) -> Iterator[int]:
     """The order of a HashMap of all stateful tasks from which those without pending copies were removed in turn."""
     left = HashTable(task_hash, placement.tasks)
     number = {task: position for position, task in enumerate(placement.tasks)}

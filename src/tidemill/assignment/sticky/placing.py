@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tidemill.assignment.java.iteration import IterationOrder, TaskHash
 from tidemill.assignment.java.java_hash import HashTable, process_hash
-from tidemill.assignment.model import ApplicationState, Client, Decision, Role
+from tidemill.assignment.model import ApplicationState, ClientState, CopyRole, Decision
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId
 
@@ -47,12 +47,12 @@ class StickyPlacing:
     ) -> None:
         self._state, self._order = state, order
         self._fullness_of = fullness_of
-        self._clients: dict[ProcessId, Client] = {client.process_id: client for client in state.clients}
+        self._clients: dict[ProcessId, ClientState] = {client.process_id: client for client in state.clients}
         self.active: dict[ProcessId, set[TaskId]] = {client: set() for client in order.clients}
         self.standby: dict[ProcessId, set[TaskId]] = {client: set() for client in order.clients}
         self._fullness = {client: fullness_of(0, self._threads(client)) for client in order.clients}
         self._seen_with: dict[TaskId, set[TaskId]] = {}
-        self._log: list[tuple[TaskId, Role, str, ProcessId]] = []
+        self._log: list[tuple[TaskId, CopyRole, str, ProcessId]] = []
         total = sum(client.capacity for client in state.clients)
         if total <= 0:
             raise AssignmentError("there is no stream thread to assign tasks to; every client must have at least one")
@@ -69,7 +69,7 @@ class StickyPlacing:
         for task in self._previous_active_order:
             owner = self._previous_active[task]
             if task in known and (regardless_of_room or self._is_below_quota(owner)):
-                self._place(task, Role.ACTIVE, owner, "preserved" if regardless_of_room else "kept")
+                self._place(task, CopyRole.ACTIVE, owner, "preserved" if regardless_of_room else "kept")
                 kept.append(task)
         return kept
 
@@ -81,14 +81,14 @@ class StickyPlacing:
             if owner is None:
                 left.append(task)
             else:
-                self._place(task, Role.ACTIVE, owner, "previous standby")
+                self._place(task, CopyRole.ACTIVE, owner, "previous standby")
         return sorted(left)
 
     def place_active(self, tasks: Iterable[TaskId], candidates: Sequence[ProcessId]) -> None:
         """The rest, one by one, to the best of the candidates."""
         for task in tasks:
             client, rule = self._best(task, candidates)
-            self._place(task, Role.ACTIVE, client, rule)
+            self._place(task, CopyRole.ACTIVE, client, rule)
 
     def place_standbys(self) -> None:
         """As many standbys as configured for each stateful task, while there are clients without a copy."""
@@ -98,16 +98,16 @@ class StickyPlacing:
                 if not without:
                     break
                 client, rule = self._best(task, list(without))
-                self._place(task, Role.STANDBY, client, rule)
+                self._place(task, CopyRole.STANDBY, client, rule)
 
     def replace_active(self, active: dict[ProcessId, set[TaskId]]) -> None:
         """Take over actives that were swapped between clients; every client has as many as before."""
-        self._note_swaps(Role.ACTIVE, self.active, active)
+        self._note_swaps(CopyRole.ACTIVE, self.active, active)
         self.active = active
 
     def replace_standby(self, standby: dict[ProcessId, set[TaskId]]) -> None:
         """Take over standbys that were swapped between clients."""
-        self._note_swaps(Role.STANDBY, self.standby, standby)
+        self._note_swaps(CopyRole.STANDBY, self.standby, standby)
         self.standby = standby
 
     def explain(self) -> tuple[Decision, ...]:
@@ -123,7 +123,7 @@ class StickyPlacing:
                 self._previous_standby.setdefault(task, HashTable(process_hash)).add(client)
 
     def _note_swaps(
-        self, role: Role, before: dict[ProcessId, set[TaskId]], after: dict[ProcessId, set[TaskId]]
+        self, role: CopyRole, before: dict[ProcessId, set[TaskId]], after: dict[ProcessId, set[TaskId]]
     ) -> None:
         for client in self._order.clients:
             self._log += ((task, role, "rack-aware swap", client) for task in sorted(after[client] - before[client]))
@@ -140,12 +140,12 @@ class StickyPlacing:
     def _is_below_quota(self, client: ProcessId) -> bool:
         return len(self.active[client]) < self._threads(client) * self._tasks_per_thread
 
-    def _place(self, task: TaskId, role: Role, client: ProcessId, rule: str) -> None:
+    def _place(self, task: TaskId, role: CopyRole, client: ProcessId, rule: str) -> None:
         partners = self._seen_with.setdefault(task, set())
         for other in (*self.active[client], *self.standby[client]):
             partners.add(other)
             self._seen_with[other].add(task)
-        (self.active if role is Role.ACTIVE else self.standby)[client].add(task)
+        (self.active if role is CopyRole.ACTIVE else self.standby)[client].add(task)
         self._fullness[client] = self._fullness_of(self._count(client), self._threads(client))
         self._log.append((task, role, rule, client))
 
@@ -191,7 +191,7 @@ class StickyPlacing:
         partners = self._seen_with.get(task, set())
         return not (self.active[client] <= partners and self.standby[client] <= partners)
 
-    def _decision(self, task: TaskId, role: Role, rule: str, chosen: ProcessId) -> Decision:
+    def _decision(self, task: TaskId, role: CopyRole, rule: str, chosen: ProcessId) -> Decision:
         end = self._state.end_offset_sums.get(task, 0)
         owners = sorted(
             (client.lags.get(task, end), client.process_id)

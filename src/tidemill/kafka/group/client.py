@@ -67,7 +67,7 @@ class Connection(Enum):
     PROMPT = "prompt"
 
 
-class Outage:
+class GroupOutage:
     """Since when the group can't be reached; tells ``report`` once for each outage that lasts too long."""
 
     def __init__(
@@ -123,7 +123,7 @@ class GroupClient:
     ) -> None:
         self._settings = {**_DEFAULTS, **_checked(settings), "client_id": client_id}
         self._group_id = group_id
-        self.outage = Outage(
+        self.outage = GroupOutage(
             servers=_servers(self._settings),
             group_id=group_id,
             report_after_ms=report_unreachable_after_ms,

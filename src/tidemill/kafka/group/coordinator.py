@@ -65,7 +65,7 @@ class FencedInstanceError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class JoinAnswer:
     """The answer to JoinGroup. ``members`` (id, instance id, subscription bytes) only for the leader; a leader that
     need not assign is a static member that came back: the broker still has its last assignment."""
 
@@ -98,7 +98,7 @@ class GroupCoordinator:
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
 
-    def join(self, member_id: str, subscription: bytes, reason: str) -> Joined:
+    def join(self, member_id: str, subscription: bytes, reason: str) -> JoinAnswer:
         """Blocks until all members have joined, or the broker has given up on those that haven't."""
         request = JoinGroupRequest(
             group_id=self._group_id,
@@ -116,7 +116,7 @@ class GroupCoordinator:
         if response.error_code == kafka_errors.MemberIdRequiredError.errno:
             raise MemberIdRequiredError(response.member_id)
         self._judge(response.error_code, "JoinGroup")
-        return Joined(
+        return JoinAnswer(
             generation=response.generation_id,
             member_id=response.member_id,
             is_leader=response.leader == response.member_id,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidemill.errors import StopError
-from tidemill.kafka.group.coordinator import GroupCoordinator, Joined
+from tidemill.kafka.group.coordinator import GroupCoordinator, JoinAnswer
 from tidemill.kafka.group.protocol import (
     GroupAssignment,
     GroupProtocol,
@@ -65,7 +65,7 @@ class GroupLeader:
         counts = self._coordinator.partition_counts(names)
         self._watch = _Watch(topics=names, counts=counts, seen=frozenset(counts))
 
-    def assign(self, joined: Joined) -> Mapping[str, bytes]:
+    def assign(self, joined: JoinAnswer) -> Mapping[str, bytes]:
         """What SyncGroup carries, by member. Blocks for as long as the application's assignor takes.
 
         Raises StopError for an answer that must not be sent, and whatever the application raises.

@@ -34,7 +34,7 @@ from tidemill.kafka.group.config import GroupMemberConfig
 from tidemill.kafka.group.coordinator import (
     FencedInstanceError,
     GroupCoordinator,
-    Joined,
+    JoinAnswer,
     MemberIdRequiredError,
     MembershipLostError,
     RebalancingError,
@@ -48,7 +48,7 @@ from tidemill.kafka.group.protocol import (
     decode_assignment,
     encode_subscription,
 )
-from tidemill.kafka.group.state import MemberState, Phase
+from tidemill.kafka.group.state import GroupPhase, MembershipState
 from tidemill.log_format import LogEvent
 from tidemill.start_trace import span
 
@@ -79,7 +79,7 @@ class GroupMember:
         self.events: queue.SimpleQueue[GroupEvent] = queue.SimpleQueue()
         self._config = config
         self._protocol = protocol
-        self._state = MemberState(config.instance_id, self._post, has_follow_ups=not config.eager)
+        self._state = MembershipState(config.instance_id, self._post, has_follow_ups=not config.eager)
         self._client = GroupClient(
             config.client_settings,
             group_id=config.group_id,
@@ -132,7 +132,7 @@ class GroupMember:
     def alive(self) -> None:
         """The stream thread's sign of life, due more often than every max.poll.interval.ms; else the member leaves."""
         self._polled_at = time.monotonic()
-        if self._state.phase is Phase.PARKED:
+        if self._state.phase is GroupPhase.PARKED:
             self._state.unpark()
 
     def request_rejoin(self, reason: str) -> None:
@@ -240,7 +240,7 @@ class GroupMember:
 
     def _membership_loop(self) -> None:
         pause_ms = _FIRST_PAUSE_MS
-        while self._state.phase is not Phase.ENDED:
+        while self._state.phase is not GroupPhase.ENDED:
             if not self._state.wait_to_join(self._until_next_check_s()):
                 self._check_partition_counts()
             elif self._join():
@@ -282,7 +282,7 @@ class GroupMember:
         subscription = self._subscription(reason)
         data = encode_subscription(subscription)
         membership = _still(self._state.join_sent(before))
-        joined: Joined | None = None
+        joined: JoinAnswer | None = None
         try:
             while joined is None:
                 try:
@@ -325,7 +325,7 @@ class GroupMember:
             rack=self._config.rack,
         )
 
-    def _lead(self, joined: Joined, subscription: MemberSubscription) -> Mapping[str, bytes]:
+    def _lead(self, joined: JoinAnswer, subscription: MemberSubscription) -> Mapping[str, bytes]:
         if not joined.is_leader:
             self._leader.follow()
             return {}
@@ -341,7 +341,7 @@ class GroupMember:
         return (_MISSING_TOPIC_CHECK_MS if self._leader.awaits_a_topic else self._metadata_max_age_ms) / 1000
 
     def _check_partition_counts(self) -> None:
-        if self._state.phase is not Phase.STABLE:
+        if self._state.phase is not GroupPhase.STABLE:
             return
         try:
             changes = self._leader.changes()

@@ -33,7 +33,7 @@ from tidemill.kafka.group.protocol import Failed, GroupEvent, MemberAssignment
 from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 
 
-class Phase(Enum):
+class GroupPhase(Enum):
     OUT = "out"
     JOINING = "joining"
     SYNCING = "syncing"
@@ -42,15 +42,15 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-_NEXT: Mapping[Phase, frozenset[Phase]] = {
-    Phase.OUT: frozenset({Phase.JOINING, Phase.ENDED}),
-    Phase.JOINING: frozenset({Phase.SYNCING, Phase.OUT, Phase.ENDED}),
-    Phase.SYNCING: frozenset({Phase.STABLE, Phase.JOINING, Phase.OUT, Phase.PARKED, Phase.ENDED}),
-    Phase.STABLE: frozenset({Phase.JOINING, Phase.OUT, Phase.PARKED, Phase.ENDED}),
-    Phase.PARKED: frozenset({Phase.OUT, Phase.ENDED}),
-    Phase.ENDED: frozenset(),
+_NEXT: Mapping[GroupPhase, frozenset[GroupPhase]] = {
+    GroupPhase.OUT: frozenset({GroupPhase.JOINING, GroupPhase.ENDED}),
+    GroupPhase.JOINING: frozenset({GroupPhase.SYNCING, GroupPhase.OUT, GroupPhase.ENDED}),
+    GroupPhase.SYNCING: frozenset({GroupPhase.STABLE, GroupPhase.JOINING, GroupPhase.OUT, GroupPhase.PARKED, GroupPhase.ENDED}),
+    GroupPhase.STABLE: frozenset({GroupPhase.JOINING, GroupPhase.OUT, GroupPhase.PARKED, GroupPhase.ENDED}),
+    GroupPhase.PARKED: frozenset({GroupPhase.OUT, GroupPhase.ENDED}),
+    GroupPhase.ENDED: frozenset(),
 }
-_HEARTBEATS = frozenset({Phase.SYNCING, Phase.STABLE})
+_HEARTBEATS = frozenset({GroupPhase.SYNCING, GroupPhase.STABLE})
 
 
 _SHORTEST_PAUSE_S = 0.025
@@ -67,7 +67,7 @@ def heartbeat_due(last_s: float, assigned_s: float, interval_s: float) -> float:
     return max(last_s, assigned_s) + min(interval_s, max(_SHORTEST_PAUSE_S, since_s / 4))
 
 
-class MemberState:
+class MembershipState:
     """Thread-safe. Methods that take a Membership return False, or None, if it is no longer the current one.
 
     ``has_follow_ups``: one rebalance is followed by another when what moves has been given up (not in an eager group)."""
@@ -78,7 +78,7 @@ class MemberState:
         self._changed = threading.Condition()
         self._post, self._has_follow_ups = post, has_follow_ups
         self._membership = Membership(group_instance_id=group_instance_id)
-        self._phase = Phase.OUT
+        self._phase = GroupPhase.OUT
         self._assigned_in = NO_GENERATION
         self._assigned_at_s = -math.inf
         self._assigned_partitions: tuple[TopicPartition, ...] = ()
@@ -91,7 +91,7 @@ class MemberState:
         return self._membership
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> GroupPhase:
         return self._phase
 
     @property
@@ -110,12 +110,12 @@ class MemberState:
         """True as soon as a join is wanted and possible; False after the time, or when ENDED."""
         with self._changed:
             self._changed.wait_for(self._is_join_due, timeout_s)
-            return self._is_join_due() and self._phase is not Phase.ENDED
+            return self._is_join_due() and self._phase is not GroupPhase.ENDED
 
     def wait_to_heartbeat(self, last_s: float, interval_s: float) -> bool:
         """True when the next heartbeat is due after the one at ``last_s`` (time.monotonic); False when ENDED."""
         with self._changed:
-            while self._phase is not Phase.ENDED:
+            while self._phase is not GroupPhase.ENDED:
                 left_s = heartbeat_due(last_s, self._assigned_at_s, interval_s) - time.monotonic()
                 if self._phase not in _HEARTBEATS:
                     self._changed.wait()
@@ -127,7 +127,7 @@ class MemberState:
 
     def wait_ended(self, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self._phase is Phase.ENDED, timeout_s)
+            return self._changed.wait_for(lambda: self._phase is GroupPhase.ENDED, timeout_s)
 
     def wait_until_revoked(self, reason: str) -> bool:
         """Posts RevokeAllRequested and waits for ``revoked_all``; False if the membership went meanwhile (nothing is left)."""
@@ -156,10 +156,10 @@ class MemberState:
         None if the membership was lost since ``begin_join``: what was to be said about owned partitions is void.
         """
         with self._changed:
-            if self._membership is not membership or self._phase is Phase.ENDED:
+            if self._membership is not membership or self._phase is GroupPhase.ENDED:
                 return None
-            if self._phase is not Phase.JOINING:
-                self._enter(Phase.JOINING)
+            if self._phase is not GroupPhase.JOINING:
+                self._enter(GroupPhase.JOINING)
             self._membership = replace(membership, is_stable=False)
             return self._membership
 
@@ -176,7 +176,7 @@ class MemberState:
             if self._membership is not membership:
                 return None
             self._membership = replace(membership, generation=generation, member_id=member_id)
-            self._enter(Phase.SYNCING)
+            self._enter(GroupPhase.SYNCING)
             return self._membership
 
     def assigned(self, membership: Membership, assignment: MemberAssignment) -> bool:
@@ -189,7 +189,7 @@ class MemberState:
                 self._assigned_at_s = time.monotonic()
             self._assigned_partitions = assignment.partitions
             self._joining_for = None
-            self._enter(Phase.STABLE)
+            self._enter(GroupPhase.STABLE)
             self._post(
                 Assigned(
                     generation=membership.generation,
@@ -211,7 +211,7 @@ class MemberState:
 
     def request_rejoin(self, reason: str) -> None:
         with self._changed:
-            if self._phase is not Phase.ENDED:
+            if self._phase is not GroupPhase.ENDED:
                 self._rejoin = self._rejoin or reason
                 self._changed.notify_all()
 
@@ -232,16 +232,16 @@ class MemberState:
             if now.incarnation != membership.incarnation:
                 return False
             if now.generation == membership.generation:
-                return self._phase is Phase.JOINING
+                return self._phase is GroupPhase.JOINING
             return or_has
 
     def lost(self, membership: Membership, reason: str, *, keeps_member_id: bool = False) -> bool:
         with self._changed:
-            if self._membership is not membership or self._phase is Phase.ENDED:
+            if self._membership is not membership or self._phase is GroupPhase.ENDED:
                 return False
             self._lose(reason, membership.member_id if keeps_member_id else NO_MEMBER_ID)
-            if self._phase is not Phase.OUT:
-                self._enter(Phase.OUT)
+            if self._phase is not GroupPhase.OUT:
+                self._enter(GroupPhase.OUT)
             self._rejoin = self._rejoin or reason
             return True
 
@@ -251,14 +251,14 @@ class MemberState:
             if self._membership is not membership or self._phase not in _HEARTBEATS:
                 return False
             self._lose(reason, NO_MEMBER_ID)
-            self._enter(Phase.PARKED)
+            self._enter(GroupPhase.PARKED)
             self._rejoin = self._rejoin or reason
             return True
 
     def unpark(self) -> None:
         with self._changed:
-            if self._phase is Phase.PARKED:
-                self._enter(Phase.OUT)
+            if self._phase is GroupPhase.PARKED:
+                self._enter(GroupPhase.OUT)
 
     def revoked_all(self) -> None:
         with self._changed:
@@ -272,17 +272,17 @@ class MemberState:
     def end(self, error: TidemillError | None = None) -> Membership | None:
         """No more joins and heartbeats; returns the Membership that was given up, None when ENDED before."""
         with self._changed:
-            if self._phase is Phase.ENDED:
+            if self._phase is GroupPhase.ENDED:
                 return None
             given_up = self._membership
             self._lose(None if error is None else str(error), NO_MEMBER_ID)
-            self._enter(Phase.ENDED)
+            self._enter(GroupPhase.ENDED)
             if error is not None:
                 self._post(Failed(error=error, fatal=True))
             return given_up
 
     def _is_join_due(self) -> bool:
-        return self._phase is Phase.ENDED or (self._rejoin is not None and self._phase is not Phase.PARKED)
+        return self._phase is GroupPhase.ENDED or (self._rejoin is not None and self._phase is not GroupPhase.PARKED)
 
     def _lose(self, reason: str | None, member_id: str) -> None:
         before = self._membership
@@ -299,7 +299,7 @@ class MemberState:
         if had_generation and reason is not None:
             self._post(MembershipLost(reason=reason, incarnation=self._membership.incarnation))
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: GroupPhase) -> None:
         if phase not in _NEXT[self._phase]:
             raise AssertionError(f"a group member can't go from {self._phase.value} to {phase.value}")
         self._phase = phase

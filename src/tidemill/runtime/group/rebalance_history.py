@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.assignment.explain.decisions import Decisions
-from tidemill.assignment.model import LONG_MAX, ApplicationState, Assignment, ClientAssignment, Decision, Role
+from tidemill.assignment.model import LONG_MAX, ApplicationState, Assignment, ClientAssignment, CopyRole, Decision
 from tidemill.ids import ProcessId, TaskId
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.leader import AT_ONCE_MS, PreparedRebalance
@@ -165,7 +165,7 @@ class _Move:
     """``source`` None: nobody had it; ``target`` None: the copy is given up."""
 
     task: TaskId
-    role: Role
+    role: CopyRole
     source: ProcessId | None
     target: ProcessId | None
     had_copy: bool = False
@@ -178,15 +178,15 @@ def _moves(led: LedRebalance, before: LedRebalance | None) -> Iterator[_Move]:
     for task, process in sorted((task, process) for process, told in after.items() for task in told.active):
         if owners.get(task) != process:
             had = (task, process) in copies
-            yield _Move(task=task, role=Role.ACTIVE, source=owners.get(task), target=process, had_copy=had)
+            yield _Move(task=task, role=CopyRole.ACTIVE, source=owners.get(task), target=process, had_copy=had)
     now = {(task, process): told for process, told in after.items() for task in told.standby}
     active_now = {(task, process) for process, told in after.items() for task in told.active}
     for task, process in sorted(now.keys() - copies):
-        role = Role.WARM_UP if task in now[task, process].warmup else Role.STANDBY
+        role = CopyRole.WARM_UP if task in now[task, process].warmup else CopyRole.STANDBY
         yield _Move(task=task, role=role, source=None, target=process)
     for task, process in sorted(copies - now.keys() - active_now):
         if process in after:
-            yield _Move(task=task, role=Role.STANDBY, source=process, target=None)
+            yield _Move(task=task, role=CopyRole.STANDBY, source=process, target=None)
 
 
 def _before(

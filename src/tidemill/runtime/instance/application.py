@@ -34,7 +34,7 @@ from tidemill.query.windowed_view import (
 from tidemill.runtime.instance.configured_topology import configured_topology
 from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance.launching import Launched
-from tidemill.runtime.instance.starting import LOCK_WAIT_S, Instance, OpenParts, Started, started
+from tidemill.runtime.instance.starting import LOCK_WAIT_S, OpenParts, StartContext, Started, started
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
@@ -317,9 +317,9 @@ class KafkaStreams:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _as_instance(self) -> Instance:
+    def _as_instance(self) -> StartContext:
         """What its parts need of it."""
-        return Instance(
+        return StartContext(
             config=self.config,
             topology=self.topology,
             session=self._given_session,

@@ -41,6 +41,7 @@ _NEXT: Mapping[State, frozenset[State]] = {
 """The legal transitions of ``KafkaStreams.State``."""
 
 StateListener = Callable[[State, State], None]
+"""Called with the new and the old state (``KafkaStreams.StateListener``), on the thread that changes it: it must not block."""
 
 
 class InstanceState:

@@ -78,7 +78,7 @@ class OpenParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class StartContext:
     """What an application brings to its start, and what its parts may ask of it and tell it."""
 
     config: StreamsConfig
@@ -107,7 +107,7 @@ class Started:
     engine_lives: Callable[[], bool]
 
 
-def started(instance: Instance, parts: OpenParts) -> Started:
+def started(instance: StartContext, parts: OpenParts) -> Started:
     """Everything but the stream threads' own start; ``parts`` is to be closed by the caller, also after an error.
 
     Raises:
@@ -210,7 +210,7 @@ class EngineParts:
 
 
 def _engine_parts(
-    instance: Instance, launched: Launched | None, process_id: ProcessId, parts: OpenParts
+    instance: StartContext, launched: Launched | None, process_id: ProcessId, parts: OpenParts
 ) -> EngineParts:
     config = instance.config
     spark = adopt_session(instance.session, config.num_stream_threads) if launched is None else launched.jvm.session()

@@ -30,8 +30,8 @@ from tidemill.task.tasks import (
     ForgetOffsets,
     GroupEvent,
     Instruction,
-    OpenTasks,
     PositionsRead,
+    RunTasks,
     TasksClosed,
 )
 
@@ -142,7 +142,7 @@ class TaskChanges:
                     follow = self._registry.handle(TasksClosed(tasks=tasks, kept=kept))
                     self._on_change()
                     self._act(follow)
-                case OpenTasks(new=new):
+                case RunTasks(new=new):
                     found = self._local.positions(new)
                     if found:
                         self._act(self._registry.handle(PositionsRead(stores=found)))

@@ -4,7 +4,7 @@ Decides what a stream thread's copy of the one physical plan replaces: in each P
 and pins its worker (rule 20). All else (expressions, their ids, the source of the generated code) is the same, so that nothing
 is analysed, optimised or compiled twice. What it knows of Spark: PySpark's own call of ``mapInArrow``; a plan's nodes can be made
 anew with other children or other arguments, a Python step's first argument is its function as an expression, and that one's
-second is the function itself (``tests/spark/test_python_steps.py``).
+second is the function itself (``tests/spark/plan/test_python_steps.py``).
 """
 
 from __future__ import annotations

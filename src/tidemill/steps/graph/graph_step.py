@@ -19,13 +19,13 @@ import pyarrow as pa
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
-from tidemill.operators.context import Origin
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.record import Change, Record
 from tidemill.operators.task_graph import HandedOver, Produced, TaskGraph
 from tidemill.steps.graph.global_state import GlobalState
 from tidemill.steps.outputs import Destination, ToSink, ToTopic
-from tidemill.steps.rows.decoded import Arrived, decoded_rows, source_bytes
+from tidemill.steps.rows.decoded import DecodedRows, decoded_rows, source_bytes
 from tidemill.steps.rows.merged import Merged
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.rows.schema import unshifted
@@ -262,7 +262,7 @@ def _named(task: TaskId) -> Iterator[None]:
 
 
 def _run_joins(
-    spec: GraphSpec, join: WindowJoin, arrived: Sequence[Arrived], state: StepState, kept: KeptGraphs,
+    spec: GraphSpec, join: WindowJoin, arrived: Sequence[DecodedRows], state: StepState, kept: KeptGraphs,
     running: Mapping[TaskId, str], now_ms: int, output: GraphOutput,
 ) -> None:  # fmt: skip
     """Runs a part that is one join of two streams, which needs no graph."""
@@ -295,11 +295,12 @@ def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: Merged, o
     if spec.writes_alone:
         for at in merged.of(partition):
             record = Record(keys[at], values[at], timestamps[at], headers[at])
-            process(nodes[at], record, Origin(topics[at], partition, offsets[at]))
+            process(nodes[at], record, RecordMetadata(topics[at], partition, offsets[at]))
         return
     for at in merged.of(partition):
         offset = offsets[at]
-        process(nodes[at], Record(keys[at], values[at], timestamps[at], headers[at]), Origin(topics[at], partition, offset))
+        record = Record(keys[at], values[at], timestamps[at], headers[at])
+        process(nodes[at], record, RecordMetadata(topics[at], partition, offset))
         produced, handed_over = take_produced(), take_handed_over()
         if produced or handed_over:
             _put(output, spec, task, produced, handed_over, sequences[at], offset)
@@ -331,7 +332,7 @@ def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:
     for at in merged.all():
         partition = merged.parts[at]
         record = Record(merged.keys[at], merged.values[at], merged.timestamps[at], merged.headers[at])
-        graph.process(merged.nodes[at], record, Origin(merged.topics[at], partition, merged.offsets[at]))
+        graph.process(merged.nodes[at], record, RecordMetadata(merged.topics[at], partition, merged.offsets[at]))
     graph.flush()
     state.dropped += graph.dropped - before
 

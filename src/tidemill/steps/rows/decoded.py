@@ -20,7 +20,7 @@ from tidemill.steps.step_spec import GraphEntry
 
 
 @dataclass(slots=True)
-class Arrived:
+class DecodedRows:
     """Rows of one entry as columns; keys and values decoded."""
 
     entry: GraphEntry
@@ -35,7 +35,7 @@ class Arrived:
     offsets: list[int | None]
 
 
-def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[Arrived, pa.Table | None]:
+def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Table | None]:
     """A tag's rows decoded, and those of them that a serde can't read."""
     unreadable: set[int] = set()
     raw = [table.column(side) if entry.source is not None else None for side in ("key", "value")]
@@ -58,7 +58,7 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[Arrived, pa.Table 
     packed = table.column("headers")
     none = packed.null_count == table.num_rows
     headers: list[Headers] = [()] * table.num_rows if none else [tuple(unpacked(row) or ()) for row in packed.to_pylist()]
-    found = Arrived(
+    found = DecodedRows(
         entry=entry,
         table=table,
         parts=table.column("part").to_numpy(),
@@ -72,7 +72,7 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[Arrived, pa.Table 
     return found, bad if unreadable else None
 
 
-def source_bytes(arrived: Sequence[Arrived], partition: int, offset: int | None) -> tuple[bytes | None, bytes | None]:
+def source_bytes(arrived: Sequence[DecodedRows], partition: int, offset: int | None) -> tuple[bytes | None, bytes | None]:
     """Key and value of the record that came from there: as in the topic, or, behind functions of columns, as these have made
     them; nothing where it is not among these rows."""
     for found in arrived if offset is not None else ():

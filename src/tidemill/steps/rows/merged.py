@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tidemill.steps.rows.decoded import Arrived
+from tidemill.steps.rows.decoded import DecodedRows
 from tidemill.steps.rows.schema import topic_index
 
 
 class Merged:
     """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of their ``seq``."""
 
-    def __init__(self, arrived: Sequence[Arrived], shift: int) -> None:
+    def __init__(self, arrived: Sequence[DecodedRows], shift: int) -> None:
         self.keys = _joined([a.keys for a in arrived])
         self.values = _joined([a.values for a in arrived])
         self.timestamps = _joined([a.timestamps for a in arrived])
@@ -57,7 +57,7 @@ def _joined(lists: Sequence[list[Any]]) -> list[Any]:
     return [item for one in lists for item in one]
 
 
-def _topics(arrived: Arrived, shift: int) -> list[str]:
+def _topics(arrived: DecodedRows, shift: int) -> list[str]:
     topics = arrived.entry.topics
     if len(topics) == 1:
         return [topics[0]] * len(arrived.keys)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumberSerde
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
-from tidemill.steps.rows.decoded import Arrived
+from tidemill.steps.rows.decoded import DecodedRows
 from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.schema import topic_index
 from tidemill.steps.step_spec import GraphEntry, WindowJoin
@@ -33,7 +33,7 @@ def empty_records() -> Records:
 class BothSides:
     """A batch's rows of both sides; ``of`` gives those of one partition. ``shift``: see ``GraphSpec``."""
 
-    def __init__(self, join: WindowJoin, arrived: Sequence[Arrived], shift: int) -> None:
+    def __init__(self, join: WindowJoin, arrived: Sequence[DecodedRows], shift: int) -> None:
         self._shift = shift
         self._by_part: dict[int, Any] = {}
         if not arrived:
@@ -145,7 +145,7 @@ def writes_as_read(read: Any, written: Any) -> bool:
     return isinstance(read, _ONE_FORM) and read == written
 
 
-def _written(arrived: Arrived, side: str, serde: Any) -> list[bytes | None]:
+def _written(arrived: DecodedRows, side: str, serde: Any) -> list[bytes | None]:
     """One side of the records as ``serde`` writes it."""
     entry = arrived.entry
     came_as = entry.key_serde if side == "key" else entry.value_serde

@@ -1,0 +1,677 @@
+"""Producers of the last step on a real broker: what is visible, what is known after an error, and who fences whom."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as DataPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka.data.holding_proxy import END_TXN, HoldingProxy
+from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.errors import (
+    BatchLostError,
+    CommitRefusedError,
+    ConfigError,
+    FencedError,
+    RecordRefusedError,
+    RecordTooLargeError,
+    RetriableError,
+    StopError,
+)
+from tidemill.ids import TopicPartition
+from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer, fence
+from tidemill.kafka.group.metadata import OffsetAndMetadata, group_metadata_bytes
+from tidemill.kafka.security.connection_notes import tells_of_a_lost_request
+
+NO_GROUP_MEMBER = -1, ""
+"""How a producer commits offsets for a group that has no members."""
+FAR_AHEAD = 10_000_000_000_000
+"""The year 2286."""
+LARGE = random.Random(1).randbytes(50_000)
+"""Stays large when compressed, which is what the broker looks at."""
+
+
+@pytest.fixture
+def topic(bootstrap_servers: str, unique_name: Callable[[str], str]) -> str:
+    return _create(bootstrap_servers, unique_name("output"))
+
+
+def _create(bootstrap_servers: str, name: str) -> str:
+    """Four partitions; LARGE and FAR_AHEAD are refused by the broker, though not by the client."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    config = {"max.message.bytes": "20000", "message.timestamp.after.max.ms": "3600000"}
+    admin.create_topics([NewTopic(name, 4, 1, config=config)])[name].result(20)
+    return name
+
+
+@pytest.fixture
+def source(bootstrap_servers: str, unique_name: Callable[[str], str]) -> TopicPartition:
+    """Of a group whose coordinator is known: librdkafka does not wait for the first group's on a new broker."""
+    made = TopicPartition(_create(bootstrap_servers, unique_name("source")), 0)
+    _committed(bootstrap_servers, made.topic, made)
+    return made
+
+
+@pytest.fixture
+def producer(bootstrap_servers: str, topic: str) -> Iterator[TransactionalProducer]:
+    made = _producer(bootstrap_servers, topic)
+    yield made
+    made.close()
+
+
+def _producer(
+    bootstrap_servers: str, transactional_id: str, *, timeout_ms: int = 10_000, **settings: int | str
+) -> TransactionalProducer:
+    return TransactionalProducer(
+        {"bootstrap.servers": bootstrap_servers, "log_level": 0, **settings},
+        transactional_id=transactional_id,
+        timeout_ms=timeout_ms,
+    )
+
+
+@pytest.fixture(scope="module")
+def freezable() -> Iterator[EmbeddedBroker]:
+    """A broker of this file's own, to be stopped for a while."""
+    with EmbeddedBroker(environ=os.environ, start_limit_s=120) as broker:
+        yield broker
+
+
+def _has_stopped(pid: int) -> bool:
+    """All of its threads."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
+@contextmanager
+def _frozen(broker: EmbeddedBroker) -> Iterator[None]:
+    """The signal only asks: on a busy machine it may answer a request or two before its last thread has stopped."""
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 10
+        while not _has_stopped(broker.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert _has_stopped(broker.pid)
+        yield
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+
+
+@contextmanager
+def _reading(bootstrap_servers: str, topic: str, isolation: str) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "readers",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([DataPartition(topic, number, 0) for number in range(4)])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _values(bootstrap_servers: str, topic: str, expected: int, isolation: str = "read_committed") -> list[bytes]:
+    """What can be read, sorted; stops half a second after what is expected has come."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + 10
+    with _reading(bootstrap_servers, topic, isolation) as consumer:
+        while time.monotonic() < deadline:
+            found += [bytes(message.value() or b"") for message in consumer.consume(1_000, 0.1) if not message.error()]
+            if len(found) >= expected:
+                deadline = min(deadline, time.monotonic() + 0.5)
+    return sorted(found)
+
+
+def _committed(bootstrap_servers: str, group: str, partition: TopicPartition) -> tuple[int, str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    deadline = time.monotonic() + 20
+    try:
+        while True:
+            try:
+                [answer] = consumer.committed([DataPartition(*partition)], 10)
+                return answer.offset, answer.metadata or ""
+            except KafkaException as problem:  # the first group of a new broker makes its coordinator
+                if problem.args[0].code() != KafkaError.NOT_COORDINATOR or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        consumer.close()
+
+
+def _write(producer: TransactionalProducer | FlushingProducer, topic: str, *values: bytes) -> None:
+    producer.write(topic, [b"key"] * len(values), values, [1_000] * len(values))
+
+
+@pytest.mark.broker
+def test_a_committed_batch_is_visible_with_its_offsets_and_an_aborted_one_is_not(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str, source: TopicPartition
+) -> None:
+    metadata = group_metadata_bytes(topic, *NO_GROUP_MEMBER)
+    _write(producer, topic, b"aborted")
+    producer.send_offsets({source: 5}, metadata)
+    producer.abort()
+    assert not producer.is_open
+    _write(producer, topic, b"one", b"two")
+    producer.send_offsets({source: OffsetAndMetadata(7, "time")}, metadata)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert producer.failure is None
+    assert _values(bootstrap_servers, topic, 2) == [b"one", b"two"]
+    assert _committed(bootstrap_servers, topic, source) == (7, "time")
+
+
+@pytest.mark.broker
+def test_the_ends_are_behind_the_last_record_of_each_partition(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    for values in ([b"a"] * 3, [b"b"] * 5):
+        producer.write(topic, [None] * len(values), values, [0] * len(values), [2] * len(values))
+        producer.write(topic, [b"k"], [None], [0], [0])
+        assert producer.commit() is CommitOutcome.COMMITTED
+    with _reading(bootstrap_servers, topic, "read_uncommitted") as consumer:
+        last: dict[TopicPartition, int] = {}
+        while len(last) < 2 or last[TopicPartition(topic, 2)] < 8:
+            for message in consumer.consume(100, 0.1):
+                last[TopicPartition(topic, message.partition() or 0)] = message.offset() or 0
+    assert dict(producer.ends) == {partition: offset + 1 for partition, offset in last.items()}
+    assert producer.ends[TopicPartition(topic, 2)] == 9  # 3, a commit marker, 5
+
+
+@pytest.mark.broker
+def test_a_batch_without_records_or_offsets_needs_no_transaction(producer: TransactionalProducer) -> None:
+    assert producer.commit() is CommitOutcome.COMMITTED
+    producer.abort()
+    assert producer.must_init  # nothing was even connected
+
+
+@pytest.mark.broker
+def test_keys_go_where_a_java_producer_puts_them(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    """Hashes from Kafka's own tests of its murmur2."""
+    java = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    producer.write(topic, list(java), list(java), [0] * 3)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    found = {}
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        while len(found) < 3:
+            found.update({message.key(): message.partition() for message in consumer.consume(100, 0.1)})
+    assert found == {key: (value & 0x7FFFFFFF) % 4 for key, value in java.items()}
+
+
+@pytest.mark.broker
+def test_offsets_of_a_stale_member_are_refused_and_the_producer_goes_on(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str, source: TopicPartition
+) -> None:
+    _write(producer, topic, b"zombie")
+    with pytest.raises(CommitRefusedError):
+        producer.send_offsets({source: 5}, group_metadata_bytes(topic, 3, "nobody"))
+    assert not producer.is_open
+    assert not producer.must_init
+    _write(producer, topic, b"good")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(bootstrap_servers, topic, 1) == [b"good"]
+
+
+@pytest.mark.broker
+def test_a_second_producer_fences_the_first_which_then_makes_a_new_one(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    _write(producer, topic, b"fenced")
+    second = _producer(bootstrap_servers, topic)
+    second.init()
+    _write(producer, topic, b"fenced too")
+    assert producer.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(producer.failure, FencedError)
+    assert producer.must_init
+    _write(second, topic, b"second")
+    assert second.commit() is CommitOutcome.COMMITTED
+    _write(producer, topic, b"first again")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(bootstrap_servers, topic, 2) == [b"first again", b"second"]
+
+
+@pytest.mark.broker
+def test_fencing_a_dead_owner_frees_what_waits_behind_its_open_transaction(
+    bootstrap_servers: str, topic: str
+) -> None:
+    dead = _producer(bootstrap_servers, topic, **{"transaction.timeout.ms": 600_000})
+    _write(dead, topic, b"never committed")
+    dead.make_room()
+    other = _producer(bootstrap_servers, f"{topic}-other")
+    _write(other, topic, b"waiting")
+    assert other.commit() is CommitOutcome.COMMITTED
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        assert consumer.consume(1, 1) == []
+        fence({"bootstrap.servers": bootstrap_servers, "log_level": 0}, topic)
+        [message] = consumer.consume(1, 60)  # the dead owner's transaction would time out after ten minutes
+        assert message.value() == b"waiting"
+    _write(dead, topic, b"zombie")
+    assert dead.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(dead.failure, FencedError)
+
+
+@pytest.mark.broker
+def test_a_record_that_the_broker_refuses_for_good_stops_with_the_reason(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    _write(producer, topic, b"good", LARGE, b"good")
+    assert producer.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(producer.failure, StopError)
+    assert "max.message.bytes" in str(producer.failure)
+    assert topic in str(producer.failure)
+    _write(producer, topic, b"after it")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(bootstrap_servers, topic, 1) == [b"after it"]
+
+
+def _write_on(producer: TransactionalProducer, topic: str, limit_s: float) -> None:
+    """Until the client has heard that the broker refuses what was written before."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        _write(producer, topic, b"more of it")
+        time.sleep(0.05)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("by_number", [True, False], ids=["with its reason", "without"])
+def test_a_batch_that_had_failed_when_more_of_it_is_written_is_told_of(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str, by_number: bool
+) -> None:
+    producer.write(topic, [b"key"], [LARGE], [1_000], [0] if by_number else None)
+    with pytest.raises(StopError if by_number else BatchLostError) as caught:
+        _write_on(producer, topic, limit_s=20)
+    assert ("max.message.bytes" if by_number else "had failed before") in str(caught.value)
+    assert not producer.is_open
+    assert producer.must_init
+    _write(producer, topic, b"after it")
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert _values(bootstrap_servers, topic, 1) == [b"after it"]
+
+
+@pytest.mark.broker
+def test_a_record_that_the_client_refuses_is_told_by_its_place_and_leaves_the_batch_open(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    with pytest.raises(RecordTooLargeError, match="larger than allowed") as refused:
+        _write(producer, topic, b"before it", b"x" * 2_000_000, b"not reached")
+    assert refused.value.at == 1
+    assert producer.is_open
+    _write(producer, topic, b"behind it")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(bootstrap_servers, topic, 2) == [b"before it", b"behind it"]
+
+
+@pytest.mark.broker
+def test_the_batch_after_one_with_a_refused_record_counts_at_once(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    outcomes = []
+    for value in (b"counts", LARGE, b"counts, too"):
+        producer.write(topic, [b"key"], [value], [1_000], [0])
+        outcomes.append(producer.commit())
+    assert outcomes == [CommitOutcome.COMMITTED, CommitOutcome.ABORTED, CommitOutcome.COMMITTED], producer.failure
+    assert _values(bootstrap_servers, topic, 2) == [b"counts", b"counts, too"]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("by_number", [True, False], ids=["by number", "by key"])
+def test_a_timestamp_too_far_ahead_stops_with_the_reason_wherever_the_record_is(
+    producer: TransactionalProducer, topic: str, by_number: bool
+) -> None:
+    for _ in range(3):
+        producer.write(topic, [b"k"] * 3, [b"a", b"b", b"c"], [1, FAR_AHEAD, 1], [0] * 3 if by_number else None)
+        assert producer.commit() is not CommitOutcome.COMMITTED
+        if not isinstance(producer.failure, BatchLostError):
+            break
+    assert isinstance(producer.failure, StopError)
+    assert "INVALID_TIMESTAMP" in str(producer.failure)
+    assert topic in str(producer.failure)
+
+
+def _left_out(producer: TransactionalProducer | FlushingProducer, topic: str, values: list[bytes], times: list[int]) -> list[int]:
+    """Runs a batch again and again without what is refused by its place, as the last step does with a handler that continues."""
+    for _ in range(9):
+        left_out, begin = [], 0
+        try:
+            while begin < len(values):
+                try:
+                    producer.write(topic, [b"k"] * len(values[begin:]), values[begin:], times[begin:])
+                    break
+                except RecordRefusedError as refused:
+                    left_out.append(begin + refused.at)
+                    begin += refused.at + 1
+            if producer.commit() is CommitOutcome.COMMITTED:
+                return left_out
+        except BatchLostError:
+            continue
+        assert isinstance(producer.failure, BatchLostError), producer.failure
+    raise AssertionError(f"lost again and again: {producer.failure}")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_records_that_the_broker_refuses_are_found_and_the_batch_counts_without_them(
+    bootstrap_servers: str, topic: str, guarantee: str
+) -> None:
+    settings = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+    producer: TransactionalProducer | FlushingProducer = (
+        TransactionalProducer(settings, transactional_id=topic, leaves_out=True)
+        if guarantee == "exactly_once_v2"
+        else FlushingProducer(settings, leaves_out=True)
+    )
+    values = [b"%d" % number for number in range(20)]
+    assert _left_out(producer, topic, values, [FAR_AHEAD if at in (3, 7) else 5 for at in range(20)]) == [3, 7]
+    assert _left_out(producer, topic, [b"one", b"two"], [FAR_AHEAD, 5]) == [0]
+    assert _left_out(producer, topic, [b"a", LARGE, b"b"], [5] * 3) == [1]
+    assert _left_out(producer, topic, [b"c", b"d"], [0, 5]) == []
+    wanted = {*values, b"two", b"a", b"b", b"c", b"d"} - {b"3", b"7"}
+    found = _values(bootstrap_servers, topic, len(wanted))
+    assert set(found) == wanted
+    assert guarantee == "at_least_once" or len(found) == len(wanted)
+    producer.close()
+
+
+@pytest.mark.broker
+def test_a_missing_partition_stops_with_its_name(producer: TransactionalProducer, topic: str) -> None:
+    try:
+        producer.write(topic, [b"key"], [b"value"], [0], [99])
+        assert producer.commit() is CommitOutcome.ABORTED
+        problem = producer.failure
+    except StopError as refused:  # the client knew already which partitions there are
+        problem = refused
+    assert isinstance(problem, StopError)
+    assert f"{topic}-99" in str(problem)
+
+
+@pytest.mark.broker
+def test_a_reason_that_no_error_of_the_commit_gives_is_known_at_the_second_attempt(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    missing = unique_name("missing")
+    producer = _producer(bootstrap_servers, missing, **{"topic.metadata.propagation.max.ms": 300})
+    _write(producer, missing, b"v")
+    assert producer.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(producer.failure, BatchLostError)
+    _write(producer, missing, b"v")
+    assert producer.commit() is CommitOutcome.ABORTED
+    assert isinstance(producer.failure, StopError)
+    assert missing in str(producer.failure)
+
+
+@pytest.mark.broker
+def test_a_small_buffer_only_slows_a_batch_down(bootstrap_servers: str, topic: str) -> None:
+    producer = _producer(bootstrap_servers, topic, **{"queue.buffering.max.messages": 500})
+    _write(producer, topic, *[b"v"] * 5_000)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert len(_values(bootstrap_servers, topic, 5_000)) == 5_000
+
+
+@pytest.mark.broker
+def test_the_clients_own_produce_takes_part_in_the_batch(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    write = producer.writer()
+    for number in range(10):
+        write(topic, b"%d" % number, partition=1, on_delivery=producer.delivered if number == 9 else None)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert producer.ends == {TopicPartition(topic, 1): 10}
+    assert len(_values(bootstrap_servers, topic, 10)) == 10
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_commit_that_is_not_answered_is_unknown_until_the_committed_offsets_are_read(
+    freezable: EmbeddedBroker, unique_name: Callable[[str], str]
+) -> None:
+    servers = freezable.bootstrap_servers
+    topic, source = _create(servers, unique_name("output")), TopicPartition(_create(servers, unique_name("source")), 0)
+    metadata = group_metadata_bytes(topic, *NO_GROUP_MEMBER)
+    _committed(servers, topic, source)  # the group's coordinator is there
+    producer = _producer(servers, topic, timeout_ms=2_500)
+    _write(producer, topic, b"first")
+    producer.send_offsets({source: 1}, metadata)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    _write(producer, topic, b"second")
+    producer.send_offsets({source: 2}, metadata)
+    producer.make_room()  # the record is acknowledged: only the commit is left to do
+    with _frozen(freezable):
+        assert producer.commit() is CommitOutcome.UNKNOWN
+        assert isinstance(producer.failure, BatchLostError)
+        assert producer.must_init
+    producer.init()
+    counts = _committed(servers, topic, source)[0] == 2
+    seen = _values(servers, topic, 1 + counts)
+    assert seen == ([b"first", b"second"] if counts else [b"first"])  # offsets and records agree, whatever it was
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_group_without_a_coordinator_loses_the_batch_in_time(unique_name: Callable[[str], str]) -> None:
+    too_many = {"offsets.topic.replication.factor": "3"}  # of one broker: the topic of the groups' offsets can't be made
+    with EmbeddedBroker(environ=os.environ, start_limit_s=120, settings=too_many) as broker:
+        topic = _create(broker.bootstrap_servers, unique_name("output"))
+        producer = _producer(broker.bootstrap_servers, topic, timeout_ms=1_000)
+        _write(producer, topic, b"first")
+        began = time.monotonic()
+        with pytest.raises(BatchLostError, match=r"(?s)input offsets: no answer within 1 s.*__consumer_offsets"):
+            producer.send_offsets({TopicPartition(topic, 0): 1}, group_metadata_bytes("group", *NO_GROUP_MEMBER))
+        assert time.monotonic() - began < 10
+        assert producer.must_init
+        assert not producer.is_open
+        _write(producer, topic, b"second")  # by a producer made anew, which has fenced the one that waits
+        assert producer.commit() is CommitOutcome.COMMITTED
+        assert _values(broker.bootstrap_servers, topic, 1) == [b"second"]
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_records_that_are_not_acknowledged_in_time_abort_the_batch(
+    freezable: EmbeddedBroker, unique_name: Callable[[str], str]
+) -> None:
+    topic = _create(freezable.bootstrap_servers, unique_name("output"))
+    producer = _producer(freezable.bootstrap_servers, topic, timeout_ms=2_500)
+    _write(producer, topic, b"first")
+    with _frozen(freezable):
+        _write(producer, topic, b"second")
+        assert producer.commit() is CommitOutcome.ABORTED  # not all was written, so the commit was never asked for
+        assert isinstance(producer.failure, BatchLostError)
+    _write(producer, topic, b"third")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(freezable.bootstrap_servers, topic, 1) == [b"third"]
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_full_buffer_that_never_empties_loses_the_batch(
+    freezable: EmbeddedBroker, unique_name: Callable[[str], str]
+) -> None:
+    topic = _create(freezable.bootstrap_servers, unique_name("output"))
+    options = {"queue.buffering.max.messages": 100}
+    producer = _producer(freezable.bootstrap_servers, topic, timeout_ms=2_500, **options)
+    _write(producer, topic, b"good")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    with _frozen(freezable):
+        with pytest.raises(BatchLostError, match="buffer is full"):
+            _write(producer, topic, *[b"v"] * 1_000)
+        assert not producer.is_open
+    _write(producer, topic, b"good")
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _values(freezable.bootstrap_servers, topic, 2) == [b"good", b"good"]
+
+
+@pytest.mark.broker
+def test_at_least_once_counts_a_batch_when_all_is_acknowledged(bootstrap_servers: str, topic: str) -> None:
+    producer = FlushingProducer({"bootstrap.servers": bootstrap_servers})
+    producer.write(topic, [None] * 3, [b"v"] * 3, [0] * 3, [1] * 3)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert producer.ends == {TopicPartition(topic, 1): 3}
+    assert len(_values(bootstrap_servers, topic, 3)) == 3
+
+
+@pytest.mark.broker
+def test_at_least_once_notices_any_record_that_was_refused(bootstrap_servers: str, topic: str) -> None:
+    producer = FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    _write(producer, topic, LARGE)
+    _write(producer, topic, b"the last one is good")
+    assert producer.commit() is CommitOutcome.UNKNOWN
+    assert isinstance(producer.failure, StopError)
+    assert "max.message.bytes" in str(producer.failure)
+    _write(producer, topic, b"next batch")
+    assert producer.commit() is CommitOutcome.COMMITTED
+
+
+def _times(bootstrap_servers: str, topic: str, expected: int) -> dict[int, list[int]]:
+    """The timestamps of each partition's records, in their order."""
+    found: dict[int, list[int]] = {}
+    deadline = time.monotonic() + 20
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        while sum(map(len, found.values())) < expected and time.monotonic() < deadline:
+            for message in consumer.consume(1_000, 0.1):
+                found.setdefault(message.partition() or 0, []).append(message.timestamp()[1])
+    return found
+
+
+TIMES = [0, 1, 0, 0, 1_700_000_000_000, 0]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("codec", ["lz4", "none"])
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_the_timestamp_0_arrives_as_0_among_others(bootstrap_servers: str, topic: str, guarantee: str, codec: str) -> None:
+    settings: dict[str, int | str] = {"compression.type": codec}
+    producer: TransactionalProducer | FlushingProducer = (
+        _producer(bootstrap_servers, topic, **settings)
+        if guarantee == "exactly_once_v2"
+        else FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0, **settings})
+    )
+    for partition in (0, 1):
+        keys = [b"key" if at % 2 else None for at in range(len(TIMES))]
+        values = [None if at == 3 else b"" if at == 2 else b"v" * 300 for at in range(len(TIMES))]
+        headers = [[("name", b"value")] if at == 1 else None for at in range(len(TIMES))]
+        producer.write(topic, keys, values, TIMES, [partition] * len(TIMES), headers)
+    producer.write(topic, [b"x"], [b"y"], [0], [2])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert producer.ends[TopicPartition(topic, 1)] == len(TIMES)
+    producer.write(topic, [b"x"], [b"y"], [5], [3])
+    producer.write(topic, [b"x"], [b"y"], [0], [3])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert _times(bootstrap_servers, topic, 15) == {0: TIMES, 1: TIMES, 2: [0], 3: [5, 0]}
+    producer.close()
+
+
+@pytest.mark.broker
+def test_a_first_0_behind_other_records_costs_a_transaction_and_at_least_once_nothing(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    _write(producer, topic, b"not of time 0")
+    with pytest.raises(BatchLostError, match="has the timestamp 0"):
+        producer.write(topic, [b"k"], [b"zero"], [0])
+    assert not producer.is_open
+    _write(producer, topic, b"again")
+    producer.write(topic, [b"k"], [b"zero"], [0])
+    assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+    assert _values(bootstrap_servers, topic, 2) == [b"again", b"zero"]
+    flushing = FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    flushing.write(topic, [b"k"], [b"before"], [5], [1])
+    flushing.write(topic, [b"k"], [b"behind"], [0], [1])
+    assert flushing.commit() is CommitOutcome.COMMITTED, flushing.failure
+    assert _values(bootstrap_servers, topic, 4) == [b"again", b"before", b"behind", b"zero"]
+
+
+@pytest.mark.broker
+def test_a_record_that_is_refused_among_zeros_leaves_the_batch_open(
+    producer: TransactionalProducer, bootstrap_servers: str, topic: str
+) -> None:
+    with pytest.raises(RecordTooLargeError) as refused:
+        producer.write(topic, [b"k"] * 3, [b"a", b"x" * 2_000_000, b"b"], [0, 0, 0], [0] * 3)
+    assert refused.value.at == 1
+    producer.write(topic, [b"k"], [b"b"], [0], [0])
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert _times(bootstrap_servers, topic, 2) == {0: [0, 0]}
+
+
+@pytest.mark.broker
+@pytest.mark.fault
+def test_a_commit_that_arrives_late_does_not_end_the_next_transaction(bootstrap_servers: str, topic: str) -> None:
+    proxy = HoldingProxy(bootstrap_servers)
+    producer = _producer(proxy.bootstrap_servers, topic)
+    try:
+        _write(producer, topic, b"first")
+        proxy.hold(END_TXN)
+        assert producer.commit() is CommitOutcome.COMMITTED, producer.failure  # asked for once more on another connection
+        _write(producer, topic, b"aborted")
+        producer.make_room()  # it is written
+        proxy.deliver()
+        producer.abort()
+        _write(producer, topic, b"last")
+        assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
+        assert _values(bootstrap_servers, topic, 2) == [b"first", b"last"]
+    finally:
+        producer.close()
+        proxy.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "lost"),
+    [
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Disconnected (after 23ms in state UP)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Receive failed: Connection reset by peer (after 9ms in state UP)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: 1 request(s) timed out: disconnect (rtt 2ms) (after 9ms in state UP)", True),
+        ("REQTMOUT [p#producer-1] [thrd:h:1/1]: h:1/1: Timed out EndTxnRequest in flight (after 1000ms, timeout #0)", True),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: Connect to ipv4#h:1 failed: refused (after 0ms in state CONNECT)", False),
+        ("FAIL [p#producer-1] [thrd:h:1/1]: h:1/1: SSL handshake failed (after 5ms in state SSL_HANDSHAKE)", False),
+        ("CONFWARN [p#producer-1] [thrd:app]: Configuration property x is ignored", False),
+    ],
+)
+def test_a_connection_that_is_lost_with_requests_under_way_is_noted(line: str, lost: bool) -> None:
+    assert tells_of_a_lost_request(line) is lost
+
+
+def test_a_negative_timestamp_is_never_written() -> None:
+    producer = FlushingProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(StopError, match="writing to topic: a record has the timestamp -2"):
+        producer.write("topic", [None] * 3, [b"v"] * 3, [0, -2, 5])
+    assert not producer.is_open
+
+
+def test_without_a_broker_init_gives_up_in_time() -> None:
+    producer = TransactionalProducer(
+        {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, transactional_id="id", init_timeout_ms=600
+    )
+    began = time.monotonic()
+    with pytest.raises(RetriableError, match="no answer within"):
+        producer.init()
+    assert time.monotonic() - began < 30
+
+
+def test_without_a_broker_nothing_is_taken_for_written() -> None:
+    producer = FlushingProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, timeout_ms=300)
+    _write(producer, "t", b"v")
+    assert producer.commit() is CommitOutcome.UNKNOWN
+    assert isinstance(producer.failure, BatchLostError)
+
+
+@pytest.mark.parametrize("settings", [{"no.such.setting": 1}, {"acks": "some"}])
+def test_a_setting_that_librdkafka_refuses_is_named(settings: dict[str, int | str]) -> None:
+    [name] = settings
+    with pytest.raises(ConfigError, match=name.replace(".", r"\.")):
+        FlushingProducer({"bootstrap.servers": "127.0.0.1:1", **settings}).init()
+
+
+def test_a_worker_can_import_it_without_the_group_client() -> None:
+    code = "import sys; sys.modules['kafka'] = None; import tidemill.kafka.data.producer, tidemill.kafka.group.metadata"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,53 @@
+"""Whether a member that is closed leaves its group at once, or is waited for until its session ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.kafka.group.group_application import SESSION_TIMEOUT_MS, Application, create_topic, joined, until
+from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    ("instance_id", "leave_on_close", "leaves"),
+    [(None, None, True), (None, False, False), ("static", None, False), ("static", True, True)],
+    ids=["dynamic", "dynamic that is to stay", "static", "static that is to leave"],
+)
+def test_a_closed_members_partitions_are_taken_over_at_once_or_after_its_session(
+    bootstrap_servers: str,
+    unique_name: Callable[[str], str],
+    instance_id: str | None,
+    leave_on_close: bool | None,
+    leaves: bool,
+) -> None:
+    topic, group = unique_name("input"), unique_name("group")
+    partitions = create_topic(bootstrap_servers, topic, 2)
+    stays, goes = Application(topics=[topic]), Application(topics=[topic])
+    session_ms = 50_000 if leaves else SESSION_TIMEOUT_MS
+    options = {"instance_id": instance_id, "leave_on_close": leave_on_close, "session_timeout_ms": session_ms}
+    other = joined(bootstrap_servers, stays, group, "stays")
+    member = joined(bootstrap_servers, goes, group, "goes", **options)
+    try:
+        assert until(lambda: len(stays.owned) == len(goes.owned) == 1)
+        assert member.hands_over(None) is leaves
+        member.close()
+        closed_at = time.monotonic()
+        assert until(lambda: stays.owned == set(partitions))
+        is_at_once = time.monotonic() - closed_at < session_ms / 1000 - 1
+        assert is_at_once is leaves
+        assert not other.hands_over(None)  # nobody else is left
+    finally:
+        stays.closed = goes.closed = True
+        other.close()
+        member.close()
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["cooperative", "eager"])
+def test_a_hand_over_is_prepared_only_where_tasks_go_on_meanwhile(eager: bool) -> None:
+    settings = {"bootstrap_servers": "127.0.0.1:1"}
+    member = GroupMember(GroupMemberConfig(client_settings=settings, group_id="g", client_id="c", eager=eager), Application([]))
+    assert member.hands_over(None) is not eager

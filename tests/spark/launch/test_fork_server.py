@@ -1,0 +1,173 @@
+"""The process that Python workers are forked from, and what Spark starts in place of a daemon."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tidemill.spark.launch.fork_server import ADDRESS_KEY, ForkServer, start_fork_server
+
+LIMIT_S = 60.0
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name: sockets lie in it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    server = start_fork_server(["json"])
+    yield server
+    server.close()
+    assert not Path(server.address).parent.exists()
+
+
+@contextmanager
+def daemon(address: str, folder: Path, extra: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A daemon as Spark starts it, and where it listens."""
+    environment = {
+        **os.environ, "PYTHONPATH": str(SOURCE), "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder), ADDRESS_KEY: address, **(extra or {}),
+    }  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidemill.spark.launch.worker_daemon", "pyspark.worker"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=folder,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        (length,) = struct.unpack(">i", process.stdout.read(4))
+        yield process, process.stdout.read(length).decode()
+    finally:
+        process.stdin.close()
+        process.wait(LIMIT_S)
+        process.stdout.close()
+
+
+def worker_of(listening: str) -> tuple[psutil.Process, socket.socket]:
+    """A worker that the daemon forks for a connection; it lives as long as that, or until the daemon hangs up on all of them."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(LIMIT_S)
+    connection.connect(listening)
+    (pid,) = struct.unpack(">i", connection.recv(4))
+    deadline = time.monotonic() + LIMIT_S
+    while _ignores_hanging_up(pid) and time.monotonic() < deadline:  # as its daemon does, which it is a copy of at first
+        time.sleep(0.01)
+    return psutil.Process(pid), connection
+
+
+def _ignores_hanging_up(pid: int) -> bool:
+    ignored = re.search(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return ignored is not None and bool(int(ignored[1], 16) & 1 << signal.SIGHUP - 1)
+
+
+def until(wanted: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        if wanted():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_workers_are_forked_from_the_server(server: ForkServer, folder: Path) -> None:
+    with daemon(server.address, folder) as (_, listening):
+        worker, connection = worker_of(listening)
+        with connection:
+            above = worker.parent()
+            assert above is not None
+            assert above.ppid() == server.process.pid
+
+
+def test_a_daemon_ends_when_spark_closes_its_input_and_what_spark_started_ends_with_it(
+    server: ForkServer, folder: Path
+) -> None:
+    with daemon(server.address, folder) as (started, listening):
+        worker, connection = worker_of(listening)
+        above = worker.parent()
+        assert above is not None
+        assert started.stdin is not None
+        started.stdin.close()
+        assert psutil.wait_procs([above, worker], timeout=LIMIT_S)[1] == []
+        started.wait(LIMIT_S)
+        connection.close()
+
+
+def test_a_daemon_whose_stand_in_is_killed_still_ends_with_its_input(server: ForkServer, folder: Path) -> None:
+    with daemon(server.address, folder) as (started, listening):
+        worker, connection = worker_of(listening)
+        above = worker.parent()
+        assert above is not None
+        started.kill()
+        started.wait(LIMIT_S)
+        assert started.stdin is not None
+        started.stdin.close()
+        assert psutil.wait_procs([above], timeout=LIMIT_S)[1] == []
+        connection.close()
+
+
+def test_text_hashes_alike_in_the_workers_of_every_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions that place records by hash() would place them elsewhere after a restart."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "hashes.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "(Path(__file__).parent / f'{os.getpid()}.hash').write_text(str(hash('a key')))\n"
+    )
+    for _ in range(2):
+        server = start_fork_server(["hashes"])
+        said = folder / f"{server.process.pid}.hash"
+        try:
+            assert until(lambda said=said: said.is_file() and said.read_text() != "")  # type: ignore[misc]
+        finally:
+            server.close()
+    assert len({file.read_text() for file in folder.glob("*.hash")}) == 1
+    assert len(list(folder.glob("*.hash"))) == 2
+
+
+def test_without_a_server_the_daemon_is_pysparks_own(folder: Path) -> None:
+    with daemon(str(folder / "nobody"), folder) as (started, listening):
+        worker, connection = worker_of(listening)
+        with connection:
+            assert worker.ppid() == started.pid
+
+
+def test_a_server_that_ends_while_it_imports_is_done_without(folder: Path) -> None:
+    server = start_fork_server(["no_such_module_anywhere"])
+    try:
+        with daemon(server.address, folder) as (started, listening):
+            worker, connection = worker_of(listening)
+            with connection:
+                assert worker.ppid() == started.pid
+    finally:
+        server.close()
+
+
+def test_the_server_ends_with_its_driver() -> None:
+    code = (
+        "import sys, time; from tidemill.spark.launch.fork_server import start_fork_server\n"
+        "print(start_fork_server([]).process.pid, flush=True); time.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as driver:
+        assert driver.stdout is not None
+        server = psutil.Process(int(driver.stdout.readline()))
+        driver.kill()
+        assert psutil.wait_procs([server], timeout=LIMIT_S)[1] == []

@@ -1,0 +1,165 @@
+"""Files that are not what was written: noticed at opening, with what was found, and never by a dead process."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from tests.state.state_processes import STORES
+from tests.state.test_lmdb import in_a_fork
+from tidemill.errors import CorruptStateError
+from tidemill.state.lmdb import TaskState, wipe_files
+from tidemill.state.pages import find_fault, read_header
+from tidemill.state.registry import DATA_FILE
+from tidemill.state.store import Positions
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+KEYS = [b"key-%05d" % number for number in range(3000)]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The data file of a state of some 90 pages, most of them in use."""
+    directory = tmp_path / "1_0"
+    state = TaskState.open(directory, STORES)
+    for number in range(1, 4):
+        writes = {"a": [(key, b"%d" % number * 40) for key in KEYS[:: 4 - number]]}
+        state.apply(expected=state.positions(), new=Positions(changelog={"a": number}), writes=writes)
+    state.close(clean=True)
+    return directory / DATA_FILE
+
+
+def _open(data: Path) -> None:
+    """Open, read everything and write: what a corrupt file that passes would break."""
+    state = TaskState.open(data.parent, STORES)
+    assert [key for key, _ in state.scan("a")] == KEYS
+    state.apply(expected=state.positions(), new=Positions(changelog={"a": 9}), writes={"a": [(key, b"") for key in KEYS]})
+    state.close(clean=True)
+
+
+def _overwrite(data: Path, at: int, content: bytes) -> None:
+    with open(data, "r+b") as file:
+        file.seek(at)
+        file.write(content)
+
+
+def test_a_sound_file_has_no_fault(data: Path) -> None:
+    header = read_header(data)
+    assert header is not None
+    assert header.file_size > 80 * PAGE
+    assert find_fault(data) is None
+    _open(data)
+
+
+@pytest.mark.parametrize("kept", [1, 100, PAGE, PAGE + 100, 2 * PAGE, 3 * PAGE, -30 * PAGE, -30 * PAGE + 7, -1])
+def test_a_truncated_file_is_noticed_before_it_is_mapped(data: Path, kept: int) -> None:
+    os.truncate(data, kept if kept > 0 else data.stat().st_size + kept)
+    with pytest.raises(CorruptStateError, match="Wipe the task's state") as noticed:
+        TaskState.open(data.parent, STORES)
+    assert str(data) in str(noticed.value)
+    with pytest.raises(CorruptStateError):
+        TaskState.open_to_read(data.parent)
+
+
+def test_a_truncated_file_whose_roots_are_whole_is_noticed_before_it_is_mapped(tmp_path: Path) -> None:
+    state = TaskState.open(tmp_path, STORES)
+    state.apply(expected=Positions(), new=Positions(), writes={"a": [(b"%06d" % n, b"v" * 400) for n in range(5000)]})
+    # The roots move to the pages that the deleted entries leave behind, near the file's beginning.
+    state.apply(expected=Positions(), new=Positions(), writes={"a": [(b"%06d" % n, None) for n in range(1500)]})
+    for _ in range(3):
+        state.apply(expected=Positions(), new=Positions(), writes={"a": [(b"000000", b"")]})
+    state.close(clean=True)
+    data = tmp_path / DATA_FILE
+    header = read_header(data)
+    assert header is not None
+    kept = header.file_size - 40 * PAGE
+    assert max(header.roots) * PAGE < kept
+    os.truncate(data, kept)
+    for open_state in (lambda: TaskState.open(tmp_path, STORES), lambda: TaskState.open_to_read(tmp_path)):
+        with pytest.raises(CorruptStateError, match="page"):
+            open_state()
+
+
+def test_a_file_that_ends_before_a_page_that_nobody_uses_is_sound(data: Path) -> None:
+    header = read_header(data)
+    assert header is not None
+    # The meta page says one page more than was ever written, as after a page that was taken and given back in one batch.
+    newer = header.transaction % 2
+    _overwrite(data, newer * PAGE + 16 + 8 + 16 + 96, struct.pack("=Q", header.last_page + 1))
+    shortened = read_header(data)
+    assert shortened is not None
+    assert shortened.is_short
+    _open(data)
+
+
+@pytest.mark.parametrize(
+    ("at", "content", "says"),
+    [
+        (0, b"not an LMDB file at all".ljust(PAGE, b"."), "magic number"),
+        (16, b"\0\0\0\0", "magic number 0x00000000"),
+        (PAGE + 16, b"\xff\xff\xff\xff", "meta page 1 with magic number 0xffffffff"),
+        (20, struct.pack("=I", 7), "data version 7"),
+        (16 + 24, struct.pack("=I", 5000), "page size of 5000"),
+    ],
+)
+def test_a_damaged_meta_page_is_noticed(data: Path, at: int, content: bytes, says: str) -> None:
+    _overwrite(data, at, content)
+    with pytest.raises(CorruptStateError, match=says):
+        TaskState.open(data.parent, STORES)
+
+
+def _zeros(_: int) -> bytes:
+    return bytes(PAGE)
+
+
+def _noise(number: int) -> bytes:
+    return random.Random(number).randbytes(PAGE)
+
+
+def _noise_behind_a_sound_header(number: int) -> bytes:
+    return struct.pack("=QHHHH", number, 0, 2, 16 + 40, 2000) + random.Random(number).randbytes(PAGE - 16)
+
+
+@pytest.mark.parametrize("garbage", [_zeros, _noise, _noise_behind_a_sound_header])
+def test_garbage_in_any_page_is_noticed_or_in_a_free_one_harmless(data: Path, garbage: Callable[[int], bytes]) -> None:
+    sound = data.read_bytes()
+    noticed = 0
+
+    def act() -> None:
+        try:
+            _open(data)
+        except CorruptStateError:
+            os._exit(3)
+
+    step = 3 if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else 9
+    for number in range(2, len(sound) // PAGE, step):
+        wipe_files(data.parent)
+        data.write_bytes(sound)
+        _overwrite(data, number * PAGE, garbage(number))
+        status = in_a_fork(act)
+        assert status in (0, 3), f"garbage in page {number} ended the process with {status}"
+        noticed += status == 3
+    assert noticed > 60 // step
+
+
+def test_a_store_of_another_format_is_refused_with_both_versions(data: Path) -> None:
+    with lmdb.open(str(data.parent), max_dbs=4) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"version", b"7", db=environment.open_db(b"meta", txn=transaction))
+    for open_state in (lambda: TaskState.open(data.parent, STORES), lambda: TaskState.open_to_read(data.parent)):
+        with pytest.raises(CorruptStateError, match="found store format '7', expected '1'"):
+            open_state()
+
+
+def test_a_wiped_state_opens_empty(data: Path) -> None:
+    _overwrite(data, 0, bytes(PAGE))
+    wipe_files(data.parent)
+    state = TaskState.open(data.parent, STORES)
+    assert state.positions() == Positions()
+    assert list(state.scan("a")) == []
+    state.close(clean=True)

@@ -1,0 +1,149 @@
+"""Records that exception handlers pass over, through the steps of a worker: what goes on, what is put aside, what is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.operators.step_harness import StepRun
+from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill.errors import RecordTooLargeError
+from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.testing.wire import RawRecord
+
+STRING, LONG = Serdes.string(), Serdes.long()
+ASIDE = ExceptionHandlers(
+    processing=ExceptionResponse.DEAD_LETTER, production=ExceptionResponse.DEAD_LETTER, dead_letter_topic="dead"
+)
+
+
+def run_of(builder: StreamsBuilder, handlers: ExceptionHandlers) -> StepRun:
+    run = StepRun(builder.build())
+    for worker in run._workers:
+        worker.unreadable = Unreadable(
+            handler=OnUnreadable.FAIL, topic=handlers.dead_letter_topic, expected={}, handlers=handlers
+        )
+        worker.graphs = KeptGraphs(handlers)
+    return run
+
+
+def number(value: str) -> int:
+    return int(value)
+
+
+def counting_numbers() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", key=STRING, value=STRING).map_values(per_record(number, LONG))
+    numbers.to("out", value=LONG)
+    numbers.group_by(per_record(lambda k, v: str(v % 2), STRING), value=LONG).count(store="counts")
+    return builder
+
+
+def sent(*values: bytes) -> list[tuple[Any, ...]]:
+    return [("in", b"k%d" % at, value, 100 + at, (("own", b"1"),)) for at, value in enumerate(values)]
+
+
+def test_a_record_put_aside_is_the_sources_with_its_own_headers_and_those_of_the_error() -> None:
+    run = run_of(counting_numbers(), ASIDE)
+    run.pipe(sent(b"1", b"one", b"2"))
+    by_topic: dict[str, list[Any]] = {}
+    for topic, *rest in run.written:
+        by_topic.setdefault(topic, []).append(rest)
+    assert [row[1] for row in by_topic["out"]] == [LONG.serialize(1), LONG.serialize(2)]
+    ((key, value, timestamp, headers, _batch),) = by_topic["dead"]
+    assert (key, value, timestamp) == (b"k1", b"one", 101)
+    said = dict(headers)
+    assert said.pop("__streams.errors.stacktrace").endswith(b"ValueError: invalid literal for int() with base 10: 'one'\n")
+    assert said == {
+        "own": b"1",
+        "__streams.errors.exception": b"builtins.ValueError",
+        "__streams.errors.message": b"invalid literal for int() with base 10: 'one'",
+        "__streams.errors.topic": b"in",
+        "__streams.errors.partition": b"0",
+        "__streams.errors.offset": b"1",
+    }
+    assert run.dropped == 1
+
+
+def test_what_is_passed_over_is_counted_and_said_in_the_report() -> None:
+    handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE)
+    run = run_of(counting_numbers(), handlers)
+    report = run._run(sent(b"one", b"two", b"3"), 0)
+    assert report.skipped == 2
+    assert "2 records were passed over, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
+    assert {topic for topic, *_ in run.written} == {"out", "app-counts-repartition"}
+
+
+def test_without_a_handler_the_batch_stops_with_the_record() -> None:
+    with pytest.raises(AssertionError, match=r"task 0_0, in-0 at offset 0: the function of KSTREAM-MAPVALUES"):
+        run_of(counting_numbers(), FAILING).pipe(sent(b"one"))
+
+
+class SmallProducer:
+    """Takes no value of more than 4 bytes, as a producer with a small max.request.size."""
+
+    def __init__(self) -> None:
+        self.sent: list[RawRecord] = []
+
+    def begin(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def commit(self, offsets: Any, times: Any, membership: Any) -> dict[Any, int]:
+        return {}
+
+    def produce(
+        self, topic: str, keys: Any, values: Any, timestamps: Any, partitions: Any = None, headers: Any = None
+    ) -> None:
+        for at, value in enumerate(values):
+            if len(value or b"") > 4:
+                raise RecordTooLargeError(f"{len(value)} bytes", at=at)
+            self.sent.append(RawRecord(topic, keys[at], value, timestamps[at], tuple((headers[at] if headers else None) or ())))
+
+
+def writing_twice() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    texts = builder.stream("in", key=STRING, value=STRING).map_values(per_record(lambda v: v + v, STRING))
+    texts.to("out", value=STRING)
+    texts.group_by(per_record(lambda k, v: v, STRING), value=STRING).count(store="counts")
+    return builder
+
+
+def small(handlers: ExceptionHandlers, builder: StreamsBuilder) -> StepRun:
+    run = run_of(builder, handlers)
+    run._workers[-1].output = SmallProducer()  # type: ignore[assignment]
+    return run
+
+
+def only_writing() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).map_values(per_record(lambda v: v + v, STRING)).to("out", value=STRING)
+    return builder
+
+
+def test_a_record_that_is_too_large_is_left_out_and_its_key_put_aside() -> None:
+    run = small(ASIDE, only_writing())
+    report = run._run(sent(b"a", b"long", b"b", b"wide", b"c"), 0)
+    found = [(topic, key, value) for topic, key, value, *_ in run.written]
+    assert [row for row in found if row[0] == "out"] == [("out", b"k0", b"aa"), ("out", b"k2", b"bb"), ("out", b"k4", b"cc")]
+    assert [row for row in found if row[0] == "dead"] == [("dead", b"k1", None), ("dead", b"k3", None)]
+    assert (report.skipped, report.dropped) == (2, 2)
+    letter = dict(next(headers for topic, _k, _v, _t, headers, _b in run.written if topic == "dead"))
+    assert letter["__streams.errors.exception"] == b"tidemill.errors.RecordTooLargeError"
+    assert (letter["__streams.errors.topic"], letter["__streams.errors.offset"]) == (b"in", b"-1")  # sent by topic, not by record
+
+
+@pytest.mark.parametrize(
+    "handlers", [FAILING, ExceptionHandlers(processing=ExceptionResponse.CONTINUE)], ids=["fail", "only processing continues"]
+)
+def test_without_a_production_handler_a_record_that_is_too_large_stops_the_batch(handlers: ExceptionHandlers) -> None:
+    with pytest.raises(AssertionError, match="8 bytes"):
+        small(handlers, only_writing()).pipe(sent(b"a", b"long"))
+
+
+def test_no_handler_leaves_a_record_out_of_a_repartition_topic() -> None:
+    with pytest.raises(AssertionError, match="8 bytes"):
+        small(ASIDE, writing_twice())._run(sent(b"long"), 0)

@@ -1,0 +1,117 @@
+"""Global stores where operators run in a step before the last: a copy, which counts nothing and starts anew with the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.operators.step_harness import APPLICATION, StepRun, Worker
+from tidemill import Serdes, StreamsBuilder
+from tidemill.ids import TopicPartition
+from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.stages import stages
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.source_step import source_rows
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+from tidemill.testing.wire import RawRecord
+from tidemill.testing.worker import GivenReader
+from tidemill.topology.nodes import Topology
+
+TEXT, LONG = Serdes.string(), Serdes.long()
+EVENTS, ROWS = TopicPartition("events", 0), TopicPartition("rows", 0)
+
+
+def program(below: Any = None) -> Topology:
+    builder = StreamsBuilder()
+    table = builder.global_table("rows", key=TEXT, value=LONG)
+    stream = builder.stream("events", key=TEXT, value=TEXT)
+    joined = stream.left_join(table, lambda left, right: f"{left}{right}", selector=lambda key, value: key)
+    (joined if below is None else joined.map_values(below)).to("out", key=TEXT, value=TEXT)
+    return builder.build()
+
+
+def two_steps(run: StepRun) -> StepRun:
+    """The same with a step behind it, as a plan with functions of columns below has it."""
+    [step] = run.compiled.steps
+    kept = tuple(graph for graph in step.graphs if graph.is_global)
+    run.compiled.steps = (replace(step, last=False), replace(step, number=2, graphs=kept, has_copies_above=True))
+    run._workers = [Worker(run.stores, unreadable=_going_on()) for _ in range(2)]
+    return run
+
+
+def _going_on() -> Unreadable:
+    return Unreadable(handler=OnUnreadable.CONTINUE, topic=None, expected={0: "", 1: "", 2: ""})
+
+
+def test_functions_of_columns_may_stand_below_a_join_with_a_global_table() -> None:
+    plan = stages(program(below=lambda value: value))
+    [join] = [part for part in plan.parts if not part.is_global]
+    assert (plan.step_of_part(join), plan.last) == (1, 2)
+    assert [[part.is_global for part in plan.parts_in(step)] for step in (1, 2)] == [[True, False], [True]]
+    alone = stages(program())
+    assert [part.is_global for part in alone.parts_in(alone.last)] == [True, False]
+    assert alone.last == 1
+
+
+def test_a_step_with_a_copy_joins_as_the_last_one_does_and_counts_nothing_twice() -> None:
+    records = [
+        ("rows", b"a", bytes(8), 1, ()), ("events", b"a", b"x", 2, ()), ("events", b"b", b"x", 3, ()),
+        ("rows", None, bytes(8), 4, ()), ("rows", b"b", b"no long", 5, ()), ("rows", b"b", bytes(7) + b"\5", 6, ()),
+        ("events", b"b", b"y", 7, ()), ("rows", b"a", None, 8, ()), ("events", b"a", b"z", 9, ()), ("events", b"a", None, 9, ()),
+    ]  # fmt: skip
+    for size in (1, 3, 10):
+        one, two = StepRun(program()), two_steps(StepRun(program()))
+        one._workers[0].unreadable = _going_on()
+        reports: list[list[BatchReport]] = [[], []]
+        for begin in range(0, len(records), size):
+            for run, said in zip((one, two), reports, strict=True):
+                said.append(run._run(records[begin : begin + size], 0))
+        assert two.written == one.written
+        assert len(one.written) == 4
+        for counted in ("dropped", "skipped", "records_in", "globals"):
+            assert [getattr(r, counted) for r in reports[1]] == [getattr(r, counted) for r in reports[0]], counted
+        assert (sum(r.dropped for r in reports[0]), sum(r.skipped for r in reports[0])) == (2, 1)
+
+
+class LooksUp:
+    """Puts what the global store has of a record's key before its value."""
+
+    def init(self, context: Any) -> None:
+        self._context, self._store = context, context.store("rows-store")
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record.with_value(f"{self._store.get(record.key)}-{record.value}"))
+
+
+def test_a_processor_reads_a_global_store_that_another_part_keeps() -> None:
+    builder = StreamsBuilder()
+    builder.global_table("rows", key=TEXT, value=LONG, store="rows-store")
+    builder.stream("events", key=TEXT, value=TEXT).process_values(LooksUp, value=TEXT).to("out", key=TEXT)
+    for run in (StepRun(builder.build()), two_steps(StepRun(builder.build()))):
+        run.pipe([("rows", b"a", bytes(7) + b"\5", 1, ()), ("events", b"a", b"x", 2, ())])
+        assert [value for _, _, value, *_ in run.written] == [b"(5, 1)-x"]
+
+
+def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_anew() -> None:
+    source = compile_topology(None, program(), APPLICATION).source
+    run = two_steps(StepRun(program()))
+
+    def batch(number: int, at: dict[TopicPartition, int], records: list[tuple[Any, ...]], *, anew: bool) -> BatchReport:
+        request = BatchRequest(
+            batch_id=number, inputs={EVENTS: at[EVENTS]}, globals={ROWS: at[ROWS]}, globals_anew=anew, tasks=(), now_ms=0,
+            follows=number - 1,
+        )
+        rows: Any = list(source_rows(GivenReader([RawRecord(*record) for record in records]), request, source))
+        (above, last), (copying, counting) = run.compiled.steps, run._workers
+        return run_last_step(request, list(run_middle_step(request, rows, above, copying)), last, counting)
+
+    row, event = ("rows", b"a", bytes(8), 1, ()), ("events", b"a", b"x", 2, ())
+    first = batch(1, {EVENTS: 0, ROWS: 0}, [row, event], anew=True)
+    assert (first.outcome, first.globals) == (Outcome.COMMITTED, {ROWS: 1})
+    run._workers[0] = Worker(run.stores)  # the process was replaced
+    lost = batch(2, {EVENTS: 1, ROWS: 1}, [event], anew=False)
+    assert (lost.outcome, lost.globals) == (Outcome.LOST, {})
+    again = batch(3, {EVENTS: 1, ROWS: 0}, [row, event], anew=True)
+    assert (again.outcome, again.globals) == (Outcome.COMMITTED, {ROWS: 1})
+    assert [sent.value for sent in run._workers[-1].output.sent] == [b"x0"]

@@ -1,0 +1,139 @@
+"""What a worker keeps of its operators: they go on after a batch that counted, and are made anew after one that did not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.operators.step_harness import StepRun
+from tidemill import PunctuationType, Record, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill.ids import TopicPartition
+from tidemill.task.partition_time import PartitionTime
+
+STRING = Serdes.string()
+
+
+class Clocked:
+    """Says how many of these have been made and closed, and how many records each has seen."""
+
+    made = closed = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.seen = 0
+
+    def init(self, context: Any) -> None:
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        self.seen += 1
+        self._context.forward(record.with_value(f"{record.value}{self.seen}"))
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+@pytest.fixture
+def run() -> StepRun:
+    Clocked.made = Clocked.closed = 0
+    builder = StreamsBuilder()
+    builder.stream("in").process(Clocked).to("out")
+    return StepRun(builder.build())
+
+
+def pipe(run: StepRun, value: str) -> bytes | None:
+    run.pipe([("in", b"k", value.encode(), 0, ())])
+    return run.written[-1][2]
+
+
+def test_operators_go_on_in_the_next_batch(run: StepRun) -> None:
+    assert [pipe(run, "a"), pipe(run, "b")] == [b"a1", b"b2"]
+    assert (Clocked.made, Clocked.closed) == (1, 0)
+
+
+def test_operators_are_made_anew_after_a_batch_that_did_not_count(run: StepRun) -> None:
+    assert pipe(run, "a") == b"a1"
+    run.follows = 0
+    assert pipe(run, "b") == b"b1"
+    assert (Clocked.made, Clocked.closed) == (2, 1)
+
+
+def test_operators_are_made_anew_for_another_owner_of_the_task(run: StepRun) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().count(store="counts").to_stream().process(Clocked).to("out", value=STRING)
+    run = StepRun(builder.build())
+    assert pipe(run, "a") == b"11"
+    run.epoch = "another"
+    assert pipe(run, "b") == b"21"
+    assert (Clocked.made, Clocked.closed) == (2, 1)
+
+
+class StreamTimes:
+    """Forwards the stream time with each record, and when a punctuator is called by it."""
+
+    def init(self, context: Any) -> None:
+        self._context, self._at_first = context, context.current_stream_time_ms
+        context.schedule(10_000, PunctuationType.STREAM_TIME, self._punctuate)
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record.with_value(f"{self._at_first}, now {self._context.current_stream_time_ms}"))
+
+    def _punctuate(self, now: int) -> None:
+        self._context.forward(Record("k", f"called at {now}", now))
+
+
+def stream_times_run() -> StepRun:
+    builder = StreamsBuilder()
+    builder.stream("in").process(StreamTimes).to("out")
+    return StepRun(builder.build())
+
+
+def said(run: StepRun, *times: int) -> list[bytes | None]:
+    """What a batch of records of these times makes."""
+    before = len(run.written)
+    run.pipe([("in", b"k", b"", time, ()) for time in times])
+    return [record[2] for record in run.written[before:]]
+
+
+def test_operators_made_anew_go_on_at_the_tasks_stream_time() -> None:
+    run = stream_times_run()
+    assert said(run, 5_000, 1_000) == [b"-1, now 5000", b"called at 5000", b"-1, now 5000"]
+    run.follows = 0
+    assert said(run, 2_000) == [b"called at 5000", b"5000, now 5000"]
+
+
+def test_a_new_owner_goes_on_at_the_stream_time_that_was_committed_and_punctuates_without_a_record() -> None:
+    run = stream_times_run()
+    run.times = {TopicPartition("in", 0): PartitionTime(7_000)}
+    assert said(run) == [b"called at 7000"]
+    assert said(run, 9_999) == [b"7000, now 9999"]
+    assert said(run, 10_000) == [b"7000, now 10000", b"called at 10000"]
+
+
+def test_records_that_come_to_no_operator_move_the_stream_time_too() -> None:
+    run = stream_times_run()
+    assert said(run, 5_000) == [b"-1, now 5000", b"called at 5000"]
+    run.times = {TopicPartition("in", 0): PartitionTime(12_000)}
+    assert said(run) == [b"called at 12000"]
+    assert said(run, 6_000) == [b"-1, now 12000"]
+
+
+@pytest.mark.parametrize("windows", [TimeWindows.of_size(1_000), SessionWindows.of_inactivity_gap(1_000)], ids=["time", "gap"])
+def test_a_restored_store_goes_on_where_its_changelog_ended(windows: Any) -> None:
+    builder = StreamsBuilder()
+    counted = builder.stream("in", key=STRING, value=STRING).group_by_key().windowed_by(windows).count(store="c")
+    counted.to_stream().map(per_record(lambda k, n: (k.key, str(n)), (STRING, STRING))).to("out")
+    first = StepRun(builder.build())
+    assert [pipe(first, "a"), pipe(first, "b")] == [b"1", b"2"]
+    second = StepRun(builder.build())
+    second.restore({topic: (key, value, timestamp) for topic, key, value, timestamp, *_ in first.logged})
+    assert pipe(second, "c") == b"3"
+
+
+def test_what_a_request_follows_is_the_last_batch_that_counted() -> None:
+    from tidemill.task.batch import BatchRequest, request_from_json, request_to_json
+
+    request = replace(BatchRequest(batch_id=7, inputs={}), follows=5)
+    assert request_from_json(request_to_json(request)) == request

@@ -1,0 +1,103 @@
+"""What the JVM and operators are given of drawn bytes is what the serde makes of them; no JVM needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.operators.step_harness import StepRun
+from tests.steps.drawn_bytes import BYTES_FOR, SCHEMA
+from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill.errors import RetriableError, SerdeError
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.rows.codecs_wire import fixed_width
+from tidemill.steps.rows.intake import Intake, intake_of
+
+BYTES = Serdes.bytes()
+SERDES: dict[str, Any] = {
+    "string": Serdes.string(), "bytes": BYTES, "long": Serdes.long(), "integer": Serdes.integer(), "short": Serdes.short(),
+    "double": Serdes.double(), "float": Serdes.float(), "boolean": Serdes.boolean(), "uuid": Serdes.uuid(),
+    "json": Serdes.json(SCHEMA),
+}  # fmt: skip
+
+
+def read_by(serde: Any, data: bytes | None) -> Any:
+    """The value's bytes, or "refused"."""
+    try:
+        return serde.serialize(serde.deserialize(data))
+    except SerdeError:
+        return "refused"
+
+
+@pytest.mark.parametrize("name", [name for name in SERDES if name != "bytes"])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_the_jvm_is_given_what_the_serde_reads_and_nothing_that_it_refuses(name: str, data: st.DataObject) -> None:
+    serde = SERDES[name]
+    given_bytes = data.draw(st.lists(st.none() | BYTES_FOR[name], max_size=5))
+    taken, unreadable = Intake(serde).take(given_bytes)
+    fixed = fixed_width(serde.sql_type)
+    for at, one in enumerate(given_bytes):
+        expected = read_by(serde, one)
+        assert (at in unreadable) == (expected == "refused")
+        if at in unreadable:
+            assert taken[at] is None
+        elif fixed is not None:
+            assert (None if taken[at] is None else fixed.encode(taken[at])) == expected
+        else:
+            assert read_by(serde, taken[at]) == expected
+            assert taken[at] is None or taken[at].decode() is not None  # UTF-8, without loss
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_operators_read_refuse_and_write_what_the_serde_does(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(SERDES)))
+    serde, builder = SERDES[name], StreamsBuilder()
+    stream = builder.stream("in", key=serde, value=serde)
+    stream.map_values(per_record(lambda value: value, serde=serde)).to("out", key=serde, value=serde)
+    run = StepRun(builder.build())
+    for worker in run._workers:
+        worker.unreadable = Unreadable(handler=OnUnreadable.CONTINUE, topic=None, expected={0: ""})
+    pairs = data.draw(st.lists(st.tuples(st.none() | BYTES_FOR[name], st.none() | BYTES_FOR[name]), min_size=1, max_size=6))
+    run.pipe([("in", *pair, 0, ()) for pair in pairs])
+    expected = [tuple(read_by(serde, side) for side in pair) for pair in pairs]
+    assert [tuple(made[1:3]) for made in run.written] == [pair for pair in expected if "refused" not in pair]
+
+
+@dataclass(frozen=True)
+class Raising:
+    """A serde of a user's own that does not raise SerdeError."""
+
+    error: type[Exception] = ValueError
+    name: ClassVar[str] = "raising"
+    sql_type: ClassVar[str] = "string"
+
+    def serialize(self, value: Any) -> bytes | None:
+        return None if value is None else value.encode()
+
+    def deserialize(self, data: bytes | None) -> Any:
+        if data == b"bad":
+            raise self.error("no")
+        return None if data is None else data.decode()
+
+
+def test_whatever_a_deserializer_raises_makes_the_record_unreadable_but_what_may_work_later() -> None:
+    assert Intake(Raising()).take([b"a", b"bad", None, b"\xff"]) == ([b"a", None, None, None], [1, 3])
+    with pytest.raises(RetriableError):
+        Intake(Raising(RetriableError)).take([b"a", b"bad"])
+
+
+def test_bytes_pass_as_they_are() -> None:
+    assert intake_of(BYTES) is None
+
+
+@pytest.mark.parametrize("bits", ["fff8000000000001", "7ff0000000000001", "7ff8000000000000"])
+def test_there_is_one_nan(bits: str) -> None:
+    fixed = fixed_width("double")
+    assert fixed is not None
+    assert fixed.encode(fixed.decode(bytes.fromhex(bits))) == bytes.fromhex("7ff8000000000000")

@@ -1,0 +1,50 @@
+"""The rows of a store as a batch sees them: its own writes over what was there."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.steps.aggregation_harness import Reader
+from tidemill.steps.rows.task_rows import TaskRows
+from tidemill.steps.state_step import Written
+
+
+def _key(number: int) -> bytes:
+    return number.to_bytes(2, "big")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_scan_shows_the_batch_s_writes_over_the_rows_before_it(seed: int) -> None:
+    chance = random.Random(seed)
+    before = {_key(chance.randrange(200)): b"old" for _ in range(chance.randrange(150))}
+    rows, expected = TaskRows("s", logged=False), dict(before)
+    rows.begin(Reader(before), Written())
+    for number in range(300):
+        key = _key(chance.randrange(200))
+        if chance.random() < 0.4:
+            rows.put(key, None)
+            expected.pop(key, None)
+        else:
+            rows.put(key, b"%d" % number)
+            expected[key] = b"%d" % number
+        if number % 10 == 0:
+            low, high = _key(chance.randrange(200)), chance.choice([None, _key(chance.randrange(200))])
+            reverse = chance.random() < 0.5
+            inside = sorted(((k, row) for k, row in expected.items() if low <= k and (high is None or k < high)), reverse=reverse)
+            assert list(rows.scan(low, high, reverse=reverse)) == inside
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_may_be_deleted_while_they_are_scanned(reverse: bool) -> None:
+    rows = TaskRows("s", logged=False)
+    rows.begin(Reader({_key(n): b"old" for n in range(0, 200, 2)}), Written())
+    for n in range(1, 200, 2):
+        rows.put(_key(n), b"new")
+    seen = []
+    for key, _row in rows.scan(reverse=reverse):
+        seen.append(key)
+        rows.put(key, None)
+    assert seen == sorted(map(_key, range(200)), reverse=reverse)
+    assert list(rows.scan()) == []

@@ -1,0 +1,284 @@
+"""A batch is whole or nothing, and who may commit it (correctness.md, rules 1 to 6, 15): the last step fed by hand."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tests.steps.step_fixtures import COUNT_TAG, INPUT, LOST, SINK_TAG, TASK, Context, Crash, batch, count_spec, rows_batch, word
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import CommitRefusedError, FencedError
+from tidemill.ids import TopicPartition
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
+from tidemill.task.batch import Arrived, BatchRequest, Outcome, TaskRun
+from tidemill.task.commit import ORDER, CommitStep
+from tidemill.task.partition_time import PartitionTime
+from tidemill.topology.operations import Aggregate, Reduce
+
+WORDS = [word("a", 0), word("b", 1), word("a", 2)]
+
+
+def counts(context: Context) -> dict[str, int]:
+    return {key.decode(): struct.unpack(">q", row[8:])[0] for key, row in context.stores.rows["counts"].items()}
+
+
+def outputs(context: Context, topic: str = "out") -> dict[str, int]:
+    return {k.decode(): struct.unpack(">q", v)[0] for t, k, v, _ in context.output.committed if t == topic and k and v}
+
+
+def test_a_whole_batch_is_counted_logged_and_committed_together() -> None:
+    context = Context()
+    report = context.run(WORDS)
+    assert report.outcome is Outcome.COMMITTED
+    assert counts(context) == outputs(context) == outputs(context, "app-counts-changelog") == {"a": 2, "b": 1}
+    assert context.output.offsets == {INPUT: 3}
+    assert context.stores.positions == {"counts": 2}
+    assert {t for _, k, _, t in context.output.committed if k == b"a"} == {102}, "the timestamp is the highest"
+
+
+def test_the_partitions_that_one_sink_chooses_are_not_those_of_another_below_the_same_node() -> None:
+    """The records of a vectorised node are the same objects for all sinks below it."""
+    spec = count_spec()
+    chooses = replace(spec.sinks[SINK_TAG], partitioner=lambda topic, key, value, partitions: 0)
+    other = replace(spec.sinks[SINK_TAG], name="OTHER", topic="other")
+    node = replace(spec.nodes[COUNT_TAG], inline=("SINK", "OTHER"))
+    context = Context()
+    context.run(WORDS, spec=replace(spec, nodes={COUNT_TAG: node}, sinks={SINK_TAG: chooses, 11: other}))
+    assert outputs(context, "other") == outputs(context) == {"a": 2, "b": 1}
+    assert {tp.topic for tp in context.output.logged} == {"out", "app-counts-changelog"}
+
+
+def test_a_store_is_in_its_source_topic_where_the_group_has_committed_not_where_reading_begins() -> None:
+    rows = TopicPartition("rows", 0)
+    spec = count_spec()
+    table = replace(spec.stores["counts"], name="rows", tag=CHANGELOG - 1, changelog=None, source_topic="rows", logged=False)
+    spec = replace(spec, stores={**spec.stores, "rows": table})
+    context = Context()
+
+    def run(start: int, read_to: int) -> dict[str, int]:
+        inputs = {INPUT: start, rows: 90}
+        context.now = BatchRequest(batch_id=1, inputs=inputs, tasks=(TaskRun(task=TASK, directory="d", epoch="e"),))
+        ends = {INPUT: start + 1, rows: read_to}
+        report = context.take(batch([word("a", start)], start, starts=inputs, ends=ends), spec)
+        assert report.outcome is Outcome.COMMITTED, report.message
+        return context.stores.positions
+
+    assert run(0, 90) == {"counts": 1}, "nothing of it is committed: a restore would find nothing to restore"
+    assert run(1, 95) == {"counts": 2, "rows": 95}
+    assert context.output.offsets[rows] == 95
+
+
+def test_offsets_are_committed_with_how_far_their_partitions_times_have_come() -> None:
+    context = Context()
+    context.now = replace(
+        BatchRequest(batch_id=1, inputs={INPUT: 0}, tasks=(TaskRun(task=TASK, directory="d", epoch="e"),)),
+        times={INPUT: PartitionTime(50, (("kept by Java", 7),))},
+    )
+    assert context.take(batch(WORDS, 0, arrived={INPUT: Arrived(3, 3, 100, 102, 303)})).outcome is Outcome.COMMITTED
+    assert context.output.times == {INPUT: PartitionTime(102, (("kept by Java", 7),))}
+
+
+def test_counts_go_on_from_what_the_store_holds() -> None:
+    context = Context()
+    context.run(WORDS)
+    context.run([word("a", 3, n=5)], start=3)
+    assert counts(context) == {"a": 7, "b": 1}
+
+
+def test_a_held_count_that_can_not_be_read_stops_with_the_task_and_the_store() -> None:
+    context = Context()
+    context.run(WORDS)
+    context.stores.rows["counts"][b"a"] = b"?"
+    report = context.run([word("a", 3)], start=3)
+    assert report.outcome is Outcome.STOPPED
+    assert "task 1_0: store counts holds bytes that its serde can't read" in report.message
+
+
+def test_null_keys_are_dropped_and_counted() -> None:
+    report = Context().run([word(None, 0, n=3), word("a", 1)])
+    assert report.dropped == 3
+
+
+@pytest.mark.parametrize(
+    ("what", "broken"),
+    [
+        ("marker", lambda rows: rows[:1]),
+        ("everything", lambda rows: []),
+        ("chunk", lambda rows: rows[1:]),
+        ("marker twice", lambda rows: [*rows, rows[1]]),
+        ("chunk twice", lambda rows: [rows[0], *rows]),
+        ("rows", lambda rows: [rows_batch([{"node": CHUNK, "off": 0, "ts": 2, "part": -1}]), rows[1]]),
+    ],
+)
+def test_a_batch_that_was_cut_short_or_repeated_leaves_nothing(what: str, broken) -> None:  # type: ignore[no-untyped-def]
+    context = Context()
+    context.now = BatchRequest(
+        batch_id=1, inputs={INPUT: 0}, tasks=(TaskRun(task=context.stores.at.task, directory="d", epoch="e"),)
+    )
+    report = context.take(broken(batch(WORDS, 0)))
+    assert report.outcome is Outcome.LOST, what
+    assert not context.output.committed
+    assert not counts(context)
+
+
+@pytest.mark.parametrize(
+    "marker", [{"batch_id": 2}, {"chunks": 2}, {"rows": 4}, {"starts": {INPUT: 1}}], ids=["id", "chunks", "rows", "starts"]
+)
+def test_a_marker_that_says_something_else_leaves_nothing(marker: dict[str, object]) -> None:
+    context = Context()
+    assert context.run(WORDS, **marker).outcome is Outcome.LOST
+    assert not context.output.committed
+
+
+def test_a_batch_must_begin_where_the_last_commit_of_this_worker_ended() -> None:
+    context = Context()
+    context.run(WORDS)
+    assert context.run([word("a", 2)], start=2).outcome is Outcome.LOST
+    assert counts(context) == {"a": 2, "b": 1}
+
+
+def test_a_new_worker_asks_the_broker_where_the_last_commit_ended() -> None:
+    context = Context()
+    context.run(WORDS)
+    fresh = Context(stores=context.stores, output=context.output)
+    assert fresh.run([word("a", 1)], start=1).outcome is Outcome.LOST
+    assert fresh.run([word("a", 3)], start=3).outcome is Outcome.COMMITTED
+    assert counts(fresh) == {"a": 3, "b": 1}
+
+
+def test_another_incarnation_of_the_member_commits_nothing() -> None:
+    context = Context(incarnation=1)
+    assert context.run(WORDS).outcome is Outcome.FENCED
+    assert context.output.aborted == 1
+    assert not context.output.committed
+
+
+def test_a_member_that_the_group_forgot_commits_nothing() -> None:
+    context = Context(may_commit=False)
+    assert context.run(WORDS).outcome is Outcome.FENCED
+    assert not counts(context)
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(LOST, Outcome.LOST), (FencedError("newer"), Outcome.FENCED)])
+def test_a_failed_commit_leaves_stores_and_continuity_untouched(error: Exception, outcome: Outcome) -> None:
+    context = Context()
+    context.output.fails = error
+    assert context.run(WORDS).outcome is outcome
+    assert not counts(context)
+    assert not context.continuity
+
+
+def test_a_commit_that_the_group_refuses_costs_the_batch_and_nothing_else() -> None:
+    context = Context()
+    assert context.run(WORDS).outcome is Outcome.COMMITTED
+    context.output.fails = CommitRefusedError("another generation")
+    report = context.run([word("a", 3)], start=3)
+    assert report.outcome is Outcome.REFUSED
+    assert report.stores[0].changelog == {"counts": 2}
+    assert (counts(context), context.continuity) == ({"a": 2, "b": 1}, {INPUT: 3})
+    context.output.fails = None
+    assert context.run([word("a", 3)], start=3).outcome is Outcome.COMMITTED
+    assert counts(context) == {"a": 3, "b": 1}
+
+
+def test_stores_that_are_behind_stop_the_batch_before_anything_is_read_from_them() -> None:
+    context = Context()
+    context.stores.is_behind = True
+    report = context.run(WORDS)
+    assert report.outcome is Outcome.LOST
+    assert report.stores[0].is_behind
+    assert not context.output.committed
+
+
+@pytest.mark.parametrize("crash", ORDER[1:], ids=lambda step: step.value)
+def test_a_crash_behind_any_step_counts_the_batch_once(crash: CommitStep) -> None:
+    """The worker dies; a new one starts at the broker's offsets, its stores brought to the changelog's end first."""
+    context = Context(crash_at=crash)
+    with pytest.raises(Crash):
+        context.run(WORDS)
+    revived = Context(stores=context.stores, output=context.output)
+    revived.output.open = None  # the broker aborts what the dead one left
+    logged = {k: v for t, k, v, _ in revived.output.committed if t == "app-counts-changelog"}
+    revived.stores.rows["counts"].update({k: struct.pack(">q", 0) + v for k, v in logged.items() if k and v})
+    start = revived.output.offsets.get(INPUT, 0)
+    revived.run(WORDS[start:], start=start)
+    assert counts(revived) == {"a": 2, "b": 1}
+    assert outputs(revived) == {"a": 2, "b": 1}
+
+
+def test_the_commit_steps_stand_in_the_order_that_makes_a_crash_harmless() -> None:
+    must_precede = [
+        CommitStep.GATHER, CommitStep.CONTINUITY, CommitStep.PRODUCE, CommitStep.ROOM,
+        CommitStep.MEMBERSHIP, CommitStep.COMMIT, CommitStep.APPLY,
+    ]  # fmt: skip
+    assert all(ORDER.index(before) < ORDER.index(after) for before, after in pairwise(must_precede))
+
+
+def test_changelog_records_go_to_the_store_and_nowhere_else() -> None:
+    context = Context()
+    logged = {"node": CHANGELOG, "part": 0, "off": 5, "seq": 0, "ts": 50, "key": b"a", "value": struct.pack(">q", 9)}
+    from tidemill.ids import TopicPartition
+
+    report = context.run([logged], changelog_ends={TopicPartition("app-counts-changelog", 0): 7}, ends={INPUT: 0})
+    assert report.records_restored == 1
+    assert report.restored == {TASK: {"counts": 1}}
+    assert counts(context) == {"a": 9}
+    assert context.stores.positions == {"counts": 7}
+    assert not context.output.committed
+
+
+def test_reduce_and_aggregate_follow_the_offsets_whatever_the_order_of_rows() -> None:
+    rows = [word("k", 2, value=b"c"), word("k", 0, value=b"a"), word("k", 1, value=b"b")]
+    context = Context()
+    context.run(rows, spec=count_spec(Reduce("counts", lambda a, v: a + v), Serdes.string()))
+    assert context.stores.rows["counts"][b"k"][8:] == b"abc"
+    context = Context()
+    joined = Aggregate("counts", lambda: "", lambda k, v, a: a + k + v)
+    context.run(rows, spec=count_spec(joined, Serdes.string()))
+    assert context.stores.rows["counts"][b"k"][8:] == b"kakbkc"
+
+
+def test_a_failing_user_function_names_the_task_and_the_offset() -> None:
+    context = Context()
+    report = context.run([word("k", 0, value=b"x"), word("k", 1, value=b"y")],
+                         spec=count_spec(Reduce("counts", lambda a, v: 1 / 0), Serdes.string()))  # fmt: skip
+    assert report.outcome is Outcome.STOPPED
+    assert "task 1_0" in report.message
+    assert "offset 1" in report.message
+    assert "ZeroDivisionError" in report.message
+
+
+def unreadable(handler: OnUnreadable) -> tuple[Context, dict[str, object]]:
+    policy = Unreadable(handler=handler, topic="dead", expected={0: "a long"})
+    row = {"node": UNREADABLE, "part": 0, "off": 4, "seq": 0, "ts": 1, "n": 0, "key": b"k", "value": b"xyz"}
+    return Context(unreadable=policy), row
+
+
+def test_unreadable_records_stop_with_topic_partition_offset_and_reason() -> None:
+    context, row = unreadable(OnUnreadable.FAIL)
+    report = context.run([row])
+    assert report.outcome is Outcome.STOPPED
+    assert "in-0 at offset 4" in report.message
+    assert "3 bytes, expected a long" in report.message
+
+
+def test_unreadable_records_can_be_passed_over() -> None:
+    context, row = unreadable(OnUnreadable.CONTINUE)
+    report = context.run([row, word("a", 5)], ends={INPUT: 6})
+    assert (report.outcome, report.skipped) == (Outcome.COMMITTED, 1)
+    assert counts(context) == {"a": 1}
+
+
+def test_unreadable_records_can_be_put_aside_as_they_came() -> None:
+    context, row = unreadable(OnUnreadable.DEAD_LETTER)
+    context.run([row])
+    assert [(t, k, v) for t, k, v, _ in context.output.committed] == [("dead", b"k", b"xyz")]
+
+
+def test_the_marker_is_a_row_below_zero_so_that_no_node_ever_takes_it() -> None:
+    assert MARKER < 0
+    assert CHUNK < 0
