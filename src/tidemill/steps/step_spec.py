@@ -69,7 +69,7 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSinkSpec:
-    """A ``foreach_batch`` node (``batch_sinks``), and the topics that its sub-topology reads."""
+    """A ``foreach_batch`` node (``planned_topology``), and the topics that its sub-topology reads."""
 
     name: str
     key_serde: Any

@@ -32,7 +32,7 @@ class Stages:
     parts: tuple[GraphPart, ...] = ()
     part_of: Mapping[str, int] = field(default_factory=dict)
     vectorised: tuple[frozenset[str], ...] = ()
-    """Neighbours that run in one vectorised step (``vector_groups``)."""
+    """Neighbours that run in one vectorised step (``shortcuts``)."""
 
     def step_of_part(self, part: GraphPart) -> int:
         return self.step_of[part.nodes[0]] if part.nodes else 1
