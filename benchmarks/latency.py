@@ -8,6 +8,7 @@ every tenth line holds a word of its own, and its latency ends when that word's 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,9 @@ class Latency:
     conditions: Conditions
 
 
-def latency(system: System, rate: int, seconds: int, threads: int, folder: Path) -> Latency:
+def latency(
+    system: System, rate: int, seconds: int, threads: int, folder: Path, settings: Mapping[str, str] | None = None
+) -> Latency:
     lines = zipf_lines(_FIRST_LINES + rate * (_WARM_UP_S + seconds), seed=2, probes=True)
     with fresh_broker() as broker:
         output = OutputTopic(broker.bootstrap_servers, system.read_count)
@@ -53,9 +56,10 @@ def latency(system: System, rate: int, seconds: int, threads: int, folder: Path)
         feed.flush()
         load = settled()
         began = time.time()
-        instance = Instance(
-            system, Start(servers=broker.bootstrap_servers, application_id="latency", folder=folder, threads=threads)
+        start = Start(
+            servers=broker.bootstrap_servers, application_id="latency", folder=folder, threads=threads, settings=settings or {}
         )
+        instance = Instance(system, start)
         try:
             with ProcessWatch([broker.pid]) as broker_watch, ProcessWatch([instance.pid]) as watch:
                 arrivals = _first_output(output, instance)

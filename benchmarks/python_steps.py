@@ -27,7 +27,7 @@ import pyarrow as pa
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.spark.plan import compiled_topology as plan
-from tidemill.spark.plan.edges import Edge, leaving_edge
+from tidemill.spark.plan.serde_inference import NOTHING_KNOWN, Edge, leaving
 from tidemill.spark.plan.stages import stages
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.graph.graph_step import KeptGraphs
@@ -38,7 +38,6 @@ from tidemill.steps.step_spec import SourceSpec, StepSpec
 from tidemill.task.batch import BatchRequest, Marker, Membership, Outcome, TaskRun
 from tidemill.task.commit import CommitStep
 from tidemill.topology.nodes import ProcessorNode, SourceNode
-from tidemill.topology.operations import PassThrough, TableToStream
 
 HERE = Path(__file__).parent
 PROGRAMS = ("tumbling_count", "stream_table_join", "stream_stream_join", "session_count")
@@ -60,7 +59,7 @@ class NullOutput:
     def produce(self, _topic: str, keys: Sequence[Any], *_columns: Any) -> None:
         self.count += len(keys)
 
-    def commit(self, _offsets: Any, _membership: Any) -> Mapping[TopicPartition, int]:
+    def commit(self, _offsets: Any, _times: Any, _membership: Any) -> Mapping[TopicPartition, int]:
         return {}
 
     def partitions_of(self, _topic: str) -> int:
@@ -127,15 +126,14 @@ def batches(given: Iterator[Input], source: SourceSpec, size: int) -> Iterator[t
 
 def _settled(compiler: Any, _session: None) -> None:
     """The serdes of all edges, where every node keeps what arrives or says what leaves it."""
-    topology, edges = compiler.topology, compiler.edges
+    topology, serdes = compiler.topology, compiler.serdes
     for name, node in topology.nodes.items():
         if isinstance(node, SourceNode):
-            edges[name] = Edge(key=node.key_serde, value=node.value_serde)
+            serdes.leaving[name] = Edge(key=node.key_serde, value=node.value_serde)
             continue
-        edges[name + "|in"] = entry = edges[topology.parents[name][0]]
+        serdes.entering[name] = entry = serdes.leaving[topology.parents[name][0]]
         if isinstance(node, ProcessorNode):
-            keeps = isinstance(node.operation, (TableToStream, PassThrough))
-            edges[name] = entry if keeps else leaving_edge(topology, name, entry, None)
+            serdes.leaving[name] = leaving(topology, name, [entry], NOTHING_KNOWN, in_step=True)
 
 
 def measure(program: str, records: int, size: int, folder: Path, profile: cProfile.Profile | None) -> tuple[float, int]:

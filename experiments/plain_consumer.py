@@ -32,15 +32,8 @@ from tidemill.errors import CommitRefusedError, RejoinError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.group.metadata import Membership, OffsetAndMetadata
-from tidemill.kafka.group.protocol import (
-    Assigned,
-    Failed,
-    GroupAssignment,
-    Lost,
-    MemberAssignment,
-    MemberSubscription,
-    RevokeAll,
-)
+from tidemill.kafka.group.protocol import Failed, GroupAssignment, MemberAssignment, MemberSubscription
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 
 _COMMIT_LIMIT_S = 10.0
 _RETRY_S = 0.02
@@ -225,10 +218,10 @@ class PlainConsumer:
             event = self._member.events.get()
             if isinstance(event, Assigned):
                 self._take(frozenset(event.partitions))
-            elif isinstance(event, RevokeAll):
+            elif isinstance(event, RevokeAllRequested):
                 self._give_up(self._owned)
                 self._member.revoked_all()
-            elif isinstance(event, Lost):
+            elif isinstance(event, MembershipLost):
                 self._note(f"L {event.reason}")
                 self._drop(self._owned)
             elif isinstance(event, Failed) and event.fatal:

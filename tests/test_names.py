@@ -13,7 +13,6 @@ MODULES = {
 }
 OPERATIONS = "tidemill.topology.operations"
 TWINS = {
-    "Assigned": {"tidemill.membership.member_state", "tidemill.kafka.group.protocol"},
     "GroupAssignment": {"tidemill.membership.group_assignment", "tidemill.kafka.group.protocol"},
     "Joined": {"tidemill.dsl.joined", "tidemill.steps.vector.join_waiting"},
     "MemberAssignment": {"tidemill.membership.group_assignment", "tidemill.kafka.group.protocol"},
@@ -25,7 +24,6 @@ CIRCLES = {
     "tidemill.dsl.stream": "a stream makes groups, groups make tables, and tables make streams",
     "tidemill.operators.node_context": "a node's context is a view of its graph: types only",
     "tidemill.schema_registry.registry": "a registry makes serdes, which keep it",
-    "tidemill.steps.step_spec": "a step's spec carries the join that was found in its graph: types only",
     "tidemill.topology.nodes": "a topology describes itself",
 }
 """One module of each circle that is closed by a type, or by an import within a function, and why it is one."""

@@ -6,6 +6,7 @@ A message says what was found, what was expected and what to do; ids are fields 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NoReturn
 
 
 class TidemillError(Exception):
@@ -108,6 +109,16 @@ class FencedError(TidemillError):
 
 class StopError(TidemillError):
     """The thread or instance can't go on and must stop; the message says why."""
+
+
+class UnexpectedEventError(StopError):
+    """A state machine got an event that it has no rule for: a fault of this library. The message tells what was held and what
+    came before."""
+
+
+def assert_never(found: NoReturn) -> NoReturn:
+    """The last case of an exhaustive match: mypy refuses it where a case is missing (``typing``'s own is Python 3.11's)."""
+    raise UnexpectedEventError(f"there is no rule for {found!r}")
 
 
 class ShutdownRequestedError(StopError):

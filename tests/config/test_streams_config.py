@@ -49,7 +49,7 @@ def test_the_defaults_are_kafka_streams_but_exactly_once() -> None:
     assert config.presum is True
 
 
-@pytest.mark.parametrize(("guarantee", "interval_ms"), [("exactly_once_v2", 100), ("at_least_once", 30_000)])
+@pytest.mark.parametrize(("guarantee", "interval_ms"), [("exactly_once_v2", 50), ("at_least_once", 30_000)])
 def test_the_commit_interval_follows_the_guarantee_unless_given(guarantee: str, interval_ms: int) -> None:
     assert _of(processing__guarantee=guarantee).commit_interval_ms == interval_ms
     assert _of(processing__guarantee=guarantee, commit__interval__ms=7).commit_interval_ms == 7

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -159,6 +160,37 @@ def test_a_stranger_without_the_key_is_refused_and_the_channel_goes_on(server: C
     finally:
         stranger.kill()
         worker.kill()
+
+
+HURRIED_WORKER = """
+    import sys
+    from tidemill.control.channel import ControlClient
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "source")
+    print("joined", flush=True)
+    print(client.hurried.wait(60), flush=True)
+"""
+
+
+def test_a_source_step_hears_that_its_stream_thread_is_needed(server: ControlServer) -> None:
+    server.register("thread", Desk())
+    server.hurry("thread")  # nobody is there yet
+    worker = started(HURRIED_WORKER, server.address, server.key.hex())
+    stop = threading.Event()
+    try:
+        assert said(worker) == "joined"
+
+        def hurry() -> None:
+            while not stop.wait(0.05):  # its leash may be on its way still
+                server.hurry("thread")
+
+        hurrying = threading.Thread(target=hurry)
+        hurrying.start()
+        assert said(worker) == "True"
+    finally:
+        stop.set()
+        worker.kill()
+    hurrying.join()
+    server.hurry("thread")  # nor is anybody now
 
 
 def test_a_worker_whose_channel_is_closed_ends_at_once(server: ControlServer) -> None:

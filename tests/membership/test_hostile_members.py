@@ -25,7 +25,6 @@ from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.member import step
 from tidemill.membership.member_state import (
-    AdoptMembership,
     Assigned,
     AssignTasks,
     LeaveGroup,
@@ -325,7 +324,7 @@ def told(info: AssignmentInfo, partitions: tuple[TopicPartition, ...] = INPUTS[:
 
 def test_a_proper_assignment_is_followed() -> None:
     _, instructions = step(new_member(MEMBER), told(PROPER), NOW)
-    assert [type(each) for each in instructions] == [AdoptMembership, AssignTasks]
+    assert [type(each) for each in instructions] == [AssignTasks]
 
 
 @pytest.mark.parametrize(
@@ -343,7 +342,7 @@ def test_a_proper_assignment_is_followed() -> None:
     ],
 )  # fmt: skip
 def test_an_assignment_that_contradicts_itself_or_the_topology_ends_the_member(event: Assigned, reason: str) -> None:
-    _, (_, fatal, left) = step(new_member(MEMBER), event, NOW)
+    _, (fatal, left) = step(new_member(MEMBER), event, NOW)
     assert isinstance(fatal, ReportFatal)
     assert re.search(reason, fatal.reason), fatal.reason
     assert left == LeaveGroup()

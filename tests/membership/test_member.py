@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tidemill.assignment.model import LONG_MAX
+from tidemill.errors import UnexpectedEventError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member import AT_ONCE, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REVOKED, step
 from tidemill.membership.member_state import (
-    AdoptMembership,
     ApplicationShutdownRequested,
     Assigned,
     AssignTasks,
@@ -64,28 +64,21 @@ def released(*tasks):
 
 
 def run(*events, state=None, now_ms=NOW):
-    """The state after all events, and what the last one led to, the adoption of the generation left out."""
+    """The state after all events, and what the last one led to."""
     state = new_member(CONFIG) if state is None else state
     instructions = ()
     for event in events:
         state, instructions = step(state, event, now_ms)
-    return state, [each for each in instructions if not isinstance(each, AdoptMembership)]
+    return state, list(instructions)
 
 
-def assign(active=(), standby=(), promoted=()):
-    return AssignTasks(
-        active={task: inputs(task) for task in active},
-        standby={task: inputs(task) for task in standby},
-        promoted=frozenset(promoted),
-    )
+def assign(active=(), standby=()):
+    return AssignTasks(active={task: inputs(task) for task in active}, standby={task: inputs(task) for task in standby})
 
 
 def test_the_first_assignment_is_taken_up_whole():
     state, instructions = step(new_member(CONFIG), assigned([A, B], [C]), NOW)
-    assert instructions == (
-        AdoptMembership(generation=5, member_id="m", incarnation=0),
-        assign([A, B], [C]),
-    )
+    assert instructions == (assign([A, B], [C]),)
     assert owned_partitions(state, incarnation=state.incarnation) == (*inputs(A), *inputs(B))
 
 
@@ -139,7 +132,7 @@ def test_what_was_given_away_is_rejoined_for_even_if_an_assignment_came_between(
 
 def test_a_standby_becomes_active_without_being_closed():
     state, instructions = run(assigned([], [B]), assigned([B], generation=6))
-    assert instructions == [assign([B], promoted=[B])]
+    assert instructions == [assign([B])]
     assert owned_partitions(state, incarnation=state.incarnation) == inputs(B)
 
 
@@ -401,7 +394,7 @@ def test_a_closing_member_leaves_after_its_last_task_and_takes_up_nothing_new():
     state, instructions = run(assigned([A, B]), CloseRequested())
     assert instructions == [RevokeTasks(tasks=frozenset({A, B}))]
     state, instructions = step(state, assigned([A, C], generation=6), NOW)
-    assert instructions == (AdoptMembership(generation=6, member_id="m", incarnation=0),)
+    assert instructions == ()
     assert state.generation == 6
     state, instructions = run(released(A), state=state)
     assert instructions == []
@@ -482,3 +475,8 @@ def test_the_unique_field_differs_from_join_to_join_and_stays_a_byte():
     assert seen[126:129] == [127, -128, -127]
     assert len(set(seen[:256])) == 256
     assert seen[256] == seen[0]
+
+
+def test_an_event_that_no_phase_knows_is_a_fault():
+    with pytest.raises(UnexpectedEventError, match="a member that is member has no rule for 'rebalance'"):
+        step(new_member(CONFIG), "rebalance", NOW)

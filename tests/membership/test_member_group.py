@@ -18,7 +18,6 @@ from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, complete, prepare
 from tidemill.membership.member import step
 from tidemill.membership.member_state import (
-    AdoptMembership,
     Assigned,
     AssignTasks,
     CloseRequested,
@@ -168,8 +167,6 @@ class Group:
                         self.rebalance()
                 case AssignTasks(active=active, standby=standby):
                     assert not {*active, *standby} & {*member.under_way}
-                case AdoptMembership():
-                    pass
 
     def actions(self, busy: Member | None = None) -> list:
         """Everything that could happen next, as (weight, what to do); ``busy`` does not finish its batch."""

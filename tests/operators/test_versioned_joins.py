@@ -12,7 +12,7 @@ from tests.operators.random_programs import built, cases
 from tests.operators.step_harness import StepRun
 from tidemill import Joined, Materialized, Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
-from tidemill.operators.node_context import is_versioned_table
+from tidemill.operators.versioned_tables import is_versioned_table
 
 STRING = Serdes.string()
 BY_VALUE = per_record(lambda k, v: (k, v), (STRING, STRING))

@@ -1,19 +1,20 @@
-"""When the next micro-batch is due: batches are ``commit.interval.ms`` apart, but no task waits for its first one."""
+"""How long source topics rest: for what is left of ``commit.interval.ms``, but no task waits for its first batch."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.ids import TaskId, TopicPartition
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership.member_state import MemberConfig, new_member
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.start_offsets import TaskFacts
-from tidemill.task.batch import BatchReport, Outcome
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.tasks import TaskLayout, Tasks
 
 NONE: frozenset[Any] = frozenset()
 FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
@@ -28,10 +29,6 @@ def running(partition: int) -> ActiveTask:
     )  # fmt: skip
 
 
-def held(*tasks: ActiveTask) -> dict[TaskId, ActiveTask]:
-    return {task.task: task for task in tasks}
-
-
 def batches(tasks: Any) -> MicroBatches:
     anything: Any = None
     return MicroBatches(
@@ -41,56 +38,73 @@ def batches(tasks: Any) -> MicroBatches:
              "processing.guarantee": "exactly_once_v2"}
         ),
         FACTS,
-        held=tasks,
-        group=anything,
+        registry=tasks,
+        local=tasks,
         global_topics=GlobalTopics((), anything),
-        metrics=anything,
         fence=lambda: None,
-        on_change=lambda: None,
         is_paused=lambda: False,
     )  # fmt: skip
 
 
 def read_once(of: MicroBatches) -> None:
     of.next()
-    of._began_at = time.monotonic()
-    of.adapt(BatchReport(batch_id=1, outcome=Outcome.COMMITTED))
+    of.adapt(BatchReport(batch_id=1, outcome=Outcome.COMMITTED), time.monotonic())
 
 
-def tasks_of(*tasks: ActiveTask) -> Any:
-    found = SimpleNamespace(active=held(*tasks), standby={})
-    found.to_open = lambda: frozenset(found.active)
-    return found
+def rest_ms(of: MicroBatches) -> int:
+    """What the next batch is told, without asking for it."""
+    return of._rested(BatchRequest(batch_id=1, inputs={}, wait_ms=int(INTERVAL_S * 2_000))).sources_rest_ms
+
+
+class Held:
+    """The tasks of a thread, as its registry has them; it may open them all."""
+
+    def __init__(self, *tasks: ActiveTask) -> None:
+        self.take_up(*tasks)
+
+    def take_up(self, *tasks: ActiveTask) -> None:
+        member = new_member(MemberConfig(process_id=ProcessId(1, 2)))
+        self.now = Tasks(layout=TaskLayout(), member=member, active={task.task: task for task in tasks})
+
+    def may_open(self) -> frozenset[TaskId]:
+        return self.now.ids
 
 
 def test_tasks_that_have_been_read_wait_for_the_interval() -> None:
-    of = batches(tasks_of(running(0)))
-    assert of.due_in_s == 0.0, "it has never been read"
+    of = batches(Held(running(0)))
+    assert rest_ms(of) == 0, "it has never been read"
     read_once(of)
-    assert INTERVAL_S / 2 < of.due_in_s <= INTERVAL_S
+    assert INTERVAL_S * 500 < rest_ms(of) <= INTERVAL_S * 1_000
 
 
 def test_a_task_that_has_come_to_run_since_does_not() -> None:
-    tasks = tasks_of(running(0))
+    tasks = Held(running(0))
     of = batches(tasks)
     read_once(of)
-    tasks.active = held(running(0), running(1))
-    assert of.due_in_s == 0.0
+    tasks.take_up(running(0), running(1))
+    assert rest_ms(of) == 0
     read_once(of)
-    assert of.due_in_s > INTERVAL_S / 2
+    assert rest_ms(of) > INTERVAL_S * 500
 
 
 def test_a_task_that_is_taken_up_anew_does_not_either() -> None:
-    tasks = tasks_of(running(0))
+    tasks = Held(running(0))
     of = batches(tasks)
     read_once(of)
-    tasks.active = held(replace(running(0), epoch="another"))
-    assert of.due_in_s == 0.0
+    tasks.take_up(replace(running(0), epoch="another"))
+    assert rest_ms(of) == 0
 
 
 def test_nor_one_that_is_not_running_yet() -> None:
-    tasks = tasks_of(running(0))
+    tasks = Held(running(0))
     of = batches(tasks)
     read_once(of)
-    tasks.active = held(running(0), replace(running(1), phase=Phase.RESTORING))
-    assert of.due_in_s == 0.0
+    tasks.take_up(running(0), replace(running(1), phase=Phase.RESTORING))
+    assert rest_ms(of) == 0
+
+
+def test_a_batch_asks_for_no_longer_rest_than_it_waits_for_records() -> None:
+    of = batches(Held(running(0)))
+    read_once(of)
+    request = of.next().request
+    assert request.sources_rest_ms == request.wait_ms < INTERVAL_S * 1_000

@@ -43,8 +43,8 @@ def taken(records: int) -> Taken:
 def test_after_a_function_has_failed_the_next_batch_has_half_of_the_records_and_of_those_alone(tmp_path: Path) -> None:
     engine = Engine(Outcome.COMMITTED, [(taken(8), FunctionFailedError("org.X", "by zero")), (taken(4), COUNTS)])
     thread = thread_with(engine, tmp_path)
-    thread._runner.run()
-    thread._runner.run()
+    thread.runner.run()
+    thread.runner.run()
     first, second = engine.asked
     assert (first.max_inputs, first.until) == (None, {})
     assert (second.max_inputs, second.until) == (4, {IN: 8})
@@ -53,8 +53,8 @@ def test_after_a_function_has_failed_the_next_batch_has_half_of_the_records_and_
 def test_the_record_that_is_to_blame_is_named_in_the_requests_that_follow(tmp_path: Path) -> None:
     engine = Engine(Outcome.COMMITTED, [(taken(1), FunctionFailedError("org.X", "by zero"))])
     thread = thread_with(engine, tmp_path)
-    thread._runner.run()
-    thread._runner.run()
+    thread.runner.run()
+    thread.runner.run()
     [refused] = engine.asked[1].refused
     assert (refused.at, refused.offset, refused.error, refused.message) == (IN, 0, "org.X", "by zero")
 
@@ -65,8 +65,8 @@ def test_what_took_too_long_alone_gets_more_time_and_the_log_names_it(
     engine = Engine(Outcome.COMMITTED, [(taken(1), BatchTimeoutError("too long"))])
     thread = thread_with(engine, tmp_path)
     with caplog.at_level(logging.WARNING):
-        thread._runner.run()
-    thread._runner.run()
+        thread.runner.run()
+    thread.runner.run()
     assert engine.patience == [1, 2]
     [said] = [line for line in caplog.messages if "event=batch-resized" in line]
     assert "first=in-0@0" in said
@@ -76,8 +76,8 @@ def test_what_took_too_long_alone_gets_more_time_and_the_log_names_it(
 def test_a_worker_that_died_over_restored_records_gets_fewer_of_them(tmp_path: Path) -> None:
     engine = Engine(Outcome.COMMITTED, [(Taken(restored=100), WorkerDiedError("killed"))])
     thread = thread_with(engine, tmp_path)
-    thread._runner.run()
-    thread._runner.run()
+    thread.runner.run()
+    thread.runner.run()
     assert (engine.asked[1].max_restore_records, engine.asked[1].max_standby_records) == (50, 50)
     assert engine.asked[1].max_inputs is None
 
@@ -86,9 +86,9 @@ def test_what_does_not_fit_together_ends_the_thread_after_so_many_batches_with_i
     misfit = BatchReport(batch_id=1, outcome=Outcome.LOST, message="in-0 was read from 5", is_misfit=True)
     thread = thread_with(Engine(None, [(NOTHING, misfit), (NOTHING, MisfitError("no plan"))] * MOST_MISFITS), tmp_path)
     for _ in range(MOST_MISFITS - 1):
-        thread._runner.run()
+        thread.runner.run()
     with pytest.raises(StopError, match=f"{MOST_MISFITS} batches in a row could not be used, the last because no plan"):
-        thread._runner.run()
+        thread.runner.run()
 
 
 def test_what_brokers_and_clusters_cause_is_tried_on_said_now_and_then_and_makes_the_instance_not_ready(
@@ -102,12 +102,12 @@ def test_what_brokers_and_clusters_cause_is_tried_on_said_now_and_then_and_makes
     with caplog.at_level(logging.WARNING):
         for number in range(40):
             assert status.ready()[0] == (number < 5)
-            thread._runner.run()
+            thread.runner.run()
     assert "thread 1: the last 40 batches did not count: the group has moved on" in status.ready()[1][0]
     said = [line for line in caplog.messages if "event=no-batch-counts" in line]
     assert [int(line.split("count=")[1].split()[0]) for line in said] == [5, 10, 20, 40]
     assert thread.metrics.lost == 30, "what did not begin is no lost batch"
-    thread._runner.run()
+    thread.runner.run()
     assert status.ready() == (True, ())
 
 

@@ -1,9 +1,9 @@
-"""A stream thread by itself: its batches end as a stand-in for the engine says; no broker, no Spark, no member."""
+"""A stream thread's parts by themselves: its batches end as a stand-in for the engine says; no broker, no Spark, no member."""
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,20 +12,32 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import BatchLostError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.metadata import Membership
-from tidemill.membership.member_state import AssignTasks, MemberConfig
+from tidemill.membership.member_state import Assigned, MemberConfig
+from tidemill.membership.wire import AssignmentInfo, encode_assignment
+from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.instance.local_state import LocalState
-from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
-from tidemill.runtime.observe.restore_listeners import RestoreListeners
+from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
+from tidemill.runtime.observe.task_log import TaskLog
+from tidemill.runtime.observe.thread_metrics import ThreadMetrics
+from tidemill.runtime.thread.batch_runner import BatchRunner
+from tidemill.runtime.thread.driver_service import WorkerDesk
 from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.local_tasks import LocalTasks
+from tidemill.runtime.thread.micro_batches import MicroBatches
+from tidemill.runtime.thread.offset_commits import OwnCommits
+from tidemill.runtime.thread.offset_fetcher import TaskOffsets
 from tidemill.runtime.thread.start_offsets import TaskFacts
-from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.thread.task_changes import TaskChanges
+from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
-from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.lifecycle import Bounds
+from tidemill.task.tasks import BoundsFetched, TaskLayout, no_tasks
 
 KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
 NONE: frozenset[Any] = frozenset()
 FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
+IDENTITY = MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001"))
 
 
 class Engine:
@@ -38,15 +50,15 @@ class Engine:
         self.worker_pids = {"step-1": 1}
         self.was_killed = False
         self.asked: list[BatchRequest] = []
-        self.thread: StreamThread | None = None
+        self.desk: WorkerDesk | None = None
 
     def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
-        assert self.thread is not None
+        assert self.desk is not None
         self.asked.append(request)
         self.patience.append(patience)
         if self._script:
             taken, end = self._script.pop(0)
-            self.thread.desk.taking(request.batch_id, taken)
+            self.desk.taking(request.batch_id, taken)
             if isinstance(end, Exception):
                 raise end
             return end
@@ -58,35 +70,70 @@ class Engine:
         self.was_killed = True
 
 
-def running(task: TaskId) -> ActiveTask:
-    inputs = (TopicPartition("in", task.partition),)
-    return ActiveTask(task=task, directory="d", epoch="e", inputs=inputs, changelogs={}, phase=Phase.RUNNING)
+def source(task: TaskId) -> TopicPartition:
+    return TopicPartition(("in", "other")[task.subtopology], task.partition)
 
 
-def thread_with(engine: Engine, tmp_path: Path) -> StreamThread:
-    member: Any = SimpleNamespace(membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None)
-    unused: Any = None
-    thread = StreamThread(
-        name="thread",
-        number=1,
-        config=StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(tmp_path)}),
-        facts=FACTS,
-        admin=unused,
-        leader=unused,
-        identity=MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001")),
-        local=LocalState(StateDirectory(tmp_path, "app"), unused, logged=(), reporter="thread"),
-        make_member=lambda protocol: member,
-        make_engine=unused,
-        fence=lambda: None,
-        first_join=unused,
-        on_change=lambda: None,
-        on_failure=lambda error: StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
-        is_paused=lambda: False,
-        listeners=RestoreListeners(),
-        global_topics=GlobalTopics((), unused),
-    )
-    engine.thread = thread
-    thread._batches.engine = engine  # type: ignore[assignment]
-    thread._held.take_up(AssignTasks(active=dict.fromkeys((KEPT, GIVEN), ())))
-    thread._held.active = {task: running(task) for task in (KEPT, GIVEN)}
+class ThreadAlone:
+    """A stream thread's parts, put together as it does; ``has_stores``: its sub-topologies with stores."""
+
+    number, error = 1, None
+
+    def __init__(self, engine: Engine, folder: Path, has_stores: Collection[int] = (0, 1)) -> None:
+        unused: Any = None
+        config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(folder)})
+        member: Any = SimpleNamespace(membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None)
+        directory = StateDirectory(folder, "app")
+        self.metrics, rebalance = ThreadMetrics(), RebalanceWatch("thread")
+        layout = TaskLayout(has_stores=frozenset(has_stores), directory=str(directory.path))
+        self.registry = TaskRegistry(no_tasks(IDENTITY, layout, session="e"))
+        self.registry.observe(TaskLog("thread"), rebalance, self.metrics)
+        local = LocalTasks("thread", self.registry, LocalState(directory, unused, logged=(), reporter="thread"))
+        group = GroupSide("thread", FACTS.topics, self.registry, unused, local.offset_sums)
+        topics = GlobalTopics((), unused)
+        self.batches = MicroBatches(
+            "thread", config, FACTS, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
+            is_paused=lambda: False,
+        )  # fmt: skip
+        commits = OwnCommits("thread", member, config.commit_interval_ms)
+        self.runner = BatchRunner(
+            "thread", config, batches=self.batches, registry=self.registry, group=group, writes=(), commits=commits,
+            offsets=TaskOffsets("thread", self.registry, unused), member=member, global_topics=topics, rebalance=rebalance,
+            metrics=self.metrics, on_change=lambda: None,
+        )  # fmt: skip
+        self.runner.begin(engine)  # type: ignore[arg-type]
+        engine.desk = WorkerDesk(self.runner, group, member, handover=unused)
+        self.changes = TaskChanges(
+            "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
+            commits=commits, rebalance=rebalance, metrics=self.metrics, on_change=lambda: None,
+        )  # fmt: skip
+        self._generation = 0
+
+    def assign(self, *active: TaskId, standby: Collection[TaskId] = ()) -> None:
+        """The group's assignment is carried out."""
+        self._generation += 1
+        info = AssignmentInfo(
+            active_tasks=tuple(sorted(active)), standby_tasks={task: (source(task),) for task in standby}
+        )
+        self.changes.step(
+            Assigned(
+                generation=self._generation,
+                member_id="m",
+                incarnation=0,
+                partitions=tuple(sorted(map(source, active))),
+                user_data=encode_assignment(info),
+            )
+        )
+
+    def run_all(self) -> None:
+        """The active tasks learn where they start, and have nothing to restore."""
+        bounds = {name: Bounds(inputs=dict.fromkeys(task.inputs, 0)) for name, task in self.registry.now.active.items()}
+        self.registry.handle(BoundsFetched(bounds=bounds))
+
+
+def thread_with(engine: Engine, folder: Path, has_stores: Collection[int] = (0, 1)) -> ThreadAlone:
+    """It runs two tasks."""
+    thread = ThreadAlone(engine, folder, has_stores)
+    thread.assign(KEPT, GIVEN)
+    thread.run_all()
     return thread

@@ -7,6 +7,8 @@ import pytest
 
 from tests.sim.faults import with_faults
 from tests.sim.sim_runs import ready_scenario, run_of
+from tidemill.sim.auditors import ContradictoryTasks
+from tidemill.sim.cluster import Cluster
 from tidemill.sim.scenario import Event, Happening
 
 
@@ -36,6 +38,20 @@ def test_a_seed_gives_the_same_run_twice():
     first, again = run_of(struck(3)), run_of(struck(3))
     assert first == again
     assert len(first.rounds) > 10
+
+
+def test_tasks_that_contradict_each_other_are_told_with_their_thread():
+    done = ready_scenario("restart-loses-disk")
+    cluster = Cluster(done, Random(done.seed))
+    for action, _ in cluster.agenda.due(60_000):
+        action()
+    contradictory = ContradictoryTasks()
+    assert list(contradictory(cluster.clients.values())) == []
+    thread = next(thread for client in cluster.clients.values() for thread in client.threads if thread.tasks.active)
+    gone = min(thread.tasks.active)
+    thread.tasks = replace(thread.tasks, active={task: had for task, had in thread.tasks.active.items() if task != gone})
+    assert f"{thread.name}: {gone} is held only" in list(contradictory(cluster.clients.values()))
+    assert list(contradictory(cluster.clients.values())) == [], "it is told once"
 
 
 def one(what, **how):

@@ -170,7 +170,7 @@ class Program:
         expected = {
             i: f"a key of {e.key.name} and a value of {e.value.name}"
             for i, n in enumerate(topology.nodes)
-            if (e := self.compiled.compiler.edges.get(n)) is not None and e.value is not None
+            if (e := self.compiled.compiler.serdes.leaving.get(n)) is not None and e.value is not None
         }
         self._desk, server = shared_desk()
         place, count = Place(records=self._address, desk=server.address, key=server.key), len(self.compiled.steps)

@@ -48,6 +48,7 @@ class Brokers:
     logs: Mapping[TopicPartition, Sequence[int]]
     placed: dict[TopicPartition, int] = field(default_factory=dict)
     is_full: bool = False
+    has_read_sources: bool = True
 
     def place(self, request: BatchRequest) -> None:
         self.placed = dict(request.inputs)

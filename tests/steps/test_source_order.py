@@ -33,6 +33,7 @@ class Brokers:
     placed: dict[TopicPartition, int] = field(default_factory=dict)
     most: list[int] = field(default_factory=list)
     is_full: bool = False
+    has_read_sources: bool = True
 
     def place(self, request: BatchRequest) -> None:
         self.placed = dict(request.inputs)

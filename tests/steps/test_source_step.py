@@ -18,6 +18,7 @@ class Reader:
     """Holds an input and a changelog, and has met an offset out of range."""
 
     is_full = False
+    has_read_sources = True
 
     def __init__(self) -> None:
         self.calls: list[str] = []

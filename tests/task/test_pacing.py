@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.task.batch import BatchReport, Outcome
 from tidemill.task.commit import CommitStep
-from tidemill.task.pacing import AS_THEY_COME_MS, BACKLOG, FEWEST, has_backlog, next_cap, rest_ms
+from tidemill.task.pacing import BACKLOG, FEWEST, Due, has_backlog, next_cap, next_due
 
 TIMEOUT_MS = 10_000
 MOST = 100_000
@@ -62,28 +62,45 @@ def test_from_any_size_batches_become_short_enough_when_time_grows_with_records(
     assert cap == after(cap, report(cap * 1.0))
 
 
-def rest(interval_ms: int, took_ms: float, *, records: int = 5, restored: int = 0, outcome: Outcome = Outcome.COMMITTED) -> float:
-    last = BatchReport(batch_id=1, outcome=outcome, records_in=records, records_restored=restored)
-    return rest_ms(last, took_ms, commit_interval_ms=interval_ms, cap=1_000, standby_cap=200)
+def due(
+    before: Due, asked_s: float, now_s: float, *, records: int = 5, restored: int = 0, sources: bool = True,
+    outcome: Outcome = Outcome.COMMITTED,
+) -> Due:  # fmt: skip
+    """After a batch, with a commit interval of one second."""
+    last = BatchReport(
+        batch_id=1, outcome=outcome, records_in=records, records_restored=restored, has_read_sources=sources
+    )
+    return next_due(before, last, asked_s, now_s, commit_interval_ms=1_000, cap=1_000, standby_cap=200)
 
 
-def test_batches_begin_a_commit_interval_apart() -> None:
-    assert rest(1_000, 60) == 940
-    assert rest(1_000, 1_500) == 0
+def test_batches_that_read_source_topics_begin_a_commit_interval_apart() -> None:
+    first = due(Due(), asked_s=100.0, now_s=100.06)
+    assert first.sources_s == 101.0
+    # The next one was asked for at once, rested until then, and read.
+    assert due(first, asked_s=100.06, now_s=101.06).sources_s == 102.0
 
 
-def test_an_interval_no_longer_than_the_default_leaves_batches_as_fast_as_they_come() -> None:
-    assert rest(AS_THEY_COME_MS, 10) == rest(0, 10) == 0
+def test_a_batch_that_took_longer_than_the_interval_is_followed_at_once() -> None:
+    assert due(Due(), asked_s=100.0, now_s=101.5).sources_s < 101.5
+
+
+def test_what_was_written_to_repartition_topics_is_read_at_once_and_then_twice_an_interval() -> None:
+    first = due(Due(), asked_s=100.0, now_s=100.06)
+    assert first.internal_s == 100.06
+    second = due(first, asked_s=100.06, now_s=100.1, sources=False)
+    assert second == Due(first.sources_s, 100.6)
+    third = due(second, asked_s=100.1, now_s=100.7, sources=False)
+    assert third == Due(first.sources_s, 101.2)
 
 
 def test_records_that_wait_already_do_not_wait_for_the_interval() -> None:
-    assert rest(1_000, 60, records=1_000) == 0
-    assert rest(1_000, 60, restored=200) == 0
+    assert due(Due(), 100.0, 100.06, records=1_000) == Due(100.06, 100.06)
+    assert due(Due(), 100.0, 100.06, restored=200) == Due(100.06, 100.06)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED])
 def test_a_batch_that_did_not_count_is_run_again_at_once(outcome: Outcome) -> None:
-    assert rest(1_000, 60, outcome=outcome) == 0
+    assert due(Due(), 100.0, 100.06, outcome=outcome) == Due(100.06, 100.06)
 
 
 @pytest.mark.parametrize(

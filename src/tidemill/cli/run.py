@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LEVELS = ("debug", "info", "warning", "error")
 _MOST_CONFIG_BYTES = 4 << 20
-_TICK_S = 0.1
+_TICK_S = 0.25
 _LINE_INTERVAL_S = 1.0
 _CLOSE_LIMIT_S = 60.0
 _END_LIMIT_S = 90.0

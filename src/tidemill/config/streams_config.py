@@ -49,7 +49,7 @@ from tidemill.config.values import (
 from tidemill.errors import ConfigError
 
 COMMIT_INTERVAL_MS = 30_000
-COMMIT_INTERVAL_EXACTLY_ONCE_MS = 100
+COMMIT_INTERVAL_EXACTLY_ONCE_MS = 50
 
 
 def _setting(name: str, read: Reader, default: Any, meaning: str) -> Any:
@@ -92,7 +92,7 @@ class StreamsConfig:
     )
     commit_interval_ms: int = _setting(
         "commit.interval.ms", whole_number(0), None,
-        "Time between commits. exactly_once_v2: 100, more sets batches as far apart. Else 30000.",
+        "Time between commits: how long a record waits at most to be read (exactly_once_v2). at_least_once: of offsets.",
     )  # fmt: skip
     transaction_timeout_ms: int = _setting(
         "transaction.timeout.ms", whole_number(1), 10_000, "After it the broker aborts an open transaction."

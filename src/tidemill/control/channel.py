@@ -48,6 +48,10 @@ from tidemill.task.batch_id import BatchId
 
 log = logging.getLogger("tidemill.control")
 
+SOURCE = "source"
+"""The step that reads."""
+_HURRY = b"hurry"
+
 
 class ControlDesk(Protocol):
     """A stream thread's side: what its workers may ask. Called on the channel's threads."""
@@ -92,6 +96,8 @@ class ControlServer:
         self.key = secrets.token_bytes(32)
         self._lock_fileno = lock_fileno if self._listener.is_local else None
         self._desks: dict[str, ControlDesk] = {}
+        self._leashes: dict[tuple[str, str], Connection] = {}
+        """By stream thread and step."""
         self._far: dict[str, FarWorker] = {}
         self._lock = threading.Lock()
         self._is_open = True
@@ -100,6 +106,11 @@ class ControlServer:
 
     def register(self, thread: str, desk: ControlDesk) -> None:
         self._desks[thread] = desk
+
+    def hurry(self, thread: str) -> None:
+        """Any thread: the stream thread is needed; a source step that waits for records is to wait no longer."""
+        with self._lock, contextlib.suppress(KeyError, OSError):
+            self._leashes[thread, SOURCE].send_bytes(_HURRY)
 
     def close(self) -> None:
         with self._lock:
@@ -127,6 +138,7 @@ class ControlServer:
             self._connections.add(connection)
         far: FarWorker | None = None
         left: Callable[[], None] | None = None
+        leash: tuple[str, str] | None = None
         try:
             greet(connection, self.key)
             question = json.loads(connection.recv_bytes())
@@ -137,7 +149,10 @@ class ControlServer:
                     far = worker if isinstance(worker, FarWorker) else None
                     left = partial(desk.worker_left, question["step"], worker)
                 while True:
-                    connection.send_bytes(_answer(desk, json.loads(connection.recv_bytes())))
+                    question = json.loads(connection.recv_bytes())
+                    answer = _answer(desk, question)
+                    if question["op"] not in _UNANSWERED:
+                        connection.send_bytes(answer)
             far = self._far.get(question.get("worker", ""))
             if question["op"] == "reads" and far is not None:
                 far.attach_reads(connection)
@@ -145,6 +160,9 @@ class ControlServer:
             elif question["op"] == "leash":
                 if far is not None:
                     far.attach(connection)
+                with self._lock:
+                    leash = (question["thread"], question["step"])
+                    self._leashes[leash] = connection
                 connection.recv_bytes()  # its other end never says anything
             else:
                 raise ValueError(f"a worker's first words are hello, reads or leash, not {question['op']!r:.40}")
@@ -162,6 +180,8 @@ class ControlServer:
                 with contextlib.suppress(KeyError):
                     del self._far[far.name]
             with self._lock:
+                if leash is not None and self._leashes.get(leash) is connection:
+                    del self._leashes[leash]
                 self._connections.discard(connection)
                 connection.close()
 
@@ -248,6 +268,9 @@ _QUESTIONS: Mapping[str, Callable[[ControlDesk, Mapping[str, Any]], str]] = {
     "has_run": _has_run_answer,
 }
 
+_UNANSWERED = {"taking"}
+"""Nothing hangs on its answer, and the source step says it before each chunk."""
+
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -256,6 +279,8 @@ class ControlClient:
 
     def __init__(self, address: str, key: bytes, thread: str, step: str) -> None:
         self._address, self._key = address, key
+        self.hurried = threading.Event()
+        """Set when the stream thread is needed; whoever waits for records clears it."""
         self._connection = opened(address, key)
         self._send({"op": "hello", "thread": thread, "step": step, "pid": os.getpid(), "host": socket.gethostname()})
         self._lock: int | None = None
@@ -264,17 +289,17 @@ class ControlClient:
         if welcome["lock"]:
             # The descriptor is never used, only kept: as long as it is open here, the state directory is held.
             self._lock = recv_handle(self._connection)
-        leash = self._beside("leash")
-        threading.Thread(target=_hold, args=(leash,), name="tidemill-leash", daemon=True).start()
+        leash = self._beside("leash", thread=thread, step=step)
+        threading.Thread(target=_hold, args=(leash, self.hurried), name="tidemill-leash", daemon=True).start()
 
     def answer_reads(self, answer: Answer) -> None:
         """From now on, on a thread of its own."""
         connection = self._beside("reads")
         threading.Thread(target=_answer_reads, args=(connection, answer), name="tidemill-reads", daemon=True).start()
 
-    def _beside(self, op: str) -> Connection:
+    def _beside(self, op: str, **more: str) -> Connection:
         connection = opened(self._address, self._key)
-        connection.send_bytes(json.dumps({"op": op, "worker": self._name}).encode())
+        connection.send_bytes(json.dumps({"op": op, "worker": self._name, **more}).encode())
         return connection
 
     def next_request(self, run: int) -> str | None:
@@ -300,13 +325,19 @@ class ControlClient:
         return str(answer["failed"])
 
     def taking(self, batch_id: int, taken: Taken) -> None:
-        self._ask({"op": "taking", "batch": batch_id, **taken_to_json(taken)})
+        self._tell({"op": "taking", "batch": batch_id, **taken_to_json(taken)})
 
     def has_run(self, batch_id: int) -> None:
         self._ask({"op": "has_run", "batch": batch_id})
 
     def _send(self, question: Mapping[str, Any]) -> None:
         self._connection.send_bytes(json.dumps(question).encode())
+
+    def _tell(self, said: Mapping[str, Any]) -> None:
+        try:
+            self._send(said)
+        except OSError:
+            os._exit(1)
 
     def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -319,9 +350,10 @@ class ControlClient:
         return answer
 
 
-def _hold(leash: Connection) -> None:
+def _hold(leash: Connection, hurried: threading.Event) -> None:
     with contextlib.suppress(EOFError, OSError):
-        leash.recv_bytes()
+        while leash.recv_bytes() == _HURRY:
+            hurried.set()
     os._exit(1)
 
 

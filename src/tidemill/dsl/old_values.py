@@ -9,14 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemill.dsl.recorder import Recorder
+from tidemill.operators.operation_table import TableRows, entry_of
 from tidemill.topology import operations as op
 from tidemill.topology.java_order import sized_set
 from tidemill.topology.logical import Effect, KTableJoin, KTableSource, Process
-
-_AGGREGATES = (
-    op.Count, op.Reduce, op.Aggregate, op.WindowAggregate, op.SessionAggregate, op.TableAggregate, op.TableReduce,
-)
-_DERIVED = (op.TableFilter, op.TableMapValues, op.TableTransformValues)
 
 
 def send_old_values(recorder: Recorder, table: int) -> None:
@@ -81,11 +77,11 @@ def _send(recorder: Recorder, table: int, *, force: bool) -> bool:
             if not _send(recorder, _above(recorder, table), force=force):
                 return False
             _mark(recorder, table)
-        case Process(operation=operation, store=None) if isinstance(operation, _DERIVED):
+        case Process(operation=operation, store=None) if entry_of(operation).table is TableRows.DERIVED:
             if not _send(recorder, _above(recorder, table), force=force) and not effect.sends_old:
                 return False
             _mark(recorder, table)
-        case Process(operation=operation) if isinstance(operation, (*_DERIVED, *_AGGREGATES)):
+        case Process(operation=operation) if entry_of(operation).table is not None:
             _mark(recorder, table)
         case _:
             raise AssertionError(f"{effect!r} makes no table")

@@ -23,6 +23,8 @@ Rules
    owner may need longer for its last batch than a rebalance takes; that owner's own rejoin usually comes first.
 6. An error code ends the member in good order: what it holds is committed and released before it leaves.
 
+An event that is in no line is a fault, and raises.
+
 Invariant: owned partitions are derived from the state alone (see ``member_subscription``). Sources: KIP-429, KIP-441,
 StreamsPartitionAssignor.onAssignment, StreamThread.
 """
@@ -34,10 +36,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tidemill.assignment.model import LONG_MAX
-from tidemill.errors import WireFormatError
+from tidemill.errors import UnexpectedEventError, WireFormatError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import (
-    AdoptMembership,
     ApplicationShutdownRequested,
     Assigned,
     AssignTasks,
@@ -81,9 +82,15 @@ Step: TypeAlias = tuple[MemberState, tuple[Instruction, ...]]
 
 
 def step(state: MemberState, event: Event, now_ms: int) -> Step:
-    """The next state and what to do about ``event``; an event that the phase has no rule for changes nothing."""
+    """The next state and what to do about ``event``; UnexpectedEventError for one that is none of ``Event``."""
     transition = _TRANSITIONS.get((state.phase, type(event)))
-    return (state, ()) if transition is None else transition(state, event, now_ms)
+    if transition is None:
+        raise UnexpectedEventError(f"a member that is {state.phase.value} has no rule for {event!r}")
+    return transition(state, event, now_ms)
+
+
+def _nothing(state: MemberState, _event: Event, _now_ms: int) -> Step:
+    return state, ()
 
 
 # --- assignments -------------------------------------------------------------------------------------------------------
@@ -100,14 +107,12 @@ def _on_assigned(state: MemberState, event: Assigned, now_ms: int) -> Step:
         if state.config.topology is not None:
             check_fits(told, state.config.topology)
     except WireFormatError as error:
-        state, adopted = _adopt(state, event)
-        state, ending = _fail(state, AssignorError.ASSIGNMENT_ERROR, str(error))
-        return state, (*given_up, *adopted, *ending)
+        state, ending = _fail(_adopt(state, event), AssignorError.ASSIGNMENT_ERROR, str(error))
+        return state, (*given_up, *ending)
     if told.info.error_code != AssignorError.NONE:
-        state, adopted = _adopt(state, event)
-        state, ending = _end_for_code(state, told.info.error_code)
-        return state, (*given_up, *adopted, *ending)
-    state, adopted = _adopt(
+        state, ending = _end_for_code(_adopt(state, event), told.info.error_code)
+        return state, (*given_up, *ending)
+    state = _adopt(
         state,
         event,
         active=told.active,
@@ -119,7 +124,7 @@ def _on_assigned(state: MemberState, event: Assigned, now_ms: int) -> Step:
     state, changes = _reconcile(state)
     state, schedule = _schedule(state, told.info, now_ms)
     state, rejoin = _rejoin_if_due(state)
-    return state, (*given_up, *adopted, *changes, *schedule, *rejoin)
+    return state, (*given_up, *changes, *schedule, *rejoin)
 
 
 def _on_assigned_while_closing(state: MemberState, event: Assigned, _now_ms: int) -> Step:
@@ -129,8 +134,7 @@ def _on_assigned_while_closing(state: MemberState, event: Assigned, _now_ms: int
     given_up: tuple[Instruction, ...] = ()
     if event.incarnation > state.incarnation:
         state, given_up = _lose(state, event.incarnation, "the membership was replaced")
-    state, adopted = _adopt(state, event)
-    return state, (*given_up, *adopted)
+    return _adopt(state, event), given_up
 
 
 def _is_void(state: MemberState, event: Assigned) -> bool:
@@ -138,11 +142,9 @@ def _is_void(state: MemberState, event: Assigned) -> bool:
     return event.incarnation < state.incarnation or (event.incarnation, event.generation) < state.claimed
 
 
-def _adopt(state: MemberState, event: Assigned, **told: Any) -> Step:
+def _adopt(state: MemberState, event: Assigned, **told: Any) -> MemberState:
     """Membership, and what else the event changes."""
-    state = replace(state, generation=event.generation, member_id=event.member_id, is_joining=False, **told)
-    adopt = AdoptMembership(generation=event.generation, member_id=event.member_id, incarnation=event.incarnation)
-    return state, (adopt,)
+    return replace(state, generation=event.generation, member_id=event.member_id, is_joining=False, **told)
 
 
 def _schedule(state: MemberState, info: AssignmentInfo, now_ms: int) -> Step:
@@ -178,7 +180,7 @@ def _reconcile(state: MemberState) -> Step:
     if _holds_what_it_should(state):
         return state, ()
     held = dict(state.held)
-    revoked, closed, promoted = set(), set(), set()
+    revoked, closed = set(), set()
     active: dict[TaskId, tuple[TopicPartition, ...]] = {}
     standby: dict[TaskId, tuple[TopicPartition, ...]] = {}
     for task in sorted(held):
@@ -189,8 +191,7 @@ def _reconcile(state: MemberState) -> Step:
             revoked.add(task)
             held[task] = replace(had, hold=Hold.RELEASING)
         elif had.role is Role.STANDBY and task in state.active:
-            promoted.add(task)
-            del held[task]
+            del held[task]  # and taken up again below, in the other role
         elif had.role is Role.STANDBY and task not in state.standby:
             closed.add(task)
             held[task] = replace(had, hold=Hold.RELEASING)
@@ -199,7 +200,7 @@ def _reconcile(state: MemberState) -> Step:
             if task not in held:
                 found[task] = wanted[task]
                 held[task] = HeldTask(role=role, partitions=wanted[task])
-    if not (revoked or closed or promoted or active or standby):
+    if not (revoked or closed or active or standby):
         return state, ()
     instructions: list[Instruction] = []
     if revoked:
@@ -208,7 +209,7 @@ def _reconcile(state: MemberState) -> Step:
     if closed:
         instructions.append(CloseStandbys(tasks=frozenset(closed)))
     if active or standby:
-        instructions.append(AssignTasks(active=active, standby=standby, promoted=frozenset(promoted)))
+        instructions.append(AssignTasks(active=active, standby=standby))
     return replace(state, held=held), tuple(instructions)
 
 
@@ -370,4 +371,14 @@ _TRANSITIONS: Mapping[tuple[MemberPhase, type[Any]], Callable[..., Step]] = {
     (MemberPhase.CLOSING, MembershipLost): _on_lost,
     (MemberPhase.CLOSING, TasksReleased): _on_released_while_closing,
     (MemberPhase.CLOSING, RevokeAllRequested): _on_revoke_all,
+    (MemberPhase.CLOSING, TimePassed): _nothing,
+    (MemberPhase.CLOSING, ApplicationShutdownRequested): _nothing,
+    (MemberPhase.CLOSING, CloseRequested): _nothing,
+    (MemberPhase.ENDED, Assigned): _nothing,
+    (MemberPhase.ENDED, MembershipLost): _nothing,
+    (MemberPhase.ENDED, TasksReleased): _nothing,
+    (MemberPhase.ENDED, RevokeAllRequested): _nothing,
+    (MemberPhase.ENDED, TimePassed): _nothing,
+    (MemberPhase.ENDED, ApplicationShutdownRequested): _nothing,
+    (MemberPhase.ENDED, CloseRequested): _nothing,
 }

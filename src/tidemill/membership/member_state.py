@@ -174,15 +174,6 @@ Event: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptMembership:
-    """Commits carry this generation from now on; the incarnation tells batches that began before a loss."""
-
-    generation: int
-    member_id: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeTasks:
     """Finish the batch, commit, close these actives, then report TasksReleased.
 
@@ -210,11 +201,10 @@ class GiveUpTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignTasks:
-    """Take up these tasks. ``promoted``: those actives that were standbys here, whose stores are open already."""
+    """Take up these tasks; those that are here already, in the other role, have their stores open."""
 
     active: TasksWithPartitions = field(default_factory=dict)
     standby: TasksWithPartitions = field(default_factory=dict)
-    promoted: frozenset[TaskId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,8 +247,7 @@ class LeaveGroup:
 
 
 Instruction: TypeAlias = (
-    AdoptMembership
-    | RevokeTasks
+    RevokeTasks
     | CloseStandbys
     | GiveUpTasks
     | AssignTasks

@@ -2,10 +2,6 @@
 
 Decides how records go on (depth first, children in their order) and that an error of a user function is named where it
 happened: the innermost node's forwarding catches it first.
-
-Tables are versioned that have a versioned store, and what filters and mappings without a store make of them; a
-``Materialized`` that keeps nothing ends it. Kafka Streams decides that while a topology is built
-(``enableVersionedSemantics``); here it is read off the finished topology.
 """
 
 from __future__ import annotations
@@ -17,12 +13,11 @@ from tidemill.errors import SerdeError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.operators.context import AsOfGetter, Getter, RecordMetadata, Subscriber
 from tidemill.operators.record import Record
+from tidemill.operators.versioned_tables import is_versioned_table
 from tidemill.topology.nodes import ProcessorNode, Serde, Topology
 
 if TYPE_CHECKING:
     from tidemill.operators.task_graph import TaskGraph
-from tidemill.topology import operations as op
-from tidemill.topology.nodes import StoreKind
 
 NO_ORIGIN = RecordMetadata("", -1, None)
 
@@ -138,20 +133,3 @@ class NodeContext:
 def _says_where(problem: Exception) -> bool:
     """Whether it is an error of the library itself: only what user functions and serdes raise has to be given a place."""
     return isinstance(problem, TidemillError) and not isinstance(problem, SerdeError)
-
-
-_DERIVED = (op.TableFilter, op.TableMapValues, op.TableTransformValues)
-_KEPT = (
-    op.TableSource, op.Count, op.Reduce, op.Aggregate, op.CogroupMerge, op.TableAggregate, op.TableReduce, op.TableJoinMerge,
-)
-
-
-def is_versioned_table(topology: Topology, name: str) -> bool:
-    """Whether the changes that ``name`` forwards are those of a versioned store."""
-    node = topology.nodes[name]
-    operation = node.operation if isinstance(node, ProcessorNode) else None
-    if isinstance(operation, (*_DERIVED, *_KEPT)) and operation.store is not None:
-        return topology.stores[operation.store].kind is StoreKind.VERSIONED
-    if not isinstance(operation, _DERIVED) or operation.forgets_versions:
-        return False
-    return is_versioned_table(topology, topology.parents[name][0])

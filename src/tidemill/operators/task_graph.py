@@ -2,7 +2,7 @@
 
 Decides the order in which nodes see records (children in the order of their definition, each through before the next), the
 task's stream time, when punctuators run (after the record that made them due, or when the wall clock is moved) and how an
-error is named. Leaves what a node does to its operator (``operator_table``), whether an error is one to go on after to
+error is named. Leaves what a node does to its operator (``operation_table``), whether an error is one to go on after to
 ``exception_handlers``, rows to ``Rows``, and commits, tasks and topics to whoever runs it.
 
     graph = TaskGraph(topology, TaskId(0, 0), rows=lambda store: ..., key_serde=..., value_serde=...)
@@ -30,7 +30,7 @@ from tidemill.operators.context import AsOfGetter, Getter, Operator, RecordMetad
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, Refused
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
-from tidemill.operators.operator_table import operator_of
+from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import Headers, Record, extracted_time, invalid_timestamp
 from tidemill.operators.rows import Rows

@@ -25,10 +25,10 @@ from tidemill.errors import InvalidStateStoreError, QueryError, SerdeError, Stat
 from tidemill.operators.stores import store_of
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.store_facts import StoreFacts
-from tidemill.spark.background_pool import beside_the_batches
 from tidemill.spark.engine import pinning
+from tidemill.spark.job_thread import beside_the_batches
 from tidemill.spark.plan.codecs import decoded
-from tidemill.spark.plan.map_in_arrow import map_in_arrow
+from tidemill.spark.plan.python_steps import map_in_arrow
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.rows.records import Records, to_rows
 from tidemill.steps.rows.schema import DDL, SCHEMA

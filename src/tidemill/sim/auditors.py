@@ -16,6 +16,8 @@ from tidemill.ids import ProcessId, TaskId
 from tidemill.sim.client import SimulatedClient
 from tidemill.sim.history import Round
 from tidemill.sim.scenario import Scenario
+from tidemill.task import tasks
+from tidemill.task.tasks import Tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +35,11 @@ WITH_GUARANTEES = frozenset({DEFAULT, "balanced"})
 
 def auditors_for(scenario: Scenario) -> Auditors:
     """All that apply: only some assignors promise caught-up owners and convergence."""
+    of_steps = (more_than_one_running_active, ContradictoryTasks())
     if scenario.assignor not in WITH_GUARANTEES:
-        return Auditors(of_steps=(more_than_one_running_active,), of_rounds=(refused_answers, not_to_be_carried_out))
+        return Auditors(of_steps=of_steps, of_rounds=(refused_answers, not_to_be_carried_out))
     return Auditors(
-        of_steps=(more_than_one_running_active,),
+        of_steps=of_steps,
         of_rounds=(
             refused_answers, not_to_be_carried_out, broken_guarantees, caught_up_copies_given_up, Convergence(scenario),
         ),
@@ -51,6 +54,20 @@ def more_than_one_running_active(clients: Collection[SimulatedClient]) -> Iterat
             other = runs.setdefault(task, thread.name)
             if other != thread.name:
                 yield f"task {task} runs on {other} and on {thread.name}"
+
+
+class ContradictoryTasks:
+    """What is wrong with the tasks of a thread (``task.tasks``), wherever they have changed."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Tasks] = {}
+
+    def __call__(self, clients: Collection[SimulatedClient]) -> Iterator[str]:
+        for client in clients:
+            for thread in client.threads:
+                if self._seen.get(thread.name) is not thread.tasks:
+                    self._seen[thread.name] = thread.tasks
+                    yield from (f"{thread.name}: {wrong}" for wrong in tasks.violations(thread.tasks))
 
 
 def refused_answers(round_: Round) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class SimulatedClient:
     def crash(self, checkpoint_records: int) -> None:
         now_ms = self._agenda.now_ms
         for thread in self.threads:
-            thread.stop_running(sorted(thread.running), now_ms)
+            thread.stop_running()
             thread.has_ended = True
         self.directory.crash(now_ms, checkpoint_records)
         self.is_alive = self.is_paused = False
@@ -69,7 +69,7 @@ class SimulatedClient:
     def pause(self) -> None:
         now_ms = self._agenda.now_ms
         for thread in self.threads:
-            thread.stop_running(sorted(thread.running), now_ms)
+            thread.stop_running()
         self.directory.freeze_all(now_ms)
         self.is_paused = True
 
@@ -87,10 +87,10 @@ class SimulatedClient:
         """What this process processes now and may commit."""
         if not self.is_alive or self.is_paused:
             return []
-        return [
-            (task, thread)
-            for thread in self.threads
-            if not thread.has_ended
-            for task in sorted(thread.running)
-            if thread.may_commit(task)
-        ]
+        found = []
+        for thread in self.threads:
+            if not thread.has_ended:
+                tasks = sorted(thread.running)
+                owned = tasks if thread.may_commit(tasks) else [task for task in tasks if thread.may_commit([task])]
+                found += [(task, thread) for task in owned]
+        return found

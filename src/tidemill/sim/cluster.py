@@ -25,7 +25,7 @@ from tidemill.sim.client import SimulatedClient
 from tidemill.sim.copies import SimulatedStateDirectory
 from tidemill.sim.group import Draws, Group, changelog_topic, source_topic
 from tidemill.sim.history import Move, Outage, Round, SimulatedRun, ThreadTasks
-from tidemill.sim.logs import TaskLog
+from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import ClientSpec, Disk, Event, Happening, Scenario
 from tidemill.sim.thread import Thread
 
@@ -67,7 +67,7 @@ class Cluster:
     def __init__(self, scenario: Scenario, draws: Draws) -> None:
         self.scenario, self.agenda, self.draws = scenario, Agenda(), draws
         self.logs = {
-            task: TaskLog(
+            task: SimulatedLog(
                 task=task,
                 records=part.processed_at_start(task.partition),
                 processed=part.processed_at_start(task.partition),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemill.ids import TaskId
-from tidemill.sim.logs import TaskLog
+from tidemill.sim.logs import SimulatedLog
 
 ROUNDING = 1e-6
 """Of a record; finished means nearer than this."""
@@ -34,7 +34,7 @@ class Copy:
 
 
 class SimulatedStateDirectory:
-    def __init__(self, logs: Mapping[TaskId, TaskLog], state: Mapping[TaskId, int], records_per_s: float) -> None:
+    def __init__(self, logs: Mapping[TaskId, SimulatedLog], state: Mapping[TaskId, int], records_per_s: float) -> None:
         self._logs = logs
         self.copies = {task: Copy(position=float(offset), closed_ms=0) for task, offset in state.items()}
         self.records_per_s = records_per_s

@@ -23,7 +23,7 @@ from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAll
 from tidemill.membership.topic_plan import ClusterMetadata, TopicPlan
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.sim.agenda import Agenda, Turn
-from tidemill.sim.logs import TaskLog
+from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import Scenario
 from tidemill.sim.thread import Thread
 
@@ -44,7 +44,7 @@ class Group:
         scenario: Scenario,
         agenda: Agenda,
         draws: Draws,
-        logs: dict[TaskId, TaskLog],
+        logs: dict[TaskId, SimulatedLog],
         facts: TopologyFacts,
         assignor: ChosenAssignor,
         to_threads: ToThreads,

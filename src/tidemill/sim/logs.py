@@ -12,7 +12,7 @@ from tidemill.ids import TaskId
 
 
 @dataclass(slots=True, kw_only=True)
-class TaskLog:
+class SimulatedLog:
     """``runner``: the member that runs the task. Outages count from its first running on."""
 
     task: TaskId

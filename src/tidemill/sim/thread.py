@@ -1,43 +1,44 @@
-"""A simulated stream thread: carries out what the member's state machine says, in virtual time.
+"""A simulated stream thread: drives the task manager that real ones have, and carries out what it says, in virtual time.
 
-Decides only how long things take. What is revoked, taken up or rejoined for is ``membership.member``'s, what is claimed
+Decides only how long things take. What is opened, closed, committed or rejoined for is ``task.manager``'s, what is claimed
 ``membership.member_subscription``'s. A thread whose process is paused does nothing until it goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
+from tidemill.errors import assert_never
 from tidemill.ids import ProcessId, TaskId
+from tidemill.membership import member_state as machine
 from tidemill.membership.joined_group import Subscription
-from tidemill.membership.member import step
-from tidemill.membership.member_state import (
-    AssignTasks,
-    CloseStandbys,
-    ConfirmRevoked,
-    Event,
-    GiveUpTasks,
-    HeldTask,
-    Hold,
-    Instruction,
-    LeaveGroup,
-    MemberConfig,
-    RejoinNow,
-    ReportFatal,
-    RevokeTasks,
-    Role,
-    ScheduleRejoin,
-    ShutDownApplication,
-    TasksReleased,
-    TimePassed,
-    new_member,
-)
+from tidemill.membership.member_state import MemberConfig, MemberState, TimePassed
 from tidemill.membership.member_subscription import may_commit, next_subscription
 from tidemill.sim.agenda import Agenda
 from tidemill.sim.copies import SimulatedStateDirectory
-from tidemill.sim.logs import TaskLog
+from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import Surroundings
+from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+from tidemill.task.manager import handle
+from tidemill.task.tasks import (
+    BatchLost,
+    BoundsFetched,
+    CloseTasks,
+    CommitOffsets,
+    Event,
+    ForgetOffsets,
+    GroupEvent,
+    Instruction,
+    RunTasks,
+    TaskLayout,
+    TasksClosed,
+    no_tasks,
+)
+
+_LAYOUT = TaskLayout()
+"""Stores are simulated as copies (``sim.copies``): a task starts when its copy is complete, so the manager knows of no stores."""
 
 
 class ThreadHost(Protocol):
@@ -71,62 +72,69 @@ class Thread:
         config: MemberConfig,
         group: GroupOfThread,
         agenda: Agenda,
-        logs: dict[TaskId, TaskLog],
+        logs: dict[TaskId, SimulatedLog],
         surroundings: Surroundings,
     ) -> None:
-        self.name, self.process, self.state = name, process, new_member(config)
-        self.running: set[TaskId] = set()
+        self.name, self.process = name, process
+        self.tasks = no_tasks(config, _LAYOUT)
+        self.running: frozenset[TaskId] = frozenset()
+        """Active tasks that batches work on."""
         self.incarnation = 0
         """The group's count of this member's losses; the member may yet have to read of the last one."""
         self.assigned_in = -1
         self.has_ended = False
-        self._open_actives_of: Mapping[TaskId, HeldTask] | None = None
-        self._open_actives: dict[TaskId, None] = {}
-        """Of the held tasks beside it, in their order; whoever steps makes new ones."""
+        self._waiting_of: Mapping[TaskId, ActiveTask] | None = None
+        self._waiting: tuple[TaskId, ...] = ()
+        """Of the active tasks beside it, those that have not started; whoever changes them makes new ones."""
         self._group, self._agenda, self._logs, self._surroundings = group, agenda, logs, surroundings
 
-    def tell(self, event: Event) -> None:
+    @property
+    def state(self) -> MemberState:
+        return self.tasks.member
+
+    def tell(self, event: GroupEvent) -> None:
         """An event for the state machine, now or when the process goes on."""
         self.process.when_awake(lambda: self._step(event))
 
     def subscription(self, rack: str | None) -> Subscription:
         """What this thread's join says."""
-        self.state, own = next_subscription(
+        member, own = next_subscription(
             self.state,
             generation=self.assigned_in,
             incarnation=self.incarnation,
             offset_sums=self._offset_sums(),
-            running=frozenset(self.running),
+            running=self.running,
         )
+        self.tasks = replace(self.tasks, member=member)
         return Subscription(
             user_data=own.user_data, owned_partitions=own.owned_partitions, generation=self.assigned_in, rack=rack
         )
 
-    def may_commit(self, task: TaskId) -> bool:
-        """Whether the group would accept a commit of the task by this thread."""
-        return may_commit(
-            self.state, [task], began_incarnation=self.state.incarnation, incarnation=self.incarnation
-        )
+    def may_commit(self, tasks: Iterable[TaskId]) -> bool:
+        """Whether the group would accept a commit of all these tasks by this thread."""
+        state = self.tasks.member
+        return may_commit(state, tasks, began_incarnation=state.incarnation, incarnation=self.incarnation)
 
     def run_restored(self, now_ms: int) -> None:
         """Actives whose state is complete begin to run."""
-        if self._open_actives_of is not self.state.held:
-            self._open_actives_of = held = self.state.held
-            self._open_actives = {t: None for t, had in held.items() if had.role is Role.ACTIVE and had.hold is Hold.OPEN}
-        if self._open_actives.keys() <= self.running:
-            return
-        for task in self._open_actives:
-            if task not in self.running and self.may_commit(task):
-                log, copy = self._logs[task], self.process.directory.copies.get(task)
-                is_ready = not log.is_stateful or (copy is not None and copy.holder == self.name and copy.follows)
-                if is_ready:
-                    self.running.add(task)
-                    log.run(self.name, now_ms)
+        if self._waiting_of is not self.tasks.active:
+            self._waiting_of = active = self.tasks.active
+            self._waiting = tuple(name for name, task in active.items() if task.phase is not Phase.RUNNING)
+        ready = [task for task in self._waiting if self._is_ready(task)]
+        if ready:
+            self._handle(BoundsFetched(bounds=dict.fromkeys(ready, Bounds(inputs={}))))
+            for task in ready:
+                self._logs[task].run(self.name, now_ms)
 
-    def stop_running(self, tasks: Iterable[TaskId], now_ms: int) -> None:
-        for task in tasks:
-            self._logs[task].stop(self.name, now_ms)
-        self.running.difference_update(tasks)
+    def _is_ready(self, task: TaskId) -> bool:
+        if task in self.tasks.closing or not self.may_commit([task]):
+            return False
+        copy = self.process.directory.copies.get(task)
+        return not self._logs[task].is_stateful or (copy is not None and copy.holder == self.name and copy.follows)
+
+    def stop_running(self) -> None:
+        """The process stops in the middle of a batch."""
+        self._handle(BatchLost(reason="the process has stopped"))
 
     def _offset_sums(self) -> dict[TaskId, int]:
         """Of the copies that this thread holds, and, if it is the first, of all that none holds."""
@@ -142,39 +150,44 @@ class Thread:
         return sums
 
     def _step(self, event: Event) -> None:
-        if self.has_ended:
-            return
-        self.state, instructions = step(self.state, event, self._agenda.now_ms)
-        for instruction in instructions:
-            self._carry_out(instruction)
+        if not self.has_ended:
+            for instruction in self._handle(event):
+                self._carry_out(instruction)
+
+    def _handle(self, event: Event) -> tuple[Instruction, ...]:
+        """What is not worked on any more has processed everything until now."""
+        now_ms = self._agenda.now_ms
+        self.tasks, instructions = handle(self.tasks, event, now_ms)
+        running = self.tasks.running.difference(self.tasks.closing)
+        for task in sorted(self.running - running):
+            self._logs[task].stop(self.name, now_ms)
+        self.running = running
+        return instructions
 
     def _carry_out(self, instruction: Instruction) -> None:
-        now_ms = self._agenda.now_ms
         match instruction:
-            case AssignTasks(active=active, standby=standby):
-                for task in (*active, *standby):
+            case RunTasks(active=active, standby=standby):
+                for task in (*sorted(active), *sorted(standby)):
                     self._open(task, is_active=task in active)
-                self.run_restored(now_ms)
-            case RevokeTasks(tasks=tasks, becomes_standby=kept):
-                self.stop_running(tasks, now_ms)
-                self._agenda.after(self._surroundings.release_ms, lambda: self._release(tasks, kept))
-            case CloseStandbys(tasks=tasks) | GiveUpTasks(tasks=tasks):
-                self.stop_running(tasks, now_ms)
-                self._agenda.after(self._surroundings.release_ms, lambda: self._release(tasks, frozenset()))
-            case ConfirmRevoked():
+                self.run_restored(self._agenda.now_ms)
+            case CloseTasks():
+                self._agenda.after(self._surroundings.release_ms, lambda: self._release(instruction))
+            case CommitOffsets() | ForgetOffsets():
+                pass  # what runs is committed at every moment
+            case machine.ConfirmRevoked():
                 self._group.revoked_all(self)
-            case RejoinNow(reason=reason):
+            case machine.RejoinNow(reason=reason):
                 self._group.rejoin(self, reason)
-            case ScheduleRejoin(at_ms=at_ms):
+            case machine.ScheduleRejoin(at_ms=at_ms):
                 self._agenda.at(at_ms + 1, lambda: self.tell(TimePassed()))
-            case LeaveGroup():
+            case machine.LeaveGroup():
                 self.has_ended = True
                 self._group.leave(self)
                 self.process.thread_ended()
-            case ReportFatal(reason=reason) | ShutDownApplication(reason=reason):
+            case machine.ReportFatal(reason=reason) | machine.ShutDownApplication(reason=reason):
                 raise AssertionError(f"{self.name}: {reason}")
             case _:
-                pass  # AdoptMembership is about a real group's commits
+                assert_never(instruction)
 
     def _open(self, task: TaskId, *, is_active: bool) -> None:
         if not self._logs[task].is_stateful:
@@ -185,17 +198,15 @@ class Thread:
             return  # another thread of this process is closing it; see _release
         directory.open(task, self.name, now_ms, now_ms + self._surroundings.restore_start_ms, is_awaited=is_active)
 
-    def _release(self, tasks: frozenset[TaskId], kept_open: frozenset[TaskId]) -> None:
-        self.process.when_awake(lambda: self._released(tasks, kept_open))
+    def _release(self, told: CloseTasks) -> None:
+        self.process.when_awake(lambda: self._released(told))
 
-    def _released(self, tasks: frozenset[TaskId], kept_open: frozenset[TaskId]) -> None:
-        if self.has_ended:
-            return
-        self._close(tasks - kept_open)
-        self._step(TasksReleased(tasks=tasks))
-        self._close(kept_open - self.state.held.keys())
+    def _released(self, told: CloseTasks) -> None:
+        if not self.has_ended:
+            self._close(told.tasks)
+            self._step(TasksClosed(tasks=told.tasks, kept=told.kept))
 
-    def _close(self, tasks: frozenset[TaskId]) -> None:
+    def _close(self, tasks: Iterable[TaskId]) -> None:
         """Close the copies that this thread has, and hand them to another thread that waits for them."""
         directory = self.process.directory
         for task in sorted(tasks):
@@ -208,8 +219,6 @@ class Thread:
 
     def take_over(self, task: TaskId) -> None:
         """Open a copy that this thread had to wait for."""
-        had = self.state.held.get(task)
-        if had is not None and had.hold is Hold.OPEN:
-            self._open(task, is_active=had.role is Role.ACTIVE)
+        if task in self.tasks.ids and task not in self.tasks.closing:
+            self._open(task, is_active=task in self.tasks.active)
             self.run_restored(self._agenda.now_ms)
-

@@ -31,10 +31,8 @@ from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, told_by
 from tidemill.spark.job_thread import JobThread
 from tidemill.spark.placement import BesideTheDriver, Placement
-from tidemill.spark.plan.compile import ArrowStep
 from tidemill.spark.plan.compiled_topology import CompiledTopology
-from tidemill.spark.plan.map_in_arrow import map_in_arrow
-from tidemill.spark.plan.shared_plan import copied
+from tidemill.spark.plan.python_steps import ArrowStep, copied, map_in_arrow
 from tidemill.spark.run import Run
 from tidemill.start_trace import is_traced, span, tell_process
 from tidemill.steps.standing import RUN, STANDS, task_settings

@@ -1,4 +1,4 @@
-"""The thread on which a stream thread's Spark jobs run, one after the other.
+"""Where Spark jobs run: a stream thread's on a thread of its own, one after the other; others in a pool beside the batches.
 
 A JVM thread belongs to each Python thread that calls the JVM, with local properties of its own, and is left behind when the
 Python thread ends: so it is one for as long as the stream thread lives. It is a daemon: a job that never ends keeps no process.
@@ -6,10 +6,16 @@ Python thread ends: so it is one for as long as the stream thread lives. It is a
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+
+from pyspark.sql import SparkSession
+
+_PROPERTY = "spark.scheduler.pool"
+_POOL = "tidemill-beside"
 
 
 class JobThread:
@@ -37,3 +43,17 @@ class JobThread:
                 future.set_exception(problem)
             else:
                 future.set_result(None)
+
+
+@contextlib.contextmanager
+def beside_the_batches(session: SparkSession) -> Iterator[None]:
+    """Within it, jobs of this thread (refreshing static sides, functions of ``foreach_batch``, snapshots of stores) share the
+    slots fairly with micro-batches (``spark.scheduler.mode=FAIR``, Tidemill's default). In one pool with them, a job of many
+    tasks would go before each batch that begins later."""
+    context = session.sparkContext
+    before = context.getLocalProperty(_PROPERTY)
+    context.setLocalProperty(_PROPERTY, _POOL)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_PROPERTY, before)  # type: ignore[arg-type]  # None takes it away

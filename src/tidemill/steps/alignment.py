@@ -26,6 +26,8 @@ MUCH = 200_000
 """Records of all inputs together."""
 MANY_BYTES = 64 << 20
 _CHUNK = 10_000
+_HELD_WAIT_MS = 100
+"""So long a batch waits for records while a task waits for those of its other inputs."""
 NEVER_IDLE = -1
 Messages = Sequence[Any]
 Group = tuple[int | str, int]
@@ -72,7 +74,9 @@ class AlignedReader:
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Messages]]:
         if self._held and self._left_over:
-            request = replace(request, wait_ms=0)
+            request = replace(request, wait_ms=0, sources_rest_ms=0, internal_rest_ms=0)
+        elif self._held:  # the time that a task waits for its other inputs goes by from batch to batch
+            request = replace(request, wait_ms=min(request.wait_ms, _HELD_WAIT_MS))
         queues: dict[Group, dict[TopicPartition, list[Any]]] = {}
         is_bounded, ordered = request.max_inputs is not None, self.together
         for tp in sorted(tp for tp in request.inputs if is_bounded or tp.topic in ordered or tp in self._held):
@@ -156,6 +160,10 @@ class AlignedReader:
     @property
     def is_full(self) -> bool:
         return self.reader.is_full
+
+    @property
+    def has_read_sources(self) -> bool:
+        return self.reader.has_read_sources
 
 
 def _in_turn(queues: Iterable[Group], request: BatchRequest) -> Sequence[Group]:

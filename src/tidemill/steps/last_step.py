@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, MisfitError, SerdeError, StateError, StopError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.operation_table import Enters, entry_of, tables_of
 from tidemill.steps.commit.batch_file import taken_batch
 from tidemill.steps.commit.produce import produce_batch
 from tidemill.steps.commit.refused_records import pass_over_refused
@@ -31,12 +32,11 @@ from tidemill.steps.rows.writes import outputs_as_rows, take_outputs, take_write
 from tidemill.steps.state_step import StepState, Written
 from tidemill.steps.step_context import StepContext, TaskStore
 from tidemill.steps.step_spec import GraphExit, NodeSpec, StepSpec
-from tidemill.steps.vector.vector_step import has_table_step, run_on_records, run_on_table
+from tidemill.steps.vector.vector_step import run_on_records, run_on_rows, takes_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Marker, Outcome, Positions, times_after
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
-from tidemill.topology.operations import Count, StreamTableJoin
 
 
 @dataclass(slots=True)
@@ -188,6 +188,8 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         skipped=batch.skipped + passed_over.count,
         arrived=marker.arrived,
         is_full=marker.is_full,
+        has_read_sources=marker.has_read_sources,
+        source_ms=marker.source_ms,
         written=_keys_written(batch.state.written),
         timings_ms=batch.timings,
     )
@@ -262,8 +264,7 @@ def _keys_written(written: Mapping[tuple[TaskId, str], Written]) -> dict[TaskId,
 def _run_nodes(batch: _Batch) -> None:
     spec, tables = batch.spec, batch.gathered.tables
     waiting: dict[str, list[Records]] = {}
-    looked_up = {node.operation.table for node in spec.nodes.values() if isinstance(node.operation, StreamTableJoin)}
-    changes: dict[str, Records] = {}
+    tables_of_others = {table for node in spec.nodes.values() for table in tables_of(node.operation)}
     running, kept = running_tasks(spec, batch.request), batch.context.graphs
     kept.begin(batch.request, running, (stream_times(spec, batch.request.times), stream_times(spec, batch.times)))
     batch.state.memory = kept.memory
@@ -271,16 +272,16 @@ def _run_nodes(batch: _Batch) -> None:
         table, inline = tables.pop(tag, None), waiting.pop(node.name, [])
         if table is None and not inline:
             continue
-        if has_table_step(node):
-            made = run_on_table(node, tag, table, inline, batch.state)
+        if takes_rows(node):
+            made = run_on_rows(node, tag, table, inline, batch.state)
         else:
             if table is not None:
-                counts = isinstance(node.operation, Count)
+                counts = entry_of(node.operation).enters is Enters.KEY_ONLY
                 value_serde = None if counts else node.value_serde
                 inline.append(from_rows(table, node.key_serde, value_serde, mixed=spec.mixed and not counts))
-            made = run_on_records(node, in_order(inline), changes, batch.state)
-        if node.name in looked_up:
-            changes[node.name] = made
+            made = run_on_records(node, in_order(inline), batch.state)
+        if node.name in tables_of_others:
+            batch.state.forwarded[node.name] = made
         _deliver(batch, node, made, waiting)
     _run_graphs(batch, running)
     aside = batch.context.unreadable.handlers.dead_letter_topic

@@ -8,6 +8,7 @@ has, so that the last step can tell a whole batch from one that was cut short.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -47,7 +48,8 @@ class SourceReader(Protocol):
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
         """Chunks of messages (confluent-kafka's) and whether they are changelog records to restore.
 
-        Downstream partitions first, up to the request's caps; waits up to ``wait_ms`` for the first one."""
+        Downstream partitions first, up to the request's caps; waits up to ``wait_ms`` for the first one. Source topics and
+        repartition topics may have to rest first (``sources_rest_ms``, ``internal_rest_ms``)."""
 
     def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         """(inputs, changelogs): where reading stands now."""
@@ -63,6 +65,10 @@ class SourceReader(Protocol):
     def is_full(self) -> bool:
         """Whether the last read ended because it had as many bytes as a batch may."""
 
+    @property
+    def has_read_sources(self) -> bool:
+        """Whether the last read has got as far as the source topics."""
+
 
 @dataclass(slots=True)
 class _Arriving:
@@ -74,6 +80,19 @@ class _Arriving:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
 
+class _Spent:
+    """Milliseconds by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.ms: dict[str, float] = {}
+        self._mark = time.perf_counter()
+
+    def on(self, what: str) -> None:
+        """All since the last call."""
+        before, self._mark = self._mark, time.perf_counter()
+        self.ms[what] = round(self.ms.get(what, 0.0) + (self._mark - before) * 1e3, 2)
+
+
 def source_rows(
     reader: SourceReader, request: BatchRequest, spec: SourceSpec, taking: Callable[[Taken], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -82,15 +101,20 @@ def source_rows(
     if request.reads:
         reader.place(request)
     chunks = rows = 0
+    spent = _Spent()
     so_far = Taken()
     for restoring, messages in reader.read(request) if request.reads else ():
+        spent.on("read")
         made = restored_rows(messages, spec, chunks) if restoring else chunk_rows(messages, spec, taken, request, chunks, rows)
         if taking is not None:
             so_far = _with_chunk(so_far, messages, request, taken, restoring=restoring)
             taking(so_far)
+        spent.on("convert")
         yield made
+        spent.on("hand on")
         chunks += 1
         rows += len(messages)
+    spent.on("read")
     inputs, changelogs = reader.ends() if request.reads else ({}, {})
     marker = Marker(
         batch_id=request.batch_id,
@@ -104,6 +128,8 @@ def source_rows(
         global_ends=reader.global_ends() if request.globals else {},
         arrived=taken.arrived,
         is_full=request.reads and reader.is_full,
+        has_read_sources=request.reads and reader.has_read_sources,
+        source_ms=spent.ms,
     )
     yield marker_rows(marker)
 

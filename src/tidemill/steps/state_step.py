@@ -85,6 +85,8 @@ class StepState:
     """What nodes remember of a task's store from batch to batch, as long as each batch follows the one before."""
     handlers: ExceptionHandlers = FAILING
     passed_over: PassedOver = field(default_factory=PassedOver)
+    forwarded: dict[str, Records] = field(default_factory=dict)
+    """What tables whose rows other nodes of the step look up have forwarded in this batch, by their nodes."""
 
     def written_to(self, task: TaskId, store: str) -> Written:
         """What the batch has written to a store of a task so far, to be added to."""
@@ -108,27 +110,6 @@ class StepState:
         written.timestamps.update(zip(keys, timestamps, strict=True))
 
 
-def run_node(node: NodeSpec, records: Records, state: StepState) -> Records:
-    """The records that ``node`` forwards for ``records``."""
-    operation = node.operation
-    if isinstance(operation, Count):
-        return _count(node, operation, records, state)
-    if isinstance(operation, Reduce):
-        return _fold(node, operation.store, records, state, _reducer(node, operation, state.stores[operation.store]))
-    if isinstance(operation, Aggregate):
-        return _fold(node, operation.store, records, state, _aggregator(node, operation, state.stores[operation.store]))
-    if isinstance(operation, HeldAggregates):
-        return _with_held(node, operation.store, records, state)
-    if isinstance(operation, MergedAggregates):
-        return _keep_latest(node, operation.store, records, state)
-    if isinstance(operation, (TableSource, TableFilter, TableMapValues)):
-        assert operation.store is not None
-        return _keep_latest(node, operation.store, records, state)
-    if isinstance(operation, (Peek, Foreach, Print)):
-        return _look(node, operation, records, state)
-    raise TypeError(f"{node.name}: {type(operation).__name__} does not run in Python")
-
-
 def _by_task(node: NodeSpec, parts: Sequence[int]) -> dict[TaskId, list[int]]:
     groups: dict[int, list[int]] = {}
     for at, part in enumerate(parts):
@@ -136,7 +117,7 @@ def _by_task(node: NodeSpec, parts: Sequence[int]) -> dict[TaskId, list[int]]:
     return {TaskId(node.subtopology, part): groups[part] for part in sorted(groups)}
 
 
-def _count(node: NodeSpec, operation: Count, records: Records, state: StepState) -> Records:
+def count(node: NodeSpec, operation: Count, records: Records, state: StepState) -> Records:
     """Adds how many records each key got; null keys (and what had a null value) are dropped and counted."""
     out = Records([], [], [], [], [], [], None if records.headers is None else [])
     for task, indexes in _by_task(node, records.parts).items():
@@ -192,7 +173,9 @@ _Fold = Callable[[bytes, bytes, "bytes | None"], "bytes | None"]
 """(key, value, aggregate so far) -> aggregate, all as bytes."""
 
 
-def _reducer(node: NodeSpec, operation: Reduce, store: StoreSpec) -> _Fold:
+def reduce(node: NodeSpec, operation: Reduce, records: Records, state: StepState) -> Records:
+    """Reduces each key's values, from its aggregate on."""
+    store = state.stores[operation.store]
     value_serde, stored, reducer = node.value_serde, StoredSerde(store.value_serde, store.name), operation.reducer
     assert callable(reducer)
 
@@ -203,10 +186,12 @@ def _reducer(node: NodeSpec, operation: Reduce, store: StoreSpec) -> _Fold:
         result: bytes | None = stored.serialize(new)
         return result
 
-    return fold
+    return _fold(node, operation.store, records, state, fold)
 
 
-def _aggregator(node: NodeSpec, operation: Aggregate, store: StoreSpec) -> _Fold:
+def aggregate(node: NodeSpec, operation: Aggregate, records: Records, state: StepState) -> Records:
+    """Aggregates each key's values, from its aggregate or the initializer's on."""
+    store = state.stores[operation.store]
     key_serde, value_serde, stored = node.key_serde, node.value_serde, StoredSerde(store.value_serde, store.name)
 
     def fold(key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None:
@@ -215,7 +200,7 @@ def _aggregator(node: NodeSpec, operation: Aggregate, store: StoreSpec) -> _Fold
         result: bytes | None = stored.serialize(after)
         return result
 
-    return fold
+    return _fold(node, operation.store, records, state, fold)
 
 
 def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: _Fold) -> Records:
@@ -253,9 +238,10 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
     return out
 
 
-def _with_held(node: NodeSpec, store: str, records: Records, state: StepState) -> Records:
+def with_held(node: NodeSpec, operation: HeldAggregates, records: Records, state: StepState) -> Records:
     """The records, and for each of their keys what the store holds, as a record before all others; null keys and values are
     dropped."""
+    store = operation.store
     found = Records([], [], [], [], [], [], [])
     usable: list[int] = []
     for task, indexes in _by_task(node, records.parts).items():
@@ -270,8 +256,12 @@ def _with_held(node: NodeSpec, store: str, records: Records, state: StepState) -
     return in_order([found, records.without(dropped) if dropped else records]) if len(found) else records.without(dropped)
 
 
-def _keep_latest(node: NodeSpec, store: str, records: Records, state: StepState) -> Records:
+def keep_latest(
+    node: NodeSpec, operation: MergedAggregates | TableSource | TableFilter | TableMapValues, records: Records, state: StepState
+) -> Records:
     """Every update is forwarded; the store keeps the last one; null keys are dropped."""
+    store = operation.store
+    assert store is not None
     out = Records([], [], [], [], [], [], [])
     for task, indexes in _by_task(node, records.parts).items():
         rows: dict[bytes, bytes | None] = {}
@@ -289,20 +279,29 @@ def _keep_latest(node: NodeSpec, store: str, records: Records, state: StepState)
     return out
 
 
-def _look(node: NodeSpec, operation: Peek | Foreach | Print, records: Records, state: StepState) -> Records:
+def look(node: NodeSpec, operation: Peek | Foreach, records: Records, state: StepState) -> Records:
+    """Calls the function with each record; what it fails on is passed over, if the handler says so."""
     refused: list[int] = []
     for at in range(len(records)):
-        key = node.key_serde.deserialize(records.keys[at])
-        value = node.value_serde.deserialize(records.values[at])
-        if isinstance(operation, Print):
-            print(f"[{operation.label}]: {key}, {value}", flush=True)
-            continue
+        key, value = _sides(node, records, at)
         try:
             operation.function(key, value)
         except Exception as problem:
             _refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, problem, state)
             refused.append(at)
     return records.without(refused) if refused else records
+
+
+def print_all(node: NodeSpec, operation: Print, records: Records, _state: StepState) -> Records:
+    """Prints each record."""
+    for at in range(len(records)):
+        key, value = _sides(node, records, at)
+        print(f"[{operation.label}]: {key}, {value}", flush=True)
+    return records
+
+
+def _sides(node: NodeSpec, records: Records, at: int) -> tuple[Any, Any]:
+    return node.key_serde.deserialize(records.keys[at]), node.value_serde.deserialize(records.values[at])
 
 
 def _forward(

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidemill.steps.rows.intake import Intake
-from tidemill.topology.nodes import Store, Topology
-from tidemill.topology.operations import Operation
+from tidemill.topology.nodes import Serde, Store, Topology
+from tidemill.topology.operations import Operation, StreamStreamJoin
 from tidemill.topology.partitioning import Partitioning
-
-if TYPE_CHECKING:
-    from tidemill.steps.vector.join_shape import WindowJoin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +134,28 @@ class GraphExit:
     tag: int
     key_serde: Any
     value_serde: Any
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One side of a join of two streams: the source whose records enter it, the nodes that keep and join them, their store."""
+
+    source: str
+    windowed: str
+    node: str
+    operation: StreamStreamJoin
+    store: Store
+
+
+@dataclass(frozen=True, slots=True)
+class WindowJoin:
+    """A part of the topology that ``JoinTask`` can run: left, then right. ``targets``: where its results go, sinks or columns,
+    which all read ``value_serde``. ``waiting``: the store of what has found no match, of left and outer joins."""
+
+    sides: tuple[JoinSide, JoinSide]
+    waiting: Store | None
+    targets: tuple[str, ...]
+    value_serde: Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

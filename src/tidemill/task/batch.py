@@ -141,6 +141,11 @@ class BatchRequest:
     refused: tuple[RefusedRecord, ...] = ()
     """Records that are not to be processed."""
     wait_ms: int = 100
+    """A batch for which nothing comes is closed after it."""
+    sources_rest_ms: int = 0
+    """So long source topics are left alone; what comes of other topics meanwhile is a batch without them."""
+    internal_rest_ms: int = 0
+    """So long repartition topics are."""
     reads: bool = True
     """False: nothing is read, and what earlier batches have placed and fetched stays for the next one; there are no positions."""
     now_ms: int = 0
@@ -176,6 +181,10 @@ class Marker:
     arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
     is_full: bool = False
     """More is there, but the batch holds as many bytes as it may."""
+    has_read_sources: bool = True
+    """False: repartition topics alone, while source topics rested."""
+    source_ms: Mapping[str, float] = field(default_factory=dict)
+    """What the source step has spent on reading (waits and rests included), converting and handing on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +215,9 @@ class BatchReport:
     globals: Positions = field(default_factory=dict)
     """Where the worker's global stores stand now, whatever became of the batch."""
     is_full: bool = False
-    """As the marker says."""
+    has_read_sources: bool = True
+    source_ms: Mapping[str, float] = field(default_factory=dict)
+    """As the marker says, all three."""
     is_misfit: bool = False
     """LOST for a reason that no broker or process can mend by coming back: what arrived does not fit together."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
@@ -283,6 +294,8 @@ def request_to_json(request: BatchRequest) -> str:
             "until": positions_to_json(request.until),
             "refused": [[r.topic, r.partition, r.offset, r.error, r.message] for r in request.refused],
             "wait_ms": request.wait_ms,
+            "sources_rest_ms": request.sources_rest_ms,
+            "internal_rest_ms": request.internal_rest_ms,
             "reads": request.reads,
             "now_ms": request.now_ms,
             "incarnation": request.incarnation,
@@ -346,6 +359,8 @@ def marker_to_json(marker: Marker) -> str:
             "global_ends": positions_to_json(marker.global_ends),
             "arrived": _arrived_to_json(marker.arrived),
             "is_full": marker.is_full,
+            "has_read_sources": marker.has_read_sources,
+            "source_ms": dict(marker.source_ms),
         }
     )
 
@@ -380,6 +395,8 @@ def report_to_json(report: BatchReport) -> str:
             "written": {str(task): dict(stores) for task, stores in report.written.items()},
             "globals": positions_to_json(report.globals),
             "is_full": report.is_full,
+            "has_read_sources": report.has_read_sources,
+            "source_ms": dict(report.source_ms),
             "is_misfit": report.is_misfit,
             "timings_ms": dict(report.timings_ms),
         }

@@ -3,18 +3,18 @@
 Decides the cap by what the last batches took from their first record produced to the end of the transaction: above a quarter
 of ``transaction.timeout.ms`` it is halved, also after a batch that got so far and was refused or lost, whose transaction may
 have been too slow; well below, it grows again up to what the settings allow. A batch is a transaction, so ``commit.interval.ms``
-is how far apart batches begin.
+is how far apart batches of source topics begin.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from tidemill.task.batch import BatchReport, Outcome
 from tidemill.task.commit import CommitStep
 
 FEWEST = 100
 """Records in a batch, however slow they are."""
-AS_THEY_COME_MS = 100
-"""``commit.interval.ms`` of exactly once where it is not set; batches that each follow the one before commit about as often."""
 BACKLOG = 5_000
 """Records of a batch from which on there is a backlog."""
 _CAUGHT_UP = 1_000
@@ -38,13 +38,29 @@ def next_cap(cap: int, report: BatchReport, *, transaction_timeout_ms: int, most
     return cap
 
 
-def rest_ms(report: BatchReport, took_ms: float, *, commit_interval_ms: int, cap: int, standby_cap: int) -> float:
-    """How long to wait before the batch after the reported one, which had ``cap`` and ``standby_cap`` and took ``took_ms``: until
-    ``commit_interval_ms`` after it began, but not at all where records wait already, or it did not count."""
+@dataclass(frozen=True, slots=True)
+class Due:
+    """From when on the next batch reads what: times of one clock, in seconds."""
+
+    sources_s: float = 0.0
+    internal_s: float = 0.0
+
+
+def next_due(
+    due: Due, report: BatchReport, asked_s: float, now_s: float, *, commit_interval_ms: int, cap: int, standby_cap: int
+) -> Due:
+    """After the reported batch, which was asked for at ``asked_s`` when ``due`` held, and had ``cap`` and ``standby_cap``.
+
+    Batches that read source topics begin ``commit_interval_ms`` apart. What such a batch has written to repartition topics the
+    next one may read at once, and from then on they are read twice an interval: a record that passes several sub-topologies waits
+    for the interval once, not in each of them. Nothing rests where records wait already, or after a batch that did not count."""
     is_full = report.is_full or report.records_in >= cap or report.records_restored >= standby_cap
-    if commit_interval_ms <= AS_THEY_COME_MS or is_full or report.outcome is not Outcome.COMMITTED:
-        return 0.0
-    return max(0.0, commit_interval_ms - took_ms)
+    if is_full or report.outcome is not Outcome.COMMITTED:
+        return Due(now_s, now_s)
+    interval_s = commit_interval_ms / 1e3
+    if report.has_read_sources:
+        return Due(max(asked_s, due.sources_s) + interval_s, now_s)
+    return Due(due.sources_s, now_s + interval_s / 2)
 
 
 def has_backlog(report: BatchReport, *, before: bool) -> bool:

@@ -74,6 +74,7 @@ class GivenReader:
     """Hands out one batch's records in the order given, from where the batch begins."""
 
     is_full = False
+    has_read_sources = True
 
     def __init__(self, records: Sequence[RawRecord]) -> None:
         self._records = records

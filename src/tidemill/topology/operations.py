@@ -4,6 +4,8 @@ Decides what an operation needs to know (functions, stores, windows); nothing he
 (key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or it is said that
 they get Python values: then they run in a Python worker, one record at a time.
 
+What else there is to know of each (where it runs, its serdes, its shortcut) is in ``tidemill.operators.operation_table``.
+
 A table's records carry a change, old and new value, between nodes that run in Python; ``ProcessorNode.sends_old`` says
 whether the old ones are needed.
 """
@@ -487,5 +489,3 @@ Operation = (
     | TableSelect | TableAggregate | TableReduce | TableTransformValues
     | ProcessRecords | GlobalUpdate | HeldAggregates | MergedAggregates
 )
-STATEFUL_OPERATIONS = (Count, Reduce, Aggregate, TableSource, TableFilter, TableMapValues)
-"""What runs in Python because of its store; the last three do only where their ``store`` is not None."""

@@ -47,3 +47,13 @@ class MergedAggregates:
     """The same: keeps each key's merged value in ``store`` and passes it on."""
 
     store: str
+
+
+def both_sides(left: Any, right: Any) -> tuple[Any, Any]:
+    """The joiner of a join that hands on pairs, for a function of Columns behind it."""
+    return left, right
+
+
+def makes_pairs(operation: object) -> bool:
+    """Whether the operation is a join that hands on pairs."""
+    return getattr(operation, "joiner", None) is both_sides

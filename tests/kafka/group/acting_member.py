@@ -22,6 +22,8 @@ from tidemill.membership.topology_facts import topology_facts
 from tidemill.membership.wire import AssignmentInfo, decode_assignment
 from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
+from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
 MakeAdmin = Callable[[Mapping[str, Any]], Admin]
 
@@ -53,7 +55,8 @@ class ActingMember:
         admin = make_admin(data_client_settings(config, ClientRole.ADMIN))
         leader = Leader(config, admin, self.process_id, facts, group_client_settings(config), producer)
         identity = machine.MemberConfig(process_id=self.process_id)
-        self.side = GroupSide(f"{application}-{number}", [topic], identity, leader, _nothing)
+        self.tasks = TaskRegistry(no_tasks(identity, TaskLayout()))
+        self.side = GroupSide(f"{application}-{number}", [topic], self.tasks, leader, _nothing)
         self.told: list[AssignmentInfo] = []
         self.generations: list[int] = []
         self._said = said
@@ -114,23 +117,20 @@ class ActingMember:
             try:
                 self._take(self.member.events.get(timeout=0.02))
             except queue.Empty:
-                self._act(self.side.step(machine.TimePassed()))
+                self._act(self.tasks.handle(machine.TimePassed()))
 
     def _take(self, event: group_protocol.GroupEvent) -> None:
-        if isinstance(event, group_protocol.Assigned):
+        if isinstance(event, group_protocol.Failed):
+            raise event.error
+        if isinstance(event, machine.Assigned):
             self.told.append(decode_assignment(event.user_data))
             self.generations.append(event.generation)
-            fields = {"generation": event.generation, "member_id": event.member_id, "incarnation": event.incarnation}
-            self._act(self.side.step(machine.Assigned(**fields, partitions=event.partitions, user_data=event.user_data)))
-        elif isinstance(event, group_protocol.Lost):
-            self._act(self.side.step(machine.MembershipLost(reason=event.reason, incarnation=event.incarnation)))
-        elif isinstance(event, group_protocol.Failed):
-            raise event.error
+        self._act(self.tasks.handle(event))
 
-    def _act(self, instructions: Sequence[machine.Instruction]) -> None:
+    def _act(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, (machine.RevokeTasks, machine.GiveUpTasks, machine.CloseStandbys)):
-                self._act(self.side.step(machine.TasksReleased(tasks=instruction.tasks)))
+            if isinstance(instruction, CloseTasks):
+                self._act(self.tasks.handle(TasksClosed(tasks=instruction.tasks, kept=instruction.kept)))
             elif isinstance(instruction, machine.RejoinNow):
                 self.member.request_rejoin(instruction.reason)
 

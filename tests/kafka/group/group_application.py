@@ -16,16 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
-from tidemill.kafka.group.protocol import (
-    Assigned,
-    Failed,
-    GroupAssignment,
-    GroupEvent,
-    Lost,
-    MemberAssignment,
-    MemberSubscription,
-    RevokeAll,
-)
+from tidemill.kafka.group.protocol import Failed, GroupAssignment, GroupEvent, MemberAssignment, MemberSubscription
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 
 SESSION_TIMEOUT_MS = 3_000
 HEARTBEAT_INTERVAL_MS = 250
@@ -115,9 +107,9 @@ class Application:
             self.owned = frozenset(event.partitions)
             if revoked:
                 self.member.request_rejoin("gave up what was revoked")
-        elif isinstance(event, Lost):
+        elif isinstance(event, MembershipLost):
             self.owned = frozenset()
-        elif isinstance(event, RevokeAll):
+        elif isinstance(event, RevokeAllRequested):
             self.owned = frozenset()
             self.member.revoked_all()
         self.events.append(event)

@@ -11,7 +11,8 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.group.coordinator import MembershipLostError
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.group.metadata import Membership, OffsetAndMetadata
-from tidemill.kafka.group.protocol import Assigned, GroupAssignment, Lost, MemberAssignment, MemberSubscription
+from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
+from tidemill.membership.member_state import Assigned, MembershipLost
 
 ONE = TopicPartition("t", 1)
 
@@ -69,7 +70,7 @@ def test_a_commit_that_meets_the_next_generation_before_the_member_does_costs_no
 def test_a_commit_of_an_unknown_generation_means_a_lost_membership_if_no_join_is_under_way(member: GroupMember) -> None:
     with pytest.raises(CommitRefusedError):
         member.commit({ONE: OffsetAndMetadata(1)})
-    assert isinstance(member.events.get(), Lost)
+    assert isinstance(member.events.get(), MembershipLost)
     assert member.membership.incarnation == 1
 
 

@@ -20,7 +20,7 @@ from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import CommitRefusedError, ConfigError, EnvironmentProblem
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.group.metadata import OffsetAndMetadata
-from tidemill.kafka.group.protocol import Assigned, Lost
+from tidemill.membership.member_state import Assigned, MembershipLost
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_a_killed_member_is_replaced_within_its_session_timeout(
     killed = time.monotonic()
     assert until(lambda: len(application.owned) == 4)
     assert time.monotonic() - killed < SESSION_TIMEOUT_MS / 1000 + 30
-    assert application.of_kind(Lost) == []
+    assert application.of_kind(MembershipLost) == []
 
 
 @pytest.mark.broker
@@ -99,7 +99,7 @@ def test_a_member_frozen_past_its_session_learns_that_it_lost_everything(
     seen = len(other.lines)
     other.signal(signal.SIGCONT)
     assert until(lambda: len(other.lines) > seen)
-    assert other.lines[seen].startswith("Lost")
+    assert other.lines[seen].startswith("MembershipLost")
     assert until(lambda: other.owns(2) and len(application.owned) == 2)
     claims = [m.owned_partitions for s in application.seen_subscriptions for m in s.values() if m.generation == -1]
     assert claims
@@ -127,7 +127,7 @@ def test_a_broker_that_is_away_for_longer_than_the_session_costs_no_membership(
     assert member.committed(partitions) == {partitions[0]: OffsetAndMetadata(2)}
     member.request_rejoin("test")
     assert until(lambda: len(application.assigned) == 2)
-    assert application.of_kind(Lost) == []
+    assert application.of_kind(MembershipLost) == []
     [failure] = application.failed
     assert not failure.fatal
     assert isinstance(failure.error, EnvironmentProblem)

@@ -19,14 +19,8 @@ from tidemill.errors import CommitRefusedError, ConfigError, RejoinError, Retria
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.member import GroupMember
 from tidemill.kafka.group.metadata import OffsetAndMetadata, group_metadata_bytes
-from tidemill.kafka.group.protocol import (
-    Assigned,
-    GroupAssignment,
-    Lost,
-    MemberAssignment,
-    MemberSubscription,
-    RevokeAll,
-)
+from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 
 pytestmark = pytest.mark.broker
 
@@ -120,7 +114,7 @@ def test_two_members_share_and_a_partition_is_never_owned_twice(join: Join) -> N
     assert owned_twice == []
     assert until(lambda: [len(event.partitions) for event in a.assigned] == [4, 2, 2])
     assert until(lambda: [len(event.partitions) for event in b.assigned] == [0, 2])
-    assert a.of_kind(Lost) == []
+    assert a.of_kind(MembershipLost) == []
 
 
 def test_a_join_tells_owned_partitions_and_the_generation_that_gave_them(
@@ -172,7 +166,7 @@ def test_an_assignor_that_takes_longer_than_the_session_evicts_nobody(
     caplog.clear()
     b, second = join("b", application=Application(topics=a.topics, assignor=slow), **options)
     assert _settled(a, b, owning=4)
-    assert a.of_kind(Lost) == b.of_kind(Lost) == []
+    assert a.of_kind(MembershipLost) == b.of_kind(MembershipLost) == []
     assert first.membership.incarnation == second.membership.incarnation == 0
     assert first.membership.generation == 3  # the hand-over and nothing else
     assert [record for record in caplog.records if record.name.startswith("tidemill")] == []  # no attempt failed
@@ -239,7 +233,7 @@ def test_the_older_of_two_members_with_one_instance_id_stops(join: Join, partiti
     assert failure.fatal
     assert isinstance(failure.error, StopError)
     assert "group.instance.id='one'" in str(failure.error)
-    assert a.of_kind(Lost)
+    assert a.of_kind(MembershipLost)
     assert first.membership.incarnation == was.incarnation + 1
     with pytest.raises(CommitRefusedError):
         first.commit({partitions[0]: OffsetAndMetadata(1)}, was)
@@ -282,7 +276,7 @@ def test_a_hand_over_does_not_wait_for_the_heartbeat_interval(join: Join) -> Non
     assert _settled(a, owning=4)
     b, _ = join("b", **slow)
     assert _settled(a, b, owning=4)
-    assert a.of_kind(Lost) == b.of_kind(Lost) == []
+    assert a.of_kind(MembershipLost) == b.of_kind(MembershipLost) == []
 
 
 def test_a_commit_between_join_and_sync_asks_to_wait(join: Join, partitions: list[TopicPartition]) -> None:
@@ -372,7 +366,7 @@ def test_a_stream_thread_that_stops_polling_leaves_and_comes_back(join: Join) ->
     time.sleep(0.6)
     assert not member.membership.is_member
     a.reads_events.set()
-    assert until(lambda: [type(event) for event in a.events] == [Assigned, Lost, Assigned])
+    assert until(lambda: [type(event) for event in a.events] == [Assigned, MembershipLost, Assigned])
     assert a.assigned[-1].incarnation == 1
     assert [next(iter(m.values())).owned_partitions for m in a.seen_subscriptions] == [(), ()]
 
@@ -383,7 +377,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins(join: Join) -> None
     assert _settled(a, owning=4)
     b, _ = join("b", eager=True)
     assert _settled(a, b, owning=4)
-    assert [type(event) for event in a.events] == [Assigned, RevokeAll, Assigned]
+    assert [type(event) for event in a.events] == [Assigned, RevokeAllRequested, Assigned]
     assert all(not said.owned_partitions for seen in a.seen_subscriptions for said in seen.values())
 
 

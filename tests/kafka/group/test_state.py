@@ -13,8 +13,9 @@ import pytest
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.metadata import Membership
-from tidemill.kafka.group.protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
+from tidemill.kafka.group.protocol import Failed, GroupEvent, MemberAssignment
 from tidemill.kafka.group.state import GroupPhase, MembershipState, heartbeat_due
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 
 ONE = TopicPartition("t", 1)
 
@@ -26,7 +27,7 @@ def events() -> queue.SimpleQueue[GroupEvent]:
 
 @pytest.fixture
 def state(events: queue.SimpleQueue[GroupEvent]) -> MembershipState:
-    return MembershipState(None, events)
+    return MembershipState(None, events.put)
 
 
 def _sent(state: MembershipState) -> Membership:
@@ -131,7 +132,7 @@ def test_a_loss_raises_the_incarnation_and_is_told_once(
     assert not state.lost(membership, "evicted, says a commit too")
     assert state.membership == Membership(incarnation=1)
     assert (state.assigned_in, state.assigned_partitions) == (-1, ())
-    assert _read(events) == [Lost(reason="evicted", incarnation=1)]
+    assert _read(events) == [MembershipLost(reason="evicted", incarnation=1)]
     assert state.wait_to_join(0)
 
 
@@ -167,7 +168,7 @@ def test_a_loss_during_the_leaders_assign_voids_the_assignment(
     membership = _synced(state, 2)
     assert state.lost(membership, "evicted")
     assert not state.assigned(membership, MemberAssignment(partitions=(ONE,)))
-    assert [type(event) for event in _read(events)] == [Lost]
+    assert [type(event) for event in _read(events)] == [MembershipLost]
 
 
 def test_a_pending_member_id_that_expires_is_no_loss(state: MembershipState, events: queue.SimpleQueue[GroupEvent]) -> None:
@@ -185,7 +186,7 @@ def test_a_parked_member_waits_for_a_sign_of_life(state: MembershipState, events
     assert not state.wait_to_join(0)
     state.unpark()
     assert state.wait_to_join(0)
-    assert [type(event) for event in _read(events)] == [Assigned, Lost]
+    assert [type(event) for event in _read(events)] == [Assigned, MembershipLost]
 
 
 def test_a_fatal_end_is_told_after_the_loss_and_nothing_follows(
@@ -198,7 +199,7 @@ def test_a_fatal_end_is_told_after_the_loss_and_nothing_follows(
     assert state.end() is None
     state.request_rejoin("test")
     assert not state.lost(state.membership, "evicted")
-    assert _read(events) == [Lost(reason="fenced", incarnation=1), Failed(error=error, fatal=True)]
+    assert _read(events) == [MembershipLost(reason="fenced", incarnation=1), Failed(error=error, fatal=True)]
     assert not state.wait_to_join(0)
     assert not state.wait_to_heartbeat(0, 0)
 
@@ -240,7 +241,7 @@ def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MembershipSta
 
 
 def test_an_eager_group_has_no_follow_up_to_look_for() -> None:
-    state = MembershipState(None, queue.SimpleQueue(), has_follow_ups=False)
+    state = MembershipState(None, queue.SimpleQueue().put, has_follow_ups=False)
     _stable(state, 1)
     waiting = threading.Thread(target=state.wait_to_heartbeat, args=(time.monotonic(), 3600.0), daemon=True)
     waiting.start()
@@ -272,7 +273,7 @@ def test_eager_revocation_waits_for_the_application(
     answer: list[bool] = []
     waiting = threading.Thread(target=lambda: answer.append(state.wait_until_revoked("test")), daemon=True)
     waiting.start()
-    assert events.get(timeout=2) == RevokeAll(reason="test")
+    assert events.get(timeout=2) == RevokeAllRequested(reason="test")
     waiting.join(0.05)
     assert waiting.is_alive()
     state.revoked_all()
@@ -287,7 +288,7 @@ def test_a_loss_ends_the_wait_for_a_revocation(state: MembershipState, events: q
     answer: list[bool] = []
     waiting = threading.Thread(target=lambda: answer.append(state.wait_until_revoked("test")), daemon=True)
     waiting.start()
-    assert isinstance(events.get(timeout=2), RevokeAll)
+    assert isinstance(events.get(timeout=2), RevokeAllRequested)
     state.lost(membership, "evicted")
     waiting.join(2)
     assert answer == [False]

@@ -11,10 +11,12 @@ import pytest
 
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.metadata import Membership
-from tidemill.membership.member_state import Assigned, MemberConfig, TasksReleased
+from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.runtime.group import group_side
 from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
 LIMIT_S = 30.0
 """Of what comes at once on any machine that is not standing still."""
@@ -27,7 +29,8 @@ class Group:
         self.membership = Membership(generation=1, member_id="m")
         identity = MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001"))
         leader: Any = None
-        self.side = GroupSide("thread", ["in"], identity, leader, lambda: ({}, frozenset()))
+        self.tasks = TaskRegistry(no_tasks(identity, TaskLayout()))
+        self.side = GroupSide("thread", ["in"], self.tasks, leader, lambda: ({}, frozenset()))
         self.side.membership = lambda: self.membership
 
 
@@ -96,11 +99,12 @@ def is_let_begin(join: threading.Thread) -> bool:
     return not join.is_alive()
 
 
-def assigned(group: Group, *, generation: int, active: tuple[TaskId, ...] = ()) -> None:
+def assigned(group: Group, *, generation: int, active: tuple[TaskId, ...] = ()) -> tuple[Instruction, ...]:
     """The stream thread reads it."""
     data = encode_assignment(AssignmentInfo(active_tasks=active, standby_tasks={}))
     partitions = tuple(INPUT for _ in active)
-    group.side.step(Assigned(generation=generation, member_id="m", incarnation=0, partitions=partitions, user_data=data))
+    event = Assigned(generation=generation, member_id="m", incarnation=0, partitions=partitions, user_data=data)
+    return group.tasks.handle(event)
 
 
 def test_a_join_waits_until_the_thread_has_read_the_assignment_before(group: Group) -> None:
@@ -115,11 +119,12 @@ def test_a_join_waits_until_the_thread_has_read_the_assignment_before(group: Gro
 def test_a_join_waits_until_what_is_revoked_is_given_up(group: Group) -> None:
     assigned(group, generation=1, active=(TASK,))
     group.membership = Membership(generation=2, member_id="m")
-    assigned(group, generation=2)
+    _, close = assigned(group, generation=2)
+    assert isinstance(close, CloseTasks)
     join = begun(group.side.wait_until_taken_up)
     assert not is_let_begin(join)
     with group.side.acting():
-        group.side.step(TasksReleased(tasks=frozenset({TASK})))
+        group.tasks.handle(TasksClosed(tasks=close.tasks))
     assert is_let_begin(join)
 
 

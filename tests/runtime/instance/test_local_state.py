@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ForeignStateError
-from tidemill.ids import TaskId, TopicPartition
-from tidemill.membership.member_state import AssignTasks
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership.member_state import Assigned, MemberConfig
+from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.runtime.instance.local_state import LocalState, kept_offset_sum
+from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.reads.queries import InstanceReads
-from tidemill.runtime.thread.start_offsets import TaskFacts
-from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.runtime.thread.local_tasks import LocalTasks
+from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
@@ -27,6 +27,17 @@ from tidemill.state.meta import StateIdentity
 from tidemill.state.store import Positions
 from tidemill.task.batch import BatchReport, Outcome, StoresAt
 from tidemill.task.lifecycle import Bounds, Phase
+from tidemill.task.tasks import (
+    BatchReported,
+    BoundsFetched,
+    CloseTasks,
+    PositionsRead,
+    RunTasks,
+    TaskLayout,
+    Tasks,
+    TasksClosed,
+    no_tasks,
+)
 
 ONE, TWO, OTHER = TaskId(1, 0), TaskId(1, 1), TaskId(0, 0)
 HOUR_MS = 3_600_000
@@ -56,6 +67,11 @@ def kept(directory: StateDirectory, task: TaskId, position: int, *, clean: bool 
     return path
 
 
+def holds(local: LocalState, thread: str, tasks: Collection[TaskId]) -> None:
+    """From now on, as its registry would say."""
+    local.begins(thread, lambda: tasks)
+
+
 def age(path: Path, hours: int) -> None:
     then = time.time() - hours * 3_600
     for entry in (*path.rglob("*"), path):
@@ -73,9 +89,9 @@ def test_what_no_thread_has_is_told_by_one_thread_with_the_offset_last_applied(
 
 def test_what_another_thread_has_is_left_to_it(directory: StateDirectory, local: LocalState) -> None:
     kept(directory, ONE, 8)
-    local.holds("thread-2", [ONE])
+    holds(local, "thread-2", [ONE])
     assert local.joins("thread-1", {}) == {}
-    local.holds("thread-2", [])
+    holds(local, "thread-2", [])
     assert local.joins("thread-1", {}) == {ONE: 7}
 
 
@@ -118,7 +134,7 @@ def test_only_old_directories_that_nobody_has_are_removed(directory: StateDirect
     paths = {task: kept(directory, task, 8) for task in (ONE, TWO, OTHER)}
     age(paths[ONE], hours=2)
     age(paths[OTHER], hours=2)
-    local.holds("thread-1", [OTHER])
+    holds(local, "thread-1", [OTHER])
     assert local.clean(HOUR_MS) == [ONE]
     assert directory.tasks() == [OTHER, TWO]
 
@@ -127,99 +143,120 @@ def test_nothing_is_removed_between_a_report_and_its_assignment(directory: State
     age(kept(directory, ONE, 8), hours=2)
     assert local.joins("thread-1", {}) == {ONE: 7}
     assert local.clean(HOUR_MS) == []
-    local.holds("thread-1", [ONE])
+    holds(local, "thread-1", [ONE])
     local.settled("thread-1")
     assert local.clean(HOUR_MS) == []
-    local.holds("thread-1", [])
+    holds(local, "thread-1", [])
     assert local.clean(HOUR_MS) == [ONE]
 
 
 def test_a_task_that_another_thread_has_open_is_not_opened_before_that_has_closed_it(local: LocalState) -> None:
-    local.holds("thread-1", {ONE})
+    holds(local, "thread-1", {ONE})
     assert local.opens("thread-1", {ONE}) == {ONE}
-    local.holds("thread-2", {ONE, TWO})  # a standby that goes from one to the other: neither waits to be told so
+    holds(local, "thread-2", {ONE, TWO})  # a standby that goes from one to the other: neither waits to be told so
     assert local.opens("thread-2", {ONE, TWO}) == {TWO}
-    local.holds("thread-1", {ONE, OTHER})
+    holds(local, "thread-1", {ONE, OTHER})
     assert local.opens("thread-2", {ONE, TWO}) == {TWO}
-    local.holds("thread-1", {OTHER})  # as it says when the stores are closed
+    holds(local, "thread-1", {OTHER})  # as it says when the stores are closed
     assert local.opens("thread-2", {ONE, TWO}) == {ONE, TWO}
     assert local.opens("thread-1", {ONE}) == frozenset()
 
 
 def test_a_thread_that_has_ended_has_nothing_open(local: LocalState) -> None:
-    local.holds("thread-1", {ONE})
+    holds(local, "thread-1", {ONE})
     assert local.opens("thread-1", {ONE}) == {ONE}
     local.ended("thread-1")
-    local.holds("thread-2", {ONE})
+    holds(local, "thread-2", {ONE})
     assert local.opens("thread-2", {ONE}) == {ONE}
 
 
 def test_a_task_that_came_and_went_before_it_was_opened_is_free(local: LocalState) -> None:
-    local.holds("thread-1", {ONE})
-    local.holds("thread-2", {ONE})
+    holds(local, "thread-1", {ONE})
+    holds(local, "thread-2", {ONE})
     assert local.opens("thread-2", {ONE}) == {ONE}
     assert local.opens("thread-1", {ONE}) == frozenset()  # a batch of what it was given before
 
 
 def test_where_stores_were_left_is_known_to_the_thread_that_may_open_them(directory: StateDirectory, local: LocalState) -> None:
     kept(directory, ONE, 8)
-    local.holds("thread-1", {ONE, TWO})
+    holds(local, "thread-1", {ONE, TWO})
     assert local.positions("thread-1", ONE) == {"counts": 8}
     assert local.positions("thread-1", TWO) is None  # nothing is there
-    local.holds("thread-2", {ONE})
+    holds(local, "thread-2", {ONE})
     assert local.positions("thread-2", ONE) is None  # thread-1 writes it still
-    local.holds("thread-1", {TWO})
+    holds(local, "thread-1", {TWO})
     assert local.positions("thread-2", ONE) == {"counts": 8}
     (directory.task_path(ONE) / "data.mdb").write_bytes(b"garbage")
     assert local.positions("thread-2", ONE) is None
 
 
-def holding(local: LocalState, thread: str) -> HeldTasks:
-    facts = TaskFacts(
-        changelogs={1: {"counts": "log"}},
-        has_stores=frozenset({1}),
-        internal_topics=frozenset(),
-        source_changelogs=frozenset(),
-        topics=("in",),
-        offset_resets={},
-    )
-    unwatched: Any = SimpleNamespace(look=lambda *_: None)
-    return HeldTasks(thread, facts, local, unwatched)
+class Holder:
+    """The tasks of a thread, and its part of this machine's state."""
+
+    def __init__(self, local: LocalState, thread: str) -> None:
+        identity = MemberConfig(process_id=ProcessId(1, 2))
+        layout = TaskLayout(
+            changelogs={1: {"counts": "log"}}, has_stores=frozenset({1}), directory=str(local.directory.path)
+        )
+        self.registry = TaskRegistry(no_tasks(identity, layout, session=thread))
+        self.registry.observe(TaskLog(thread))
+        self.local = LocalTasks(thread, self.registry, local)
+        self._generation = 0
+
+    @property
+    def now(self) -> Tasks:
+        return self.registry.now
+
+    def assign(self, *active: TaskId, standby: Collection[TaskId] = ()) -> None:
+        """What follows is done as a stream thread would; what is to be closed is closed at once."""
+        self._generation += 1
+        inputs = tuple(TopicPartition("in", task.partition) for task in sorted(active))
+        info = AssignmentInfo(active_tasks=tuple(sorted(active)), standby_tasks=dict.fromkeys(standby, ()))
+        event = Assigned(
+            generation=self._generation, member_id="m", incarnation=0, partitions=inputs, user_data=encode_assignment(info)
+        )
+        for instruction in self.registry.handle(event):
+            if isinstance(instruction, RunTasks):
+                self.registry.handle(PositionsRead(stores=self.local.positions(instruction.new)))
+            elif isinstance(instruction, CloseTasks):
+                self.registry.handle(TasksClosed(tasks=instruction.tasks))
 
 
 def test_a_task_starts_from_where_its_stores_were_left_here(directory: StateDirectory, local: LocalState) -> None:
     kept(directory, ONE, 8)
-    held = holding(local, "thread-1")
-    held.take_up(AssignTasks(active={ONE: (TopicPartition("in", 0),)}, standby={TWO: ()}))
-    assert held.active[ONE].stores == {"counts": 8}
-    assert held.standby[TWO].stores is None  # nothing of it is here: the worker tells when it has opened them
+    held = Holder(local, "thread-1")
+    held.assign(ONE, standby=[TWO])
+    assert held.now.active[ONE].stores == {"counts": 8}
+    assert held.now.standby[TWO].stores is None  # nothing of it is here: the worker tells when it has opened them
 
 
 def test_a_standby_that_goes_to_another_thread_waits_there_until_it_is_dropped_here(local: LocalState) -> None:
-    before, after = holding(local, "thread-1"), holding(local, "thread-2")
-    before.take_up(AssignTasks(standby={ONE: ()}))
-    assert before.to_open() == {ONE}
-    after.take_up(AssignTasks(standby={ONE: (), TWO: ()}))
-    assert after.to_open() == {TWO}
-    before.drop({ONE}, "not assigned any more")
-    assert after.to_open() == {ONE, TWO}
+    before, after = Holder(local, "thread-1"), Holder(local, "thread-2")
+    before.assign(standby=[ONE])
+    assert before.local.may_open() == {ONE}
+    after.assign(standby=[ONE, TWO])
+    assert after.local.may_open() == {TWO}
+    before.assign()
+    assert after.local.may_open() == {ONE, TWO}
 
 
 def test_what_is_restored_is_told_from_the_beginning_where_stores_are_emptied_in_the_middle_of_it(
     directory: StateDirectory, local: LocalState, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept(directory, ONE, 8)
-    held = holding(local, "thread-1")
+    held = Holder(local, "thread-1")
     log = TopicPartition("log", ONE.partition)
-    held.take_up(AssignTasks(active={ONE: (TopicPartition("in", 0),)}))
-    held.bounds_fetched({ONE: Bounds(inputs={TopicPartition("in", 0): 0}, changelog_begins={log: 0}, changelog_ends={log: 10})})
-    assert held.active[ONE].phase is Phase.RESTORING
+    held.assign(ONE)
+    bounds = Bounds(inputs={TopicPartition("in", 0): 0}, changelog_begins={log: 0}, changelog_ends={log: 10})
+    held.registry.handle(BoundsFetched(bounds={ONE: bounds}))
+    assert held.now.active[ONE].phase is Phase.RESTORING
     emptied = StoresAt(task=ONE, changelog={}, is_behind=True, note="a page is broken")
-    held.reported(BatchReport(batch_id=1, outcome=Outcome.LOST, stores=(emptied,)))
+    held.registry.handle(BatchReported(report=BatchReport(batch_id=1, outcome=Outcome.LOST, stores=(emptied,))))
     with caplog.at_level(logging.INFO, "tidemill.thread"):
         full = StoresAt(task=ONE, changelog={"counts": 10})
-        held.reported(BatchReport(batch_id=2, outcome=Outcome.COMMITTED, stores=(full,), changelog_ends={log: 10}))
-    assert held.active[ONE].phase is Phase.RUNNING
+        report = BatchReport(batch_id=2, outcome=Outcome.COMMITTED, stores=(full,), changelog_ends={log: 10})
+        held.registry.handle(BatchReported(report=report))
+    assert held.now.active[ONE].phase is Phase.RUNNING
     [told] = [line for line in caplog.messages if "event=restored" in line]
     assert "from=0 to=10" in told
     assert "offsets=10" in told

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from tidemill.ids import TaskId, TopicPartition
+from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.membership.member_state import MemberConfig, TimePassed
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.metrics.sensor import Window
 from tidemill.runtime.instance.instance_state import State
@@ -15,6 +18,8 @@ from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.task.batch import Arrived, BatchReport, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
+from tidemill.task.standby import StandbyTask
+from tidemill.task.tasks import BatchReported, TaskLayout, Tasks, no_tasks
 
 RUNS, RESTORES, FOLLOWS = TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)
 INPUT = TopicPartition("app-counts-repartition", 0)
@@ -34,7 +39,14 @@ class Clock:
 
 def active(task: TaskId, phase: Phase = Phase.RUNNING) -> ActiveTask:
     inputs = (TopicPartition("app-counts-repartition", task.partition),)
-    return ActiveTask(task=task, directory="", epoch="e", inputs=inputs, changelogs={}, phase=phase)
+    return ActiveTask(task=task, directory="", epoch=f"e-{task}", inputs=inputs, changelogs={}, phase=phase)
+
+
+def tasks(*actives: ActiveTask, standbys: Iterable[TaskId] = ()) -> Tasks:
+    """What a thread holds."""
+    copies = {task: StandbyTask(task=task, directory="", epoch=f"e-{task}", changelogs={}) for task in standbys}
+    identity = MemberConfig(process_id=ProcessId(1, 2))
+    return replace(no_tasks(identity, TaskLayout()), active={task.task: task for task in actives}, standby=copies)
 
 
 def report(now_ms: int, *, records: int = 100, outcome: Outcome = Outcome.COMMITTED) -> BatchReport:
@@ -59,8 +71,10 @@ def report(now_ms: int, *, records: int = 100, outcome: Outcome = Outcome.COMMIT
 def measured_thread(clock: Clock, now_ms: int) -> Any:
     """A stream thread as metrics see it, after two batches, a lost one and a rebalance."""
     metrics = ThreadMetrics(Window(), now_s=clock)
-    held = {RUNS: active(RUNS), RESTORES: active(RESTORES, Phase.RESTORING), TaskId(9, 9): active(TaskId(9, 9))}
-    metrics.held(held, {FOLLOWS})
+    stay, goes = (active(RUNS), active(RESTORES, Phase.RESTORING)), active(TaskId(9, 9))
+    metrics.changed(tasks(), tasks(*stay, goes, standbys=[FOLLOWS]), TimePassed())
+    held = tasks(*stay, standbys=[FOLLOWS])
+    metrics.changed(tasks(*stay, goes, standbys=[FOLLOWS]), held, TimePassed())
     metrics.assigned()
     metrics.lost_membership()
     metrics.heartbeat(3.0)
@@ -68,13 +82,13 @@ def measured_thread(clock: Clock, now_ms: int) -> Any:
         clock.s += 1
         told = report(now_ms)
         metrics.batch(told, 0.05)
-        metrics.held({RUNS: held[RUNS], RESTORES: held[RESTORES]}, {FOLLOWS}, told.restored)
+        metrics.changed(held, held, BatchReported(report=told))
     metrics.batch(report(now_ms, outcome=Outcome.LOST), 0.2)
     metrics.rebalance(RebalanceCost(generations=(1, 2), joined_ms=250, paused_ms={RUNS: 40}))
     return SimpleNamespace(
         name="app-1-StreamThread-1",
         metrics=metrics,
-        tasks={RUNS: held[RUNS], RESTORES: held[RESTORES]},
+        tasks=held.active,
         copies=(
             CopyProgress(task=RESTORES, is_active=True, lag=70, offsets_per_s=7.0),
             CopyProgress(task=FOLLOWS, is_active=False, lag=5, offsets_per_s=None),

@@ -16,6 +16,7 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import Serdes
 from tidemill.ids import ProcessId, TopicPartition
+from tidemill.membership.member_state import TimePassed
 from tidemill.membership.wire import HostInfo
 from tidemill.metrics.names import CATALOGUE, Metric, RecordingLevel, all_names
 from tidemill.query.document_reader import read_document, to_plain
@@ -95,11 +96,12 @@ def test_the_age_of_records_is_that_at_their_commit() -> None:
 
 
 def test_a_task_that_is_given_up_leaves_no_lag_behind() -> None:
-    from tests.runtime.observe.measured_instance import FOLLOWS, INPUT, Clock, measured_thread
+    from tests.runtime.observe.measured_instance import FOLLOWS, INPUT, Clock, measured_thread, tasks
 
     thread = measured_thread(Clock(), NOW_MS)
     assert INPUT in thread.metrics.ends
-    thread.metrics.held({}, {FOLLOWS})
+    held = tasks(*thread.tasks.values(), standbys=[FOLLOWS])
+    thread.metrics.changed(held, tasks(standbys=[FOLLOWS]), TimePassed())
     assert INPUT not in thread.metrics.ends
     assert not thread.metrics.sensors.of("put")
 

@@ -81,3 +81,15 @@ def test_it_does_not_wait_for_ever_for_members_that_say_nothing() -> None:
     assert goes.may_begin(True, has_tasks=True)
     assert not goes.has_gathered
     assert len(member.asked) == 1
+
+
+@pytest.mark.parametrize(("within_s", "limit_s"), [(60.0, INTERVAL_MS / 1e3 + 1), (1.0, 0.5)])
+def test_who_waits_for_a_thread_only_so_long_leaves_it_time_to_close(within_s: float, limit_s: float) -> None:
+    watch = Watch()
+    goes = leaving(Member(), watch)
+    goes.hurry(within_s)
+    assert not goes.may_begin(None, has_tasks=True)
+    watch.now_s += limit_s - 0.1
+    assert not goes.may_begin(None, has_tasks=True)
+    watch.now_s += 0.2
+    assert goes.may_begin(None, has_tasks=True)

@@ -6,8 +6,7 @@ import pytest
 
 from tidemill import Materialized, Serdes, StreamsBuilder, of_columns
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.column_reduce import merge_functions
-from tidemill.spark.plan.planned import planned
+from tidemill.spark.plan.planned_topology import merge_functions, planned
 from tidemill.spark.plan.stages import stages
 from tidemill.topology.nodes import Topology
 from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates

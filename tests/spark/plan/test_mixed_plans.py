@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.plan_harness import Program, Record
+from tests.spark.plan_harness import APPLICATION, Program, Record
 from tidemill import JoinWindows, Serdes, StreamsBuilder, TimeWindows, per_record
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.stages import stages
@@ -48,6 +48,33 @@ def test_the_key_of_a_window_is_a_struct_to_functions_of_columns(spark: SparkSes
     assert [(key, LONG.deserialize(value), time) for key, value, time in values(run, "out")] == [
         (b"a@0", 2, 7), (b"b@100", 1, 107), (b"b@100", 2, 108)
     ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_an_aggregate_without_a_serde_is_written_with_the_default_one(spark: SparkSession, tmp_path: Path) -> None:
+    b = StreamsBuilder()
+    grouped = b.stream("in", key=STRING, value=STRING).filter(lambda k, v: v != "").group_by_key()
+    lengths = grouped.aggregate(lambda: 0, lambda k, v, total: total + len(v), store="lengths").to_stream()
+    lengths.filter(lambda k, n: n > 2).to("out", key=STRING)
+    run = Program(spark, b.build(), tmp_path, default=LONG)
+    assert run.compiled.stages.parts == ()
+    run.pipe([("in", Record(b"a", b"xy", 5))])
+    run.pipe([("in", Record(b"a", b"xyz", 6))])
+    assert values(run, "out") == [(b"a", LONG.serialize(5), 6)]
+
+
+@pytest.mark.spark
+def test_a_table_that_a_stream_of_another_serde_looks_up_is_kept_as_its_topic_has_it(spark: SparkSession, tmp_path: Path) -> None:
+    b = StreamsBuilder()
+    users = b.table("users", store="users")
+    counts = b.stream("counts", key=STRING, value=LONG).filter(lambda k, n: n > 0)
+    counts.join(users, lambda n, user: f"{user} {n}").to("out", key=STRING, value=STRING)
+    run = Program(spark, b.build(), tmp_path, default=STRING)
+    assert len(run.compiled.stages.vectorised) == 1
+    run.pipe([("users", Record(b"a", b"ada", 1))])
+    run.pipe([("counts", Record(b"a", LONG.serialize(3), 5))])
+    assert values(run, "out") == [(b"a", b"ada 3", 5)]
+    assert values(run, f"{APPLICATION}-users-changelog") == [(b"a", b"ada", 1)]
 
 
 def test_a_function_of_columns_between_operators_that_run_together_is_refused() -> None:

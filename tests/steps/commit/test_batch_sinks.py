@@ -12,7 +12,7 @@ from tests.steps.step_fixtures import COUNT_TAG, INPUT, Context, Crash, count_sp
 from tidemill import BatchId, Serdes, StreamsBuilder
 from tidemill.errors import StopError, TopologyError
 from tidemill.ids import TopicPartition
-from tidemill.spark.plan.batch_sinks import with_batch_sinks
+from tidemill.spark.plan.planned_topology import with_batch_sinks
 from tidemill.steps.step_spec import BatchSinkSpec, StepSpec
 from tidemill.task.batch import Outcome
 from tidemill.task.batch_id import OffsetRange

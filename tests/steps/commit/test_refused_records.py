@@ -10,7 +10,8 @@ from tidemill.errors import RecordError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.rows.records import Records
-from tidemill.steps.state_step import StepState, run_node
+from tidemill.steps.state_step import StepState
+from tidemill.steps.vector.vector_step import run_on_records
 from tidemill.topology.operations import Aggregate, Peek
 
 STRING = Serdes.string()
@@ -34,12 +35,12 @@ def folding() -> Aggregate:
 def test_an_aggregate_leaves_out_what_its_function_fails_on_and_keeps_what_it_had() -> None:
     node = count_spec(folding(), STRING).nodes[COUNT_TAG]
     state = StepState({TASK: MemoryStores()}, count_spec(folding(), STRING).stores, handlers=ASIDE)
-    made = run_node(node, records(b"5", b"0", b"2"), state)
+    made = run_on_records(node, records(b"5", b"0", b"2"), state)
     assert made.values == [b"25"]
     assert (state.dropped, state.passed_over.letters.values) == (1, [b"0"])
     failing = StepState({TASK: MemoryStores()}, count_spec(folding(), STRING).stores)
     with pytest.raises(RecordError, match="at offset 11: the function of COUNT failed: ZeroDivisionError"):
-        run_node(node, records(b"5", b"0", b"2"), failing)
+        run_on_records(node, records(b"5", b"0", b"2"), failing)
 
 
 def test_a_record_that_peek_fails_on_does_not_go_on() -> None:
@@ -52,7 +53,7 @@ def test_a_record_that_peek_fails_on_does_not_go_on() -> None:
 
     node = count_spec(Peek(look), STRING).nodes[COUNT_TAG]
     state = StepState({TaskId(1, 0): MemoryStores()}, {}, handlers=ExceptionHandlers(processing=ExceptionResponse.CONTINUE))
-    made = run_node(node, records(b"a", b"b", b"c"), state)
+    made = run_on_records(node, records(b"a", b"b", b"c"), state)
     assert (made.values, made.offsets, seen) == ([b"a", b"c"], [10, 12], ["a", "b", "c"])
     assert "OSError: no disk" in state.passed_over.note
 

@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from tidemill import Joined, JoinWindows, Materialized, Serdes, StreamsBuilder, of_columns, per_record
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.planned import planned
+from tidemill.spark.plan.planned_topology import planned
 from tidemill.spark.plan.stages import stages
 from tidemill.steps.rows.codecs_wire import PairSerde
-from tidemill.steps.vector.column_join import both_sides
 from tidemill.testing import TestRecord
 from tidemill.topology.nodes import ProcessorNode
 from tidemill.topology.operations import MapValues
+from tidemill.topology.spark_operations import both_sides
 
 TEXT, LONG = Serdes.string(), Serdes.long()
 WINDOWS = JoinWindows.of_time_difference(100, grace=50)

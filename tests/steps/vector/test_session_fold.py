@@ -11,7 +11,7 @@ from tests.steps.aggregation_harness import PARTITIONS, InBatches, Input, PerRec
 from tidemill.errors import RecordError
 from tidemill.steps.vector import retained_rows as shown_rows
 from tidemill.steps.vector import session_fold
-from tidemill.steps.vector.session_fold import fold_sessions, folds_sessions
+from tidemill.steps.vector.session_fold import fold_sessions
 from tidemill.topology.operations import Aggregating, Aggregation, Counting, Reducing, SessionAggregate
 from tidemill.topology.windows import SessionWindows
 
@@ -107,8 +107,3 @@ def test_a_store_in_memory_refuses_a_session_on_the_last_millisecond_as_the_oper
     assert step.sent == operator.sent
     assert step.readers[0].rows == operator.readers[0].rows
     assert step.logged[0] == operator.stores[0].logged
-
-
-def test_final_results_are_left_to_the_operator() -> None:
-    assert folds_sessions(SessionAggregate("w", WINDOWS["short gap"], Counting()))
-    assert not folds_sessions(SessionAggregate("w", WINDOWS["short gap"], Counting(), emit_final=True))

@@ -10,9 +10,6 @@ import pytest
 
 from tests.steps.aggregation_harness import Reader
 from tidemill import Serdes, StreamsBuilder
-from tidemill.dsl.functions import per_record
-from tidemill.dsl.joined import Joined
-from tidemill.dsl.materialized import Materialized
 from tidemill.errors import RecordError
 from tidemill.ids import TaskId
 from tidemill.operators.context import RecordMetadata
@@ -21,12 +18,13 @@ from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.rows.codecs_wire import PairSerde
 from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.task_rows import TaskRows
-from tidemill.steps.state_step import StepState, run_node
+from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec, StoreSpec
-from tidemill.steps.vector.column_join import both_sides
-from tidemill.steps.vector.table_lookup import join_with_table, looks_up
+from tidemill.steps.vector.table_lookup import join_with_table
+from tidemill.steps.vector.vector_step import run_on_records
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
 from tidemill.topology.operations import StreamTableJoin, TableSource
+from tidemill.topology.spark_operations import both_sides
 
 STRING, LONG = Serdes.string(), Serdes.long()
 PAIRS = PairSerde(LONG, STRING)
@@ -61,7 +59,7 @@ def _node(topology: Topology, kind: type, value_serde: Any) -> NodeSpec:
     name, operation = _operation(topology, kind)
     return NodeSpec(
         name=name, subtopology=0, operation=operation, key_serde=STRING, value_serde=value_serde, out_key_serde=STRING,
-        out_value_serde=STRING, inline=(), tag=1, topics=("events", "users"),
+        out_value_serde=STRING, inline=(), tag=1, topics=("events", "users"), lookup_store="users-store",
     )
 
 
@@ -99,23 +97,21 @@ def _by_batches(topology: Topology, batches: list[list[Input]], *, in_pairs: boo
     found: list[Result] = []
     dropped = 0
     table, join = _node(topology, TableSource, STRING), _node(topology, StreamTableJoin, LONG)
-    store = looks_up(topology, join.operation)
-    assert store == "users-store"
     operation = join.operation
     assert isinstance(operation, StreamTableJoin)
     if in_pairs:
         operation, join = replace(operation, joiner=both_sides, takes_key=False), replace(join, out_value_serde=PAIRS)
     for batch in batches:
         state = _state(readers)
-        changes = run_node(table, _columns([i for i in batch if i[0] == "users"]), state)
+        state.forwarded[table.name] = run_on_records(table, _columns([i for i in batch if i[0] == "users"]), state)
         records = _columns([i for i in batch if i[0] == "events"])
-        out = join_with_table(join, operation, records, changes, state, store)
+        out = join_with_table(join, operation, records, state)
         assert out.headers is not None
         rows = zip(out.parts, out.keys, out.values, out.timestamps, out.headers, out.sequences, strict=True)
         found += sorted(rows, key=lambda row: row[5] or 0)
         dropped += state.dropped
         for (task, name), written in state.written.items():
-            assert name == store
+            assert name == "users-store"
             readers[task.partition].apply(written.rows)
     return found, dropped
 
@@ -163,25 +159,5 @@ def test_what_the_joiner_raises_says_the_node_and_the_record() -> None:
     failing = StreamTableJoin(table=operation.table, joiner=lambda left, right: 1 // 0)
     records = _columns([("events", 0, b"k", b"v", 5, 7)])
     with pytest.raises(RecordError, match=f"the function of {name} failed: ZeroDivisionError") as caught:
-        join_with_table(join, failing, records, None, _state({0: Reader({b"k": bytes(8) + b"u"})}), "users-store")
+        join_with_table(join, failing, records, _state({0: Reader({b"k": bytes(8) + b"u"})}))
     assert caught.value.offset == 7
-
-
-def test_only_tables_as_they_come_from_their_topic_are_looked_up_at_once() -> None:
-    def store_of(make: Any) -> str | None:
-        builder = StreamsBuilder()
-        make(builder, builder.stream("events")).to("out")
-        topology = builder.build()
-        return looks_up(topology, _operation(topology, StreamTableJoin)[1])
-
-    def joiner(left: str, right: str) -> str:
-        return left + right
-
-    versioned = Materialized(name="v", history_retention=1000)
-    assert store_of(lambda b, s: s.join(b.table("users", store="t"), joiner)) == "t"
-    assert store_of(lambda b, s: s.join(b.table("users", store=versioned), joiner)) is None
-    assert store_of(lambda b, s: s.join(b.table("users", store=versioned), joiner, joined=Joined(grace=5))) is None
-    assert store_of(lambda b, s: s.join(s.group_by_key().count(), joiner)) is None
-    assert store_of(lambda b, s: s.join(b.stream("users").to_table(store="t"), joiner)) == "t"
-    assert store_of(lambda b, s: s.map_values(per_record(lambda v: v)).join(s.to_table(), joiner)) is None
-    assert store_of(lambda b, s: s.join(b.table("users").filter(per_record(lambda k, v: True)), joiner)) is None

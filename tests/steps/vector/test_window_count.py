@@ -7,9 +7,9 @@ import random
 import pytest
 
 from tests.steps.aggregation_harness import PARTITIONS, InBatches, PerRecord, batches, inputs, topology_of
-from tidemill.steps.vector.window_count import count_windows, counts_windows
-from tidemill.topology.operations import Counting, Reducing, TableToStream, WindowAggregate
-from tidemill.topology.windows import SlidingWindows, TimeWindows, UnlimitedWindows
+from tidemill.steps.vector.window_count import count_windows
+from tidemill.topology.operations import Counting, WindowAggregate
+from tidemill.topology.windows import TimeWindows, UnlimitedWindows
 
 WINDOWS = {
     "tumbling": TimeWindows.of_size(10_000),
@@ -49,12 +49,3 @@ def test_the_operator_goes_on_where_the_step_has_ended() -> None:
     after.pipe(given[100:])
     assert step.dropped + after.dropped == unbroken.dropped
     assert [after.readers[part].rows for part in PARTITIONS] == [unbroken.readers[part].rows for part in PARTITIONS]
-
-
-def test_what_is_no_count_of_time_windows_is_left_to_the_operators() -> None:
-    windows = WINDOWS["hopping"]
-    assert counts_windows(WindowAggregate("w", windows, Counting()))
-    assert not counts_windows(WindowAggregate("w", windows, Counting(), emit_final=True))
-    assert not counts_windows(WindowAggregate("w", windows, Reducing(max)))
-    assert not counts_windows(WindowAggregate("w", SlidingWindows.of_time_difference(5), Counting()))
-    assert not counts_windows(TableToStream())

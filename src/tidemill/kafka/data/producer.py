@@ -35,6 +35,8 @@ _TRANSACTIONAL: Mapping[str, Any] = {
     "transaction.timeout.ms": 10_000,
     # Just after a commit the coordinator answers "concurrent transactions"; the default pause would be a batch's cost.
     "retry.backoff.ms": 2,
+    # Records are on their way while the offsets are sent; at 5 ms, the client's own, only the flush would send them.
+    "linger.ms": 1,
     # Else the client forgets brokers that are all away, and its request for the offsets, the group's coordinator once known,
     # waits ten minutes for one that it has forgotten. A producer that fails is made anew, from bootstrap.servers.
     "metadata.recovery.strategy": "none",

@@ -9,6 +9,7 @@ away; an offset that is out of range is reported, never mended here.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,14 @@ CHUNK_RECORDS = 10_000
 READ_LIMIT_S = 1.0
 """A batch closes when reading has taken this long even while more is arriving; the time that Spark works on it does not count."""
 _WAIT_SLICE_S = 0.005
+_IDLE_SLICE_S = 0.025
+"""Of a wait on one consumer, or of one that is longer than ``_IDLE_AFTER_S``: so much later a record of one consumer may be seen
+while another is asked."""
+_IDLE_AFTER_S = 0.1
+_STANDBY_DELAY_S = 0.1
+"""So long a standby's records may wait for company."""
+_WORTH_ANOTHER_LOOK = 1_000
+"""Records of one round from which on more has probably come meanwhile; a chunk of few records costs as much as one of many."""
 _WATERMARK_INTERVAL_S = 1.0
 _LEADERS_LIMIT_S = 0.5
 FIRST_FETCH_LIMIT_S = 0.15
@@ -93,6 +102,10 @@ class PartitionConsumer:
                 with contextlib.suppress(KafkaException):
                     self._consumer.list_topics(topic, _LEADERS_LIMIT_S)
         self._topics |= topics
+
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._placed)
 
     def drop(self, tp: TopicPartition) -> None:
         """Holds this partition no more."""
@@ -182,16 +195,19 @@ _SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 
 
 
 class ThreadReader:
-    """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind."""
+    """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind. ``hurried``: set by
+    whoever needs the stream thread; the wait under way, or the next one, ends then with what is there."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], hurried: threading.Event | None = None) -> None:
         self._settings = settings
+        self._hurried = hurried or threading.Event()
         self._consumers: dict[str, PartitionConsumer] = {}
         self._watermarks_at = 0.0
         self._limits: Mapping[TopicPartition, int] = {}
         self._at_limit: dict[TopicPartition, int] = {}
         self.is_full = False
         """The last read ended because it had as many bytes as a batch may."""
+        self.has_read_sources = False
 
     def place(self, request: BatchRequest) -> None:
         wanted: dict[str, dict[TopicPartition, int]] = {kind: {} for kind in _KINDS}
@@ -213,16 +229,23 @@ class ThreadReader:
         each partition that is new has been heard of.
         Standbys alone don't end the wait for inputs: their records are taken as they come, and the batch is closed after
         ``wait_ms`` or when their share is full."""
-        kinds = [kind for kind in _KINDS if kind in self._consumers]
         left = dict.fromkeys(_INPUTS, request.max_records)
         left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
         left[_GLOBAL] = request.max_restore_records
-        deadline = time.monotonic() + READ_LIMIT_S
-        idle_until = time.monotonic() + request.wait_ms / 1e3
-        heard_until = time.monotonic() + FIRST_FETCH_LIMIT_S
-        found = self.is_full = False
+        began = now = time.monotonic()
+        idle_until = began + request.wait_ms / 1e3
+        closes_at = max(began + READ_LIMIT_S, idle_until)
+        heard_until = began + FIRST_FETCH_LIMIT_S
+        rests_until = {_SOURCE: began + request.sources_rest_ms / 1e3, _INTERNAL: began + request.internal_rest_ms / 1e3}
+        found = self.is_full = self.has_read_sources = False
         bytes_left = request.max_bytes
-        while kinds and time.monotonic() < deadline:
+        while self._consumers and now < closes_at:
+            is_hurried = self._hurried.is_set()
+            if is_hurried:
+                self._hurried.clear()
+                rests_until = dict.fromkeys(rests_until, began)
+            kinds = [kind for kind in _KINDS if kind in self._consumers and now >= rests_until.get(kind, now)]
+            self.has_read_sources |= now >= rests_until[_SOURCE]
             got = 0
             for kind in kinds:
                 messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), 0)
@@ -230,33 +253,42 @@ class ThreadReader:
                     bytes_left -= sum(map(len, messages))
                     handed_over = time.monotonic()
                     yield from self._handed_over(kind, messages)
-                    deadline += time.monotonic() - handed_over
+                    closes_at += time.monotonic() - handed_over
                     left[kind] -= len(messages)
                     got += len(messages)
                     found = found or kind != _STANDBY
+                    if kind == _STANDBY:
+                        idle_until = min(idle_until, time.monotonic() + _STANDBY_DELAY_S)
             if bytes_left <= 0:  # each kind has had a chunk of what was fetched
                 self.is_full = True
                 return
-            is_full = any(left[kind] <= 0 for kind in _INPUTS)
-            if got and not is_full and any(left[kind] > 0 for kind in kinds):
-                continue
             now = time.monotonic()
-            if is_full or left[_STANDBY] <= 0:
+            is_full = any(left[kind] <= 0 for kind in _INPUTS)
+            if got >= _WORTH_ANOTHER_LOOK and not is_full and any(left[kind] > 0 for kind in kinds):
+                continue
+            if is_full or left[_STANDBY] <= 0 or is_hurried:
                 return
-            if (found or now >= idle_until) and (now >= heard_until or not self._is_one_unheard(left)):
+            if (found or now >= idle_until) and (now >= heard_until or not self._is_one_unheard(kinds, left)):
                 return
-            found = (yield from self._wait(kinds, left)) or found
+            until = min([at for at in (idle_until, heard_until, *rests_until.values()) if at > now], default=closes_at)
+            waiting = [kind for kind in kinds if self._consumers[kind].holds_any and left[kind] > 0]
+            is_brief = len(waiting) > 1 and now - began < _IDLE_AFTER_S
+            slice_s = min(_WAIT_SLICE_S if is_brief else _IDLE_SLICE_S, until - now)
+            found = (yield from self._wait(waiting, left, slice_s)) or found
+            now = time.monotonic()
 
-    def _is_one_unheard(self, left: Mapping[str, int]) -> bool:
+    def _is_one_unheard(self, kinds: Sequence[str], left: Mapping[str, int]) -> bool:
         """Whether a partition that the last placing has added has not been heard of, and may still be read in this batch."""
-        return any(consumer.unheard and left[kind] > 0 for kind, consumer in self._consumers.items())
+        return any(self._consumers[kind].unheard and left[kind] > 0 for kind in kinds)
 
     def _wait(
-        self, kinds: Sequence[str], left: dict[str, int]
+        self, kinds: Sequence[str], left: dict[str, int], slice_s: float
     ) -> Generator[tuple[bool, Sequence[Any]], None, bool]:
         """One short wait on each consumer in turn; gives whether something came that ends the waiting."""
+        if not kinds:
+            time.sleep(slice_s)
         for kind in kinds:
-            messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), _WAIT_SLICE_S)
+            messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), slice_s)
             if messages:
                 yield from self._handed_over(kind, messages)
                 left[kind] -= len(messages)

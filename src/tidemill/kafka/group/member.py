@@ -114,7 +114,7 @@ class GroupMember:
         self.events: queue.SimpleQueue[GroupEvent] = queue.SimpleQueue()
         self._config = config
         self._protocol = protocol
-        self._state = MembershipState(config.instance_id, self.events, has_follow_ups=not config.eager)
+        self._state = MembershipState(config.instance_id, self._post, has_follow_ups=not config.eager)
         self._client = GroupClient(
             config.client_settings,
             group_id=config.group_id,
@@ -135,6 +135,12 @@ class GroupMember:
         self._threads: tuple[threading.Thread, ...] = ()
         self.on_heartbeat: Callable[[float], None] = lambda _ms: None
         """Told, on the heartbeat thread, how many ms each answer has taken. It must not block."""
+        self.on_event: Callable[[], None] = lambda: None
+        """Told that there is another event. It must not block."""
+
+    def _post(self, event: GroupEvent) -> None:
+        self.events.put(event)
+        self.on_event()
 
     # For the application
 
@@ -169,7 +175,7 @@ class GroupMember:
         self._state.request_rejoin(reason)
 
     def revoked_all(self) -> None:
-        """The answer to RevokeAll (eager members only)."""
+        """The answer to RevokeAllRequested (eager members only)."""
         self._state.revoked_all()
 
     def commit(

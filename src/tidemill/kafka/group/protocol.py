@@ -16,6 +16,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TopicPartition
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 from tidemill.printable import printable
 
 _SUBSCRIPTION_VERSION = 3
@@ -46,6 +47,15 @@ class MemberAssignment:
     user_data: bytes = b""
 
 
+class MemberPart(Protocol):
+    """What the leader's answer holds of one member: a MemberAssignment, or the application's own value."""
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]: ...
+    @property
+    def user_data(self) -> bytes: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAssignment:
     """The leader's answer. It names every member, also one that gets nothing.
@@ -55,7 +65,7 @@ class GroupAssignment:
     that are ``left_out`` don't count.
     """
 
-    members: Mapping[str, MemberAssignment]
+    members: Mapping[str, MemberPart]
     partition_counts: Mapping[str, int]
     left_out: frozenset[str] = frozenset()
 
@@ -92,35 +102,6 @@ class GroupProtocol(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
-    """A rebalance has ended: this is all that the member may own, whatever it owned before."""
-
-    generation: int
-    member_id: str
-    incarnation: int
-    partitions: tuple[TopicPartition, ...] = ()
-    user_data: bytes = b""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
-    """The membership is gone, and with it everything that was owned; ``incarnation`` is the new one.
-
-    The member joins again by itself, unless a fatal Failed follows.
-    """
-
-    reason: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeAll:
-    """Eager members only: finish, commit and give up everything, then call ``revoked_all()``; the join waits for it."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """Something is wrong that a person should know; unless it is ``fatal`` the member goes on trying."""
 
@@ -128,7 +109,9 @@ class Failed:
     fatal: bool
 
 
-GroupEvent = Assigned | Lost | RevokeAll | Failed
+GroupEvent = Assigned | MembershipLost | RevokeAllRequested | Failed
+"""What a member posts to its application. After MembershipLost it joins again by itself, unless a fatal Failed follows; after
+RevokeAllRequested (eager members only) its join waits for ``revoked_all()``."""
 
 
 def encode_subscription(subscription: MemberSubscription) -> bytes:
@@ -189,7 +172,7 @@ def read_subscription(
     )
 
 
-def encode_assignment(assignment: MemberAssignment) -> bytes:
+def encode_assignment(assignment: MemberPart) -> bytes:
     encoded: bytes = ConsumerProtocolAssignment(
         version=_ASSIGNMENT_VERSION,
         assigned_partitions=[
@@ -218,7 +201,7 @@ def decode_assignment(data: bytes) -> MemberAssignment:
 
 
 def handed_over_too_early(
-    members: Mapping[str, MemberSubscription], assignment: Mapping[str, MemberAssignment]
+    members: Mapping[str, MemberSubscription], assignment: Mapping[str, MemberPart]
 ) -> tuple[TopicPartition, ...]:
     """The partitions, sorted, that one member gains in this assignment while another, which claims them, loses them."""
     gained: set[TopicPartition] = set()

@@ -12,7 +12,7 @@ a second rebalance nor throws out a member that has just come back.
     PARKED   has left because its stream thread stopped polling -> OUT, ENDED
     ENDED    closed, or failed for good
 
-Heartbeats are sent in SYNCING and STABLE. Every loss of a generation raises the incarnation and posts Lost; events are
+Heartbeats are sent in SYNCING and STABLE. Every loss of a generation raises the incarnation and posts MembershipLost; events are
 posted under the lock, so their order is the order in which things happened. What to do about any of it is the
 application's decision: nothing here changes what is owned.
 """
@@ -20,17 +20,17 @@ application's decision: nothing here changes what is owned.
 from __future__ import annotations
 
 import math
-import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 
 from tidemill.errors import TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.metadata import NO_GENERATION, NO_MEMBER_ID, Membership
-from tidemill.kafka.group.protocol import Assigned, Failed, GroupEvent, Lost, MemberAssignment, RevokeAll
+from tidemill.kafka.group.protocol import Failed, GroupEvent, MemberAssignment
+from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 
 
 class GroupPhase(Enum):
@@ -73,10 +73,10 @@ class MembershipState:
     ``has_follow_ups``: one rebalance is followed by another when what moves has been given up (not in an eager group)."""
 
     def __init__(
-        self, group_instance_id: str | None, events: queue.SimpleQueue[GroupEvent], *, has_follow_ups: bool = True
+        self, group_instance_id: str | None, post: Callable[[GroupEvent], None], *, has_follow_ups: bool = True
     ) -> None:
         self._changed = threading.Condition()
-        self._events, self._has_follow_ups = events, has_follow_ups
+        self._post, self._has_follow_ups = post, has_follow_ups
         self._membership = Membership(group_instance_id=group_instance_id)
         self._phase = GroupPhase.OUT
         self._assigned_in = NO_GENERATION
@@ -130,11 +130,11 @@ class MembershipState:
             return self._changed.wait_for(lambda: self._phase is GroupPhase.ENDED, timeout_s)
 
     def wait_until_revoked(self, reason: str) -> bool:
-        """Posts RevokeAll and waits for ``revoked_all``; False if the membership went meanwhile (nothing is left)."""
+        """Posts RevokeAllRequested and waits for ``revoked_all``; False if the membership went meanwhile (nothing is left)."""
         with self._changed:
             before = self._membership
             self._revocation_awaited = True
-            self._events.put(RevokeAll(reason=reason))
+            self._post(RevokeAllRequested(reason=reason))
             self._changed.wait_for(lambda: not self._revocation_awaited or self._membership is not before)
             self._revocation_awaited = False
             if self._membership is not before:
@@ -190,7 +190,7 @@ class MembershipState:
             self._assigned_partitions = assignment.partitions
             self._joining_for = None
             self._enter(GroupPhase.STABLE)
-            self._events.put(
+            self._post(
                 Assigned(
                     generation=membership.generation,
                     member_id=membership.member_id,
@@ -267,7 +267,7 @@ class MembershipState:
 
     def report(self, error: TidemillError) -> None:
         """Something that passes by itself, or that a person must put right meanwhile."""
-        self._events.put(Failed(error=error, fatal=False))
+        self._post(Failed(error=error, fatal=False))
 
     def end(self, error: TidemillError | None = None) -> Membership | None:
         """No more joins and heartbeats; returns the Membership that was given up, None when ENDED before."""
@@ -278,7 +278,7 @@ class MembershipState:
             self._lose(None if error is None else str(error), NO_MEMBER_ID)
             self._enter(GroupPhase.ENDED)
             if error is not None:
-                self._events.put(Failed(error=error, fatal=True))
+                self._post(Failed(error=error, fatal=True))
             return given_up
 
     def _is_join_due(self) -> bool:
@@ -297,7 +297,7 @@ class MembershipState:
         self._assigned_in = NO_GENERATION
         self._assigned_partitions = ()
         if had_generation and reason is not None:
-            self._events.put(Lost(reason=reason, incarnation=self._membership.incarnation))
+            self._post(MembershipLost(reason=reason, incarnation=self._membership.incarnation))
 
     def _enter(self, phase: GroupPhase) -> None:
         if phase not in _NEXT[self._phase]:

@@ -1,8 +1,7 @@
 """A stream thread as its consumer group sees it: what it subscribes to, claims and leads.
 
-The member's state machine (``membership.member``) decides; this keeps its state for two kinds of callers: the stream thread,
-which steps it, and the member's own threads, which ask at each join. Both go through one lock, so that what a join claims is
-what the state says at that moment.
+What it claims is read from the thread's tasks (``runtime.thread.task_registry``) at the moment of the join, on the member's own
+threads.
 
 Also keeps commits and joins apart: offsets that are on their way while the group counts a new generation are refused, and the
 batch of tasks that don't even move is lost with them.
@@ -12,17 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tidemill.deadline import Deadline
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group import protocol as group_protocol
 from tidemill.kafka.group.metadata import Membership
-from tidemill.membership import member_state as machine
-from tidemill.membership.member import is_revoking, step
-from tidemill.membership.member_subscription import OwnSubscription, may_commit, next_subscription
+from tidemill.membership.member import is_revoking
+from tidemill.membership.member_state import MemberState
+from tidemill.membership.member_subscription import OwnSubscription, may_commit
 from tidemill.runtime.group.leading import Leader
+from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.task.tasks import Tasks
 
 _COMMIT_LIMIT_S = 3.0
 _JOIN_LIMIT_S = 0.1
@@ -39,14 +39,12 @@ class GroupSide:
         self,
         name: str,
         topics: Sequence[str],
-        member: machine.MemberConfig,
+        tasks: TaskRegistry,
         leader: Leader,
         offset_sums: Callable[[], tuple[Mapping[TaskId, int], frozenset[TaskId]]],
     ) -> None:
         self._name, self._topics, self._leader = name, tuple(topics), leader
-        self._offset_sums = offset_sums
-        self._lock = threading.Lock()
-        self._state = machine.new_member(member)
+        self._tasks, self._offset_sums = tasks, offset_sums
         self._said: OwnSubscription | None = None
         self._gate = threading.Condition()
         self._is_committing = False
@@ -54,12 +52,6 @@ class GroupSide:
         self._joins_from: tuple[int, int] | None = None
         self.membership: Callable[[], Membership] = Membership
         """The group's word on this member; set by who makes the member."""
-
-    def step(self, event: machine.Event) -> tuple[machine.Instruction, ...]:
-        """What to do about ``event``, in this order."""
-        with self._lock:
-            self._state, instructions = step(self._state, event, int(time.time() * 1000))
-        return instructions
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
@@ -74,9 +66,7 @@ class GroupSide:
 
     def may_commit(self, tasks: Iterable[TaskId], *, began_incarnation: int) -> bool:
         """Rule 5: the membership is that of the batch's start, and everything that it read is still owned."""
-        now = self.membership()
-        with self._lock:
-            state = self._state
+        now, state = self.membership(), self.state
         return now.is_member and may_commit(state, tasks, began_incarnation=began_incarnation, incarnation=now.incarnation)
 
     def begin_commit(self) -> None:
@@ -97,8 +87,7 @@ class GroupSide:
     @property
     def is_joining(self) -> bool:
         """A join has begun whose assignment has not been taken yet."""
-        with self._lock:
-            return self._state.is_joining
+        return self.state.is_joining
 
     # --- GroupProtocol: on the member's threads ----------------------------------------------------------------------
 
@@ -112,7 +101,7 @@ class GroupSide:
             self._gate.wait_for(self._has_taken_up, _TAKE_UP_LIMIT_S)
 
     def _has_taken_up(self) -> bool:
-        now, state = self.membership(), self._state
+        now, state = self.membership(), self.state
         is_read = not now.is_member or (state.incarnation, state.generation) >= (now.incarnation, now.generation)
         return is_read and not self._acting and not is_revoking(state)
 
@@ -136,16 +125,19 @@ class GroupSide:
             self._joins_from = _generation(self.membership())
         sums, running = self._offset_sums()
         now = self.membership()
-        with self._lock:
-            self._state, said = next_subscription(
-                self._state, generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=running
-            )
-        return said
+        return self._tasks.joins(
+            generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=running
+        )
 
     @property
-    def state(self) -> machine.MemberState:
-        """The machine's state as it is now; it never changes itself, so any thread may read it."""
-        return self._state
+    def tasks(self) -> Tasks:
+        """Of this moment."""
+        return self._tasks.now
+
+    @property
+    def state(self) -> MemberState:
+        """The state of the member's machine as it is now; it never changes itself, so any thread may read it."""
+        return self._tasks.now.member
 
 
 def _generation(membership: Membership) -> tuple[int, int]:

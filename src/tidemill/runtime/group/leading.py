@@ -97,14 +97,7 @@ class Leader:
     def _answer(self, member: str, done: GroupAssignment, counts: Mapping[str, int]) -> group_protocol.GroupAssignment:
         for line in done.log:
             _say(member, line)
-        return group_protocol.GroupAssignment(
-            members={
-                name: group_protocol.MemberAssignment(partitions=told.partitions, user_data=told.user_data)
-                for name, told in done.members.items()
-            },
-            partition_counts=dict(counts),
-            left_out=done.left_out,
-        )
+        return group_protocol.GroupAssignment(members=done.members, partition_counts=dict(counts), left_out=done.left_out)
 
     def _tell_hosts_of_shared(self, prepared: PreparedRebalance) -> None:
         """Where instances run that have one process id: members don't say it, and the default client ids are alike."""

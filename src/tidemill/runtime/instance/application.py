@@ -227,10 +227,16 @@ class KafkaStreams:
         instance stays a member with all its tasks, which can be read, but nothing is restored and no standby follows either.
         Before ``start()`` too."""
         self._paused.set()
+        self._hurry_threads()
 
     def resume(self) -> None:
         """Processing goes on after ``pause()``."""
         self._paused.clear()
+        self._hurry_threads()
+
+    def _hurry_threads(self) -> None:
+        for thread in self.threads:
+            thread.hurry()
 
     def is_paused(self) -> bool:
         """Whether ``pause()`` was called last."""

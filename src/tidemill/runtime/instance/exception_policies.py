@@ -53,7 +53,7 @@ def expected_bytes(compiled: CompiledTopology) -> dict[int, str]:
 def _source_serdes(compiled: CompiledTopology) -> dict[int, tuple[Any, Any]]:
     return {
         compiled.compiler.tags.index(name): (edge.key, edge.value)
-        for name, edge in compiled.compiler.edges.items()
+        for name, edge in compiled.compiler.serdes.leaving.items()
         if isinstance(compiled.topology.nodes.get(name), SourceNode)
     }
 

@@ -43,19 +43,21 @@ class LocalState:
         self._directory_lock = lock
         self._logged, self._reporter = frozenset(logged), reporter
         self._lock = threading.Lock()
-        self._held: dict[str, frozenset[TaskId]] = {}
+        self._held_by: dict[str, Callable[[], Collection[TaskId]]] = {}
         self._open_in: dict[TaskId, str] = {}
+        """The first thread that asked, as long as it holds the task."""
         self._joining: set[str] = set()
 
-    def holds(self, thread: str, tasks: Collection[TaskId]) -> None:
-        """The tasks that a thread has, or is about to open, from now on."""
+    def begins(self, thread: str, held: Callable[[], Collection[TaskId]]) -> None:
+        """From now on ``held`` gives, to any thread, the tasks that this one has, or is about to open."""
         with self._lock:
-            self._held[thread] = frozenset(tasks)
-            self._closed_in(thread)
+            self._held_by[thread] = held
 
     def opens(self, thread: str, tasks: Collection[TaskId]) -> frozenset[TaskId]:
         """Those of the thread's tasks that no other thread has open; they are its own until it holds them no more."""
         with self._lock:
+            held = {name: frozenset(ask()) for name, ask in self._held_by.items()}
+            self._open_in = {task: owner for task, owner in self._open_in.items() if task in held.get(owner, ())}
             return frozenset(task for task in tasks if self._open_in.setdefault(task, thread) == thread)
 
     def joins(self, thread: str, known: Mapping[TaskId, int | None]) -> dict[TaskId, int]:
@@ -65,7 +67,7 @@ class LocalState:
             self._joining.add(thread)
             sums = {task: total if total is not None else self._kept(task) or 0 for task, total in known.items()}
             if thread == self._reporter:
-                held = frozenset().union(*self._held.values())
+                held = self._held()
                 for task in self.directory.tasks():
                     if task not in held and task not in sums and task.subtopology in self._logged:
                         kept = self._kept(task)
@@ -81,9 +83,8 @@ class LocalState:
     def ended(self, thread: str) -> None:
         """The thread has nothing any more, and waits for nothing."""
         with self._lock:
-            self._held.pop(thread, None)
+            self._held_by.pop(thread, None)
             self._joining.discard(thread)
-            self._closed_in(thread)
 
     def clean(self, delay_ms: int) -> list[TaskId]:
         """Removes the directories that no thread has and that nobody has written for ``delay_ms``, and gives those that it
@@ -91,7 +92,7 @@ class LocalState:
         with self._lock:
             if self._joining:
                 return []
-            held = frozenset().union(*self._held.values())
+            held = self._held()
             before_s = time.time() - delay_ms / 1e3
             old = [t for t in self.directory.tasks() if t not in held and written_s(self.directory.task_path(t)) < before_s]
             for task in old:
@@ -106,9 +107,9 @@ class LocalState:
             return None
         return _read(self.directory, task, lambda state: state.positions().changelog)
 
-    def _closed_in(self, thread: str) -> None:
-        held = self._held.get(thread, frozenset())
-        self._open_in = {task: owner for task, owner in self._open_in.items() if owner != thread or task in held}
+    def _held(self) -> frozenset[TaskId]:
+        """By any thread. A thread that takes a task up asks for its positions next, which waits for who has looked here."""
+        return frozenset(task for ask in self._held_by.values() for task in ask())
 
     def _kept(self, task: TaskId) -> int | None:
         return kept_offset_sum(self.directory, task)

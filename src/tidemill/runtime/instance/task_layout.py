@@ -8,7 +8,8 @@ from __future__ import annotations
 from tidemill.config.values import offset_reset
 from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
-from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
+from tidemill.topology.operations import ProcessRecords, TableTransformValues
 
 
 def task_facts(topology: Topology, application: str) -> TaskFacts:
@@ -31,5 +32,9 @@ def task_facts(topology: Topology, application: str) -> TaskFacts:
             if isinstance(node, SourceNode) and node.offset_reset is not None
             for topic in node.topics
         },
+        punctuates=any(
+            isinstance(node, ProcessorNode) and isinstance(node.operation, (ProcessRecords, TableTransformValues))
+            for node in topology.nodes.values()
+        ),
         has_output=frozenset(part.id for part in parts if not internal.issuperset(part.sink_topics)),
     )

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tidemill.config.streams_config import StreamsConfig
@@ -122,8 +123,8 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            thread.desk.handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
-            self.server.register(thread.name, thread.desk)
+            handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
+            self.server.register(thread.name, thread.desk(handover))
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second one beside it.
             with span("workers waited for"):
@@ -157,6 +158,7 @@ class ThreadMaker:
             on_failure=self.on_failure,
             is_paused=self.is_paused,
             listeners=self.listeners,
+            hurry=partial(self.server.hurry, name),
         )
 
     def _member(self, number: int, name: str, protocol: group_protocol.GroupProtocol) -> GroupMember:

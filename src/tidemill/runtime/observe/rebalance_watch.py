@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
+from tidemill.task.tasks import Event, Tasks
 
 log = logging.getLogger("tidemill.thread")
 
@@ -55,6 +56,12 @@ class RebalanceWatch:
         self._waiting = frozenset(active)
         self._last = {task: self._last.get(task, now_s) for task in active}
         self._worst = {task: worst for task, worst in self._worst.items() if task in self._last}
+
+    def changed(self, before: Tasks, after: Tasks, _event: Event) -> None:
+        """What is no active task any more pauses no longer."""
+        stay = {name for name, task in before.active.items() if name in after.active and after.active[name].epoch == task.epoch}
+        if len(stay) < len(before.active):
+            self.gone(stay)
 
     def gone(self, active: Collection[TaskId]) -> None:
         """Only these tasks are left."""

@@ -15,10 +15,10 @@ from tidemill.errors import StopError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.observe.restore_listeners import RestoreListeners
-from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.task.lifecycle import ActiveTask
 from tidemill.task.progress import CopyProgress, Progress, Restored, advanced, copies
 from tidemill.task.standby import StandbyTask
+from tidemill.task.tasks import BatchReported, Event, Tasks, ThreadEnded
 
 log = logging.getLogger("tidemill.restore")
 
@@ -27,23 +27,30 @@ _RATE_WINDOW_S = 10.0
 
 
 class RestoreWatch:
-    """``look`` is called by the stream thread whenever what it holds has changed; ``copies`` may be read by any."""
+    """Is told of each change by the stream thread; ``copies`` may be read by any."""
 
     def __init__(
         self,
         thread: str,
         listeners: RestoreListeners,
         now_s: Callable[[], float] = time.monotonic,
-        metrics: ThreadMetrics | None = None,
     ) -> None:
         self._thread, self._listeners, self._now_s = thread, listeners, now_s
-        self._metrics = metrics or ThreadMetrics()
         self._progress = Progress()
         self._positions: dict[TaskId, deque[tuple[float, int]]] = {}
         self._rates: dict[TaskId, float] = {}
         self._told_at: dict[TaskId, float] = {}
         self.copies: tuple[CopyProgress, ...] = ()
         """The tasks that are restored, and the standbys."""
+
+    def changed(self, before: Tasks, after: Tasks, event: Event) -> None:
+        """StopError if a listener raises."""
+        if isinstance(event, ThreadEnded):
+            self.end()
+        elif isinstance(event, BatchReported):
+            self.look(after.active, after.standby, event.report.restored)
+        elif (before.active, before.standby) != (after.active, after.standby):
+            self.look(after.active, after.standby)
 
     def look(
         self,
@@ -53,7 +60,6 @@ class RestoreWatch:
     ) -> None:
         """StopError if a listener raises."""
         self._progress, events = advanced(self._progress, active, standbys, restored)
-        self._metrics.held(active, standbys, restored)
         self._measure()
         for event in events:
             self._listeners.tell(event)

@@ -19,9 +19,8 @@ from tidemill.metrics.sensor import Sensor, Window
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
 from tidemill.task.batch import Arrived, BatchReport, Outcome
 from tidemill.task.commit import CommitStep
-from tidemill.task.lifecycle import ActiveTask
 from tidemill.task.lost_batches import LostInARow
-from tidemill.task.progress import Restored
+from tidemill.task.tasks import BatchReported, Event, Tasks
 
 log = logging.getLogger("tidemill.thread")
 
@@ -90,7 +89,6 @@ class ThreadMetrics:
     live: Sensors = field(init=False)
     task_of: Mapping[TopicPartition, TaskId] = field(default_factory=dict)
     """The active task that reads each input."""
-    _held: dict[TaskId, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sensors, self.live = Sensors(self.window), Sensors(_LIVE)
@@ -148,27 +146,25 @@ class ThreadMetrics:
                 if task in of_task:
                     _record_age(self.sensors.at("store-age", task, store), of_task[task], now_s, now_ms)
 
-    def held(
-        self, active: Mapping[TaskId, ActiveTask], standbys: Collection[TaskId], restored: Restored | None = None
-    ) -> None:
-        """These tasks are held now, and so many changelog records were applied to their stores."""
-        now_s, held = self.now_s(), {**dict.fromkeys(standbys, False), **dict.fromkeys(active, True)}
-        if held != self._held:
-            self._changed(active, held, now_s)
-        for task, stores in (restored or {}).items():
-            self.sensors.at("restore" if task in active else "update", task).record(sum(stores.values()), now_s)
+    def changed(self, before: Tasks, after: Tasks, event: Event) -> None:
+        """Tasks have come or gone, or changelog records were applied to their stores."""
+        now_s, was, held = self.now_s(), _roles(before), _roles(after)
+        if held != was:
+            for name, epochs in (("task-created", held.keys() - was.keys()), ("task-closed", was.keys() - held.keys())):
+                if epochs:
+                    self.sensors.at(name).record(len(epochs), now_s)
+            self._forget(after, {task for epoch, (task, role) in was.items() if held.get(epoch) != (task, role)})
+        if isinstance(event, BatchReported):
+            for task, stores in event.report.restored.items():
+                self.sensors.at("restore" if task in after.active else "update", task).record(sum(stores.values()), now_s)
 
-    def _changed(self, active: Mapping[TaskId, ActiveTask], held: dict[TaskId, bool], now_s: float) -> None:
-        """``held``: whether each is active. What is known of a task that is in no role, or in another one, no longer counts."""
-        for name, tasks in (("task-created", held.keys() - self._held.keys()), ("task-closed", self._held.keys() - held.keys())):
-            if tasks:
-                self.sensors.at(name).record(len(tasks), now_s)
-        for task in [task for task, role in self._held.items() if held.get(task) is not role]:
+    def _forget(self, after: Tasks, tasks: Collection[TaskId]) -> None:
+        """What is known of a task that is in no role, or in another one, no longer counts."""
+        for task in tasks:
             for what in ("restore", "update", "put", "store-age", "process", "age"):
                 self.sensors.forget(what, task)
             self.live.forget("process", task)
-        self._held = held
-        self.task_of = {partition: name for name, task in active.items() for partition in task.inputs}
+        self.task_of = {partition: name for name, task in after.active.items() for partition in task.inputs}
         for known in (self.ends, self.high_watermarks):
             for gone in known.keys() - self.task_of.keys():
                 del known[gone]
@@ -193,6 +189,12 @@ class ThreadMetrics:
         self.past.append(PastRebalance(int(time.time() * 1e3), cost))
         for task, paused_ms in cost.paused_ms.items():
             self.paused_ms[task] = self.paused_ms.get(task, 0) + paused_ms
+
+
+def _roles(tasks: Tasks) -> dict[str, tuple[TaskId, bool]]:
+    """By epoch: the task, and whether it is active."""
+    standbys = {task.epoch: (name, False) for name, task in tasks.standby.items()}
+    return standbys | {task.epoch: (name, True) for name, task in tasks.active.items()}
 
 
 def _record_age(sensor: Sensor, arrived: Arrived, now_s: float, now_ms: int) -> None:

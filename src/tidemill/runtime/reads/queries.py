@@ -190,9 +190,9 @@ class InstanceReads:
         """The copies of this moment."""
         found: list[LocalCopy] = []
         for thread in list(self._threads):
-            tasks = thread.tasks  # before the member's state: what is given up meanwhile is in neither
-            held = {name: had for name, had in self._sides[thread.name].state.held.items() if wanted(name)}
-            found += held_copies(held, tasks, self._directory.task_path)
+            tasks = self._sides[thread.name].tasks
+            held = {name: had for name, had in tasks.member.held.items() if wanted(name)}
+            found += held_copies(held, tasks.active, self._directory.task_path)
         return found
 
     def _hosts(self) -> HostMap:

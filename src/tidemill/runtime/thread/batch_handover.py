@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemill.log_format import LogEvent
-from tidemill.spark.background_pool import beside_the_batches
+from tidemill.spark.job_thread import beside_the_batches
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_frame
 from tidemill.task.batch_id import BatchId
 

@@ -1,8 +1,9 @@
-"""One micro-batch after the other, and what the outcome of each asks for.
+"""The batch loop of a stream thread: one micro-batch after the other, and what the outcome of each asks for.
 
 Decides what follows a batch: what was restored and read is told to those who keep it, inputs out of range are set back, a
 refused commit makes the member join anew, and after a lost batch nothing is assumed (rule 6): the producer is fenced and what
-counts is asked of the broker. What a batch covers, and how large it is, is ``micro_batches``'.
+counts is asked of the broker. Also decides when stores are closed: a batch without them is answered, or the workers are dead
+(rule 12). What a batch covers, and how large it is, is ``micro_batches``'.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.values import ProcessingGuarantee
@@ -17,16 +19,19 @@ from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, StopEr
 from tidemill.ids import TaskId
 from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent
+from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
-from tidemill.runtime.observe.thread_metrics import ThreadMetrics
+from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.runtime.thread.global_topics import GlobalTopics
-from tidemill.runtime.thread.micro_batches import MicroBatches
+from tidemill.runtime.thread.micro_batches import Batch, MicroBatches
 from tidemill.runtime.thread.offset_commits import OwnCommits
 from tidemill.runtime.thread.offset_fetcher import TaskOffsets
-from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import FIRST_OUTPUT, span, tell_moment
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome
+from tidemill.task.batch import BatchReport, Outcome, Taken
 from tidemill.task.lost_batches import LostInARow
+from tidemill.task.tasks import BatchLost, BatchReported, is_other_phase
 
 log = logging.getLogger("tidemill.thread")
 
@@ -34,7 +39,8 @@ _RETRY_PAUSE_S = 0.2
 
 
 class BatchRunner:
-    """Called by the stream thread only. ``on_change`` is told that a task's phase has changed."""
+    """Called by the stream thread only, except where another one is named; owner of the engine and of the batch under way.
+    ``on_change`` is told that a task's phase has changed; ``writes``: the sub-topologies that write to topics of the user's."""
 
     def __init__(
         self,
@@ -42,7 +48,9 @@ class BatchRunner:
         config: StreamsConfig,
         *,
         batches: MicroBatches,
-        held: HeldTasks,
+        registry: TaskRegistry,
+        group: GroupSide,
+        writes: Collection[int],
         commits: OwnCommits,
         offsets: TaskOffsets,
         member: GroupMember,
@@ -51,32 +59,95 @@ class BatchRunner:
         metrics: ThreadMetrics,
         on_change: Callable[[], None],
     ) -> None:
-        self._thread, self._config, self._batches, self._held = thread, config, batches, held
+        self._thread, self._config, self._batches, self._registry = thread, config, batches, registry
+        self._group, self._writes = group, frozenset(writes)
         self._commits, self._offsets, self._member, self._globals = commits, offsets, member, global_topics
         self._rebalance, self._metrics, self._on_change = rebalance, metrics, on_change
+        self._engine: BatchEngine | None = None
+        self._under_way: Batch | None = None
+        self._taken = Taken()
+        self._asked_s = 0.0
+        self._has_failed = False
+
+    # --- what others see: any thread ---------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> BatchEngine | None:
+        """None until the thread has begun."""
+        return self._engine
+
+    @property
+    def under_way(self) -> Batch | None:
+        return self._under_way
+
+    def is_taking(self, batch_id: int, taken: Taken) -> None:
+        """What the source step of the batch under way hands over."""
+        if self._under_way is not None and self._under_way.request.batch_id == batch_id:
+            self._taken = taken
+
+    def has_run(self, batch_id: int) -> None:
+        """Its functions are done with the batch under way."""
+        if self._under_way is not None and self._under_way.request.batch_id == batch_id:
+            self._taken = replace(self._taken, has_run=True)
+
+    def begin_commit(self) -> None:
+        """Before the generation is read for the commit of the batch under way: no join begins until that is over."""
+        self._group.begin_commit()
+
+    # --- the engine --------------------------------------------------------------------------------------------------
+
+    def begin(self, engine: BatchEngine) -> None:
+        """From now on batches can run."""
+        self._engine = engine
+
+    def rest(self) -> None:
+        """There is nothing to run."""
+        if self._engine is not None:
+            self._engine.rest()
+
+    def fail(self) -> None:
+        """The thread has failed: no batch runs any more, so stores are closed by the death of the workers."""
+        self._has_failed = True
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+    def end_workers(self) -> None:
+        """Any thread: no worker of this thread works on anything any more."""
+        if self._engine is not None:
+            self._engine.kill_workers()
+
+    # --- batches -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """One micro-batch of everything that is held. StopError if the workers say that going on is impossible."""
-        request = self._batches.next()
-        read = self._batches.read_by(request)
-        report = self._execute(request)
+        batch = self._batches.next()
+        report = self._execute(batch)
         if report is not None:
-            self._take_report(report, read)
+            self._take_report(report, batch.read)
 
     def run_empty(self) -> None:
         """One of no tasks, ahead of the first assignment."""
         self._execute(self._batches.none())
 
-    def close_stores(self, tasks: Collection[TaskId]) -> bool:
-        """Whether the worker has answered a batch without them, which closes their stores."""
-        report = self._execute(self._batches.without(tasks))
+    def close_stores(self, *, are_open: bool) -> None:
+        """The stores of the tasks that are closing: a batch without them makes the worker close them, and its report is the
+        proof. There is none where nothing is open (``are_open``): what is read for others goes on, and the last batch has
+        answered. Without an acknowledgement the workers' death is as good."""
+        has_workers = self._engine is not None and bool(self._engine.worker_pids)
+        if has_workers and (are_open or self._batches.failures) and not self._is_closed():
+            self.end_workers()
+
+    def _is_closed(self) -> bool:
+        report = None if self._has_failed else self._execute(self._batches.closing())
         return report is not None and report.outcome is Outcome.COMMITTED
 
-    def _execute(self, request: BatchRequest) -> BatchReport | None:
+    def _execute(self, batch: Batch) -> BatchReport | None:
         """None if the batch is lost, or did not begin."""
         try:
-            with span("micro-batch", number=request.batch_id) as details:
-                report = self._batches.run(request)
+            with span("micro-batch", number=batch.request.batch_id) as details:
+                report = self._run(batch)
                 details |= {"read": report.records_in, "written": report.records_out, **report.timings_ms}
             return report
         except NoExecutorError as waiting:
@@ -87,9 +158,33 @@ class BatchRunner:
             self._batch_lost(lost)
             return None
 
+    def _run(self, batch: Batch) -> BatchReport:
+        """NoExecutorError if it did not begin, BatchLostError if it failed or took too long: a broker knows if it counts."""
+        assert self._engine is not None
+        self._under_way, self._taken = batch, Taken()
+        self._asked_s = time.monotonic()
+        try:
+            report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)
+        except BatchLostError as lost:
+            self._batches.lost(lost, self._taken)
+            raise
+        finally:
+            self._under_way = None
+            self._group.end_commit()
+        if report.outcome is Outcome.COMMITTED:
+            self._batches.committed(report, time.monotonic() - self._asked_s)
+        were_read = self._globals.are_read
+        self._globals.reported(report)
+        if self._globals.are_read != were_read:
+            self._on_change()
+        took_s = time.monotonic() - self._asked_s
+        self._metrics.batch(report, took_s)
+        tell_if_slow(self._thread, report, took_s)
+        return report
+
     def _take_report(self, report: BatchReport, read: Collection[TaskId]) -> None:
         """``read``: the tasks whose inputs the batch has read."""
-        self._batches.adapt(report)
+        self._batches.adapt(report, self._asked_s)
         for at in report.stores:
             if at.note:
                 log.warning(LogEvent("state-note", task=at.task, note=at.note))
@@ -106,11 +201,12 @@ class BatchRunner:
         is_misfit = report.is_misfit
         if report.out_of_range:
             is_misfit &= self._offsets.reset(self._globals.without(report.out_of_range))
-        has_changed = self._held.reported(report)
+        before = self._registry.now
+        self._registry.handle(BatchReported(report=report))
+        has_changed = is_other_phase(before, self._registry.now)
         if report.outcome is Outcome.COMMITTED:
-            self._batches.failures = 0
             self._metrics.lost_in_a_row = LostInARow()
-            if report.records_out and self._held.have_written(report):
+            if report.records_out and self._has_written(report):
                 tell_moment(FIRST_OUTPUT)
             cost = self._rebalance.ran(read)
             if cost is not None:
@@ -124,8 +220,8 @@ class BatchRunner:
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
         elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
-            self._commits.processed(report.ends, self._held.times)
-            if self._batches.size.most is not None:
+            self._commits.processed(report.ends, self._registry.now.times)
+            if self._batches.are_smaller:
                 self._commits.commit()  # a batch that fails goes back to what is committed: the search for its cause would, too
         if has_changed:
             self._on_change()
@@ -136,8 +232,8 @@ class BatchRunner:
         self._metrics.lost += 1
         self._count(reason, is_misfit=isinstance(lost, MisfitError))
         self._commits.forget()
-        self._held.lost(reason)
-        if self._config.num_standby_replicas and self._batches.has_lost_its_place():
+        self._registry.handle(BatchLost(reason=reason))
+        if self._config.num_standby_replicas and self._engine is not None and self._engine.has_lost_its_place():
             self._member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
         self._batches.fence()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
@@ -164,5 +260,10 @@ class BatchRunner:
     def _forget(self, report: BatchReport) -> None:
         """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""
         self._commits.forget()
-        self._held.reported(report)
-        self._held.lost(report.message)
+        self._registry.handle(BatchReported(report=report))
+        self._registry.handle(BatchLost(reason=report.message))
+
+    def _has_written(self, report: BatchReport) -> bool:
+        """Whether the batch has read anything whose results go to topics of the user's."""
+        writing = [task for name, task in self._registry.now.active.items() if name.subtopology in self._writes]
+        return any(partition in report.arrived for task in writing for partition in task.inputs)

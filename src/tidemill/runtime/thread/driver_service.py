@@ -14,7 +14,8 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.group.member import GroupMember
 from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.thread.batch_handover import BatchHandover
-from tidemill.runtime.thread.micro_batches import MicroBatches
+from tidemill.runtime.thread.batch_runner import BatchRunner
+from tidemill.runtime.thread.micro_batches import Batch
 from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
 from tidemill.task.batch_id import BatchId
 
@@ -22,60 +23,57 @@ from tidemill.task.batch_id import BatchId
 class WorkerDesk:
     """Implements ``ControlDesk``."""
 
-    def __init__(self, batches: MicroBatches, group: GroupSide, member: GroupMember) -> None:
-        self._batches, self._group, self._member = batches, group, member
-        self.handover: BatchHandover | None = None
-        """Set before workers can ask."""
+    def __init__(self, runner: BatchRunner, group: GroupSide, member: GroupMember, handover: BatchHandover) -> None:
+        self._runner, self._group, self._member, self._handover = runner, group, member, handover
 
     def next_request(self, run: int) -> BatchRequest | None:
-        engine = self._batches.engine
+        engine = self._runner.engine
         return None if engine is None else engine.next_request(run)
 
     def reported(self, run: int, report: BatchReport) -> None:
-        if self._batches.engine is not None:
-            self._batches.engine.reported(run, report)
+        if self._runner.engine is not None:
+            self._runner.engine.reported(run, report)
 
     def wait_served(self, run: int, batch_id: int) -> None:
-        if self._batches.engine is not None:
-            self._batches.engine.wait_served(run, batch_id)
+        if self._runner.engine is not None:
+            self._runner.engine.wait_served(run, batch_id)
 
     def membership(self) -> Membership:
-        self._group.begin_commit()
-        now, request = self._member.membership, self._batches.under_way
+        self._runner.begin_commit()
+        now, batch = self._member.membership, self._runner.under_way
         return Membership(
             generation=now.generation,
             member_id=now.member_id,
             instance_id=now.group_instance_id,
             incarnation=now.incarnation,
-            may_commit=request is not None and self._may_commit(request),
+            may_commit=batch is not None and self._may_commit(batch),
         )
 
-    def _may_commit(self, request: BatchRequest) -> bool:
-        return self._group.may_commit(self._batches.read_by(request), began_incarnation=request.incarnation)
+    def _may_commit(self, batch: Batch) -> bool:
+        return self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
-        request = self._batches.under_way
-        if request is None:
+        batch = self._runner.under_way
+        if batch is None:
             raise BatchLostError("no batch is under way")
-        if not self._may_commit(request):
+        if not self._may_commit(batch):
             raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
-        assert self.handover is not None
-        return self.handover.call(node, path, batch_id)
+        return self._handover.call(node, path, batch_id)
 
     def taking(self, batch_id: int, taken: Taken) -> None:
-        self._batches.is_taking(batch_id, taken)
+        self._runner.is_taking(batch_id, taken)
 
     def has_run(self, batch_id: int) -> None:
-        self._batches.has_run(batch_id)
+        self._runner.has_run(batch_id)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
-        if self._batches.engine is not None:
-            self._batches.engine.worker_joined(step, worker)
+        if self._runner.engine is not None:
+            self._runner.engine.worker_joined(step, worker)
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
-        if self._batches.engine is not None:
-            self._batches.engine.worker_left(step, worker)
+        if self._runner.engine is not None:
+            self._runner.engine.worker_left(step, worker)

@@ -28,12 +28,15 @@ class Leaving:
         self, thread: str, member: GroupMember, heartbeat_interval_ms: int, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._thread, self._member, self._now_s = thread, member, now_s
-        self.limit_s = heartbeat_interval_ms / 1e3 + _GATHERING_LIMIT_S
-        """The longest that the group is waited for."""
+        self._limit_s = heartbeat_interval_ms / 1e3 + _GATHERING_LIMIT_S
         self._asked_in: tuple[int, int] | None = None
         self._deadline_s = 0.0
         self.has_gathered = False
         """Others are about to take over."""
+
+    def hurry(self, within_s: float) -> None:
+        """Any thread: the thread is waited for so long; half of it is left to close stores and leave."""
+        self._limit_s = min(self._limit_s, within_s / 2)
 
     def may_begin(self, leave: bool | None, *, has_tasks: bool) -> bool:
         """Whether the group has gathered since this was first asked, or there is nothing to hand over or nobody to take it.
@@ -45,7 +48,7 @@ class Leaving:
         if self._asked_in is None:
             if not has_tasks or not now.is_member or not self._member.hands_over(leave):
                 return True
-            self._asked_in, self._deadline_s = at, self._now_s() + self.limit_s
+            self._asked_in, self._deadline_s = at, self._now_s() + self._limit_s
             log.info(LogEvent("leaving", thread=self._thread, generation=now.generation))
             self._member.request_rejoin("it is about to leave")
             return False

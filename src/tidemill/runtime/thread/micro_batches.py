@@ -1,38 +1,39 @@
-"""The micro-batches of a stream thread: asked for, executed, and what a lost one means for the next.
+"""What the next micro-batch of a stream thread reads, and what the outcome of the last one means for it.
 
 Decides how much a batch may take (caps that adapt to the transaction's time-out), when the next one is due, how restoring and
 processing share it, and that the workers' broken files are looked for after failures in a row. What a batch reads for each
-task is ``task``'s, and how much of it after a failure ``task.batch_size``'; what its outcome asks for is ``batch_runner``'s.
+task is ``task``'s, and how much of it after a failure ``task.batch_size``'; that batches run, and what their outcome asks for,
+is ``batch_runner``'s.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.values import ProcessingGuarantee
 from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
-from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.start_offsets import TaskFacts
-from tidemill.runtime.thread.task_registry import HeldTasks
-from tidemill.spark.engine import BatchEngine
+from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.lifecycle import ActiveTask, Phase
-from tidemill.task.pacing import BACKLOG, has_backlog, next_cap, rest_ms
+from tidemill.task.pacing import BACKLOG, Due, has_backlog, next_cap, next_due
 from tidemill.task.standby import StandbyTask
 
 log = logging.getLogger("tidemill.thread")
 
-_IDLE_WAIT_MS = 100
+_IDLE_WAIT_MS = 1_000
+_PUNCTUATING_WAIT_MS = 100
+"""Where processors may have punctuators: those of the wall clock are looked at with each batch."""
 _FEWEST_READ = 1_000
 """Records that are fetched for a batch, however few it takes: operators wait for those of their other inputs."""
 _FIRST_LIMIT_S = 1.0
@@ -41,9 +42,16 @@ _FAILURES_BEFORE_INSPECTION = 2
 """Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``read``: the tasks whose inputs it reads."""
+
+    request: BatchRequest
+    read: tuple[TaskId, ...] = ()
+
+
 class MicroBatches:
-    """Called by the stream thread only; ``under_way`` may be read by any. ``engine`` is set once the thread has made it;
-    ``fence`` ends what a producer under the thread's transactional id has left open."""
+    """Called by the stream thread only. ``fence`` ends what a producer under the thread's transactional id has left open."""
 
     def __init__(
         self,
@@ -51,41 +59,46 @@ class MicroBatches:
         config: StreamsConfig,
         facts: TaskFacts,
         *,
-        held: HeldTasks,
-        group: GroupSide,
+        registry: TaskRegistry,
+        local: LocalTasks,
         global_topics: GlobalTopics,
-        metrics: ThreadMetrics,
         fence: Callable[[], None],
-        on_change: Callable[[], None],
         is_paused: Callable[[], bool],
     ) -> None:
         self._thread, self._config, self._facts = thread, config, facts
-        self._held, self._group, self._globals = held, group, global_topics
-        self._metrics, self._fence, self._on_change, self._is_paused = metrics, fence, on_change, is_paused
-        self.engine: BatchEngine | None = None
-        self.under_way: BatchRequest | None = None
-        self.incarnation = 0
-        self.fences = 0
-        """How often this thread's producer was fenced; workers make another one when it has grown."""
-        self.failures = 0
-        """Batches lost in a row."""
-        self._batch_id = 0
-        self._counted = 0
+        self._registry, self._local, self._globals = registry, local, global_topics
+        self._fence, self._is_paused = fence, is_paused
+        self._fences = self._failures = self._batch_id = self._counted = 0
+        self._wait_ms = _PUNCTUATING_WAIT_MS if facts.punctuates else _IDLE_WAIT_MS
         self._max_records = config.batch_max_records
         self._has_backlog = False
-        self.size = BatchSize()
-        self._taken = Taken()
+        self._size = BatchSize()
         self._first_since: float | None = None
-        self._began_at = self._due_at = 0.0
+        self._due = Due()
         self._were_read: frozenset[str] = frozenset()
         """The epochs of the tasks whose inputs the last batch has read."""
 
+    # --- the next one ------------------------------------------------------------------------------------------------
+
     @property
-    def due_in_s(self) -> float:
-        """How long the next batch can wait; what is not running yet, or has never been read, does not."""
-        if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in self._held.active.values()):
-            return 0.0
-        return max(0.0, self._due_at - time.monotonic())
+    def has_backlog(self) -> bool:
+        """Batches are full, and more is waiting."""
+        return self._has_backlog
+
+    @property
+    def patience(self) -> int:
+        """How many times the usual limit the next batch may take."""
+        return self._size.patience
+
+    @property
+    def are_smaller(self) -> bool:
+        """Batches take fewer records than usual, to find the one that they fail over."""
+        return self._size.most is not None
+
+    @property
+    def failures(self) -> int:
+        """Batches lost in a row; while there are any, nobody knows what a worker has open."""
+        return self._failures
 
     @property
     def are_paused(self) -> bool:
@@ -97,22 +110,35 @@ class MicroBatches:
         """While the instance is paused only global stores are kept up, and stores opened, so that they can be read."""
         if not self._is_paused() or self._globals.are_any:
             return True
-        held: list[ActiveTask | StandbyTask] = [*self._held.active.values(), *self._held.standby.values()]
+        tasks = self._registry.now
+        held: list[ActiveTask | StandbyTask] = [*tasks.active.values(), *tasks.standby.values()]
         return any(task.stores is None and task.directory for task in held)
 
-    def next(self) -> BatchRequest:
+    def next(self) -> Batch:
         """The next batch of everything that is held; while paused, of global stores alone."""
-        request = self._sized(self._next(self._held.active, self._held.standby))
-        if not self._is_paused():
-            self._were_read = frozenset(self._held.active[name].epoch for name in self.read_by(request))
+        request = self._rested(self._sized(self._next()))
+        if self._is_paused():
+            # A reader that holds nothing can't wait.
+            wait_ms = self._wait_ms if request.globals else 0
+            return Batch(replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=wait_ms))
+        active = self._registry.now.active
+        read = tuple(name for name, task in active.items() if not request.inputs.keys().isdisjoint(task.inputs))
+        self._were_read = frozenset(active[name].epoch for name in read)
+        return Batch(request, read)
+
+    def _rested(self, request: BatchRequest) -> BatchRequest:
+        """With what is left of the commit interval; what is not running yet, or has never been read, waits for nothing."""
+        active = self._registry.now.active.values()
+        if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in active):
             return request
-        # A reader that holds nothing can't wait.
-        return replace(request, inputs={}, changelogs={}, standbys={}, wait_ms=_IDLE_WAIT_MS if request.globals else 0)
+        now_s = time.monotonic()
+        rests = [min(request.wait_ms, max(0, round((at - now_s) * 1e3))) for at in (self._due.sources_s, self._due.internal_s)]
+        return replace(request, sources_rest_ms=rests[0], internal_rest_ms=rests[1])
 
     def _sized(self, request: BatchRequest) -> BatchRequest:
         """As large as the last failures allow."""
-        inputs = {tp for task in self._held.active.values() for tp in task.inputs}
-        size = self.size = next_size(self.size, request.inputs, inputs)
+        inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}
+        size = self._size = next_size(self._size, request.inputs, inputs)
         if size.is_usual and not size.refused:
             return request
         most = request.max_records if size.most is None else min(request.max_records, max(_FEWEST_READ, size.most))
@@ -126,38 +152,30 @@ class MicroBatches:
             refused=size.refused,
         )
 
-    def is_taking(self, batch_id: int, taken: Taken) -> None:
-        """Any thread: what the source step of the batch under way hands over."""
-        if self.under_way is not None and self.under_way.batch_id == batch_id:
-            self._taken = taken
-
-    def has_run(self, batch_id: int) -> None:
-        """Any thread: its functions are done with the batch under way."""
-        if self.under_way is not None and self.under_way.batch_id == batch_id:
-            self._taken = replace(self._taken, has_run=True)
-
-    def none(self) -> BatchRequest:
+    def none(self) -> Batch:
         """A batch of no tasks: the first one of a plan takes seconds."""
-        return self._next({}, {})
+        return Batch(self._request({}, {}))
 
-    def without(self, tasks: Collection[TaskId]) -> BatchRequest:
-        """A batch that reads nothing and keeps the stores of all other tasks open, and what was fetched for them."""
-        active, standbys = self._held.without(tasks)
-        request = self._next(active, standbys)
+    def closing(self) -> Batch:
+        """A batch that reads nothing: it keeps the stores of all tasks that are not closing open, and what was fetched for them.
+        """
+        request = self._next()
         runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
         nothing = replace(request, inputs={}, changelogs={}, standbys={}, globals={}, globals_anew=False)
-        return replace(nothing, tasks=runs, wait_ms=0, reads=not (active or standbys))
+        return Batch(replace(nothing, tasks=runs, wait_ms=0, reads=not any(self._registry.now.at_work)))
 
-    def read_by(self, request: BatchRequest) -> list[TaskId]:
-        """The tasks whose inputs the batch reads."""
-        return [name for name, task in self._held.active.items() if any(tp in request.inputs for tp in task.inputs)]
+    def _next(self) -> BatchRequest:
+        """Of all tasks that may be worked on."""
+        may_open = self._local.may_open()
+        active, standbys = self._registry.now.at_work
+        return self._request(
+            {name: task for name, task in active.items() if name in may_open},
+            {name: task for name, task in standbys.items() if name in may_open},
+        )
 
-    def _next(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
+    def _request(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
         """While something runs restoring is bounded; a batch waits for records unless there is something to restore."""
         self._batch_id += 1
-        may_open = self._held.to_open()
-        active = {name: task for name, task in active.items() if name in may_open}
-        standbys = {name: task for name, task in standbys.items() if name in may_open}
         runs = any(task.phase is Phase.RUNNING for task in active.values())
         request = lifecycle.request(
             active,
@@ -165,15 +183,15 @@ class MicroBatches:
             internal=self._facts.internal_topics,
             max_records=self._max_records if self._has_backlog else min(self._max_records, BACKLOG),
             max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
-            wait_ms=_IDLE_WAIT_MS if runs or not active else 0,
+            wait_ms=self._wait_ms if runs or not active else 0,
             now_ms=int(time.time() * 1000),
-            incarnation=self.incarnation,
+            incarnation=self._registry.now.member.incarnation,
             max_bytes=self._config.batch_max_bytes,
             restore_only=self._restored_first(active),
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
-        request = self._globals.extend(replace(request, follows=self._counted, fences=self.fences))
-        if self.failures < _FAILURES_BEFORE_INSPECTION:
+        request = self._globals.extend(replace(request, follows=self._counted, fences=self._fences))
+        if self._failures < _FAILURES_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
 
@@ -186,53 +204,29 @@ class MicroBatches:
         self._first_since = self._first_since or time.monotonic()
         return near if time.monotonic() - self._first_since < _FIRST_LIMIT_S else frozenset()
 
-    def run(self, request: BatchRequest) -> BatchReport:
-        """One micro-batch.
+    # --- what became of one ------------------------------------------------------------------------------------------
 
-        Raises:
-            NoExecutorError: it did not begin.
-            BatchLostError: it failed or took too long; whether it counts must be asked of the broker.
-            StopError: going on is impossible.
-        """
-        assert self.engine is not None
-        self.under_way, self._taken = request, Taken()
-        started = self._began_at = time.monotonic()
-        try:
-            report = self.engine.run(request, self.size.patience, has_backlog=self._has_backlog)
-        except BatchLostError as lost:
-            self.failures += 1
-            self._resize(lost)
-            raise
-        finally:
-            self.under_way = None
-            self._group.end_commit()
-        if report.outcome is Outcome.COMMITTED:
-            self._counted = report.batch_id
-            self._has_backlog = has_backlog(report, before=self._has_backlog)
-            self.size = succeeded(
-                self.size,
-                report.records_in,
-                restored=report.records_restored,
-                took_s=time.monotonic() - started,
-                limit_s=self._config.batch_timeout_ms / 1e3,
-                usual=self._max_records,
-            )
-        were_read = self._globals.are_read
-        self._globals.reported(report)
-        if self._globals.are_read != were_read:
-            self._on_change()
-        took_s = time.monotonic() - started
-        self._metrics.batch(report, took_s)
-        tell_if_slow(self._thread, report, took_s)
-        return report
+    def committed(self, report: BatchReport, took_s: float) -> None:
+        """A batch of any kind counts."""
+        self._counted = report.batch_id
+        self._has_backlog = has_backlog(report, before=self._has_backlog)
+        self._size = succeeded(
+            self._size,
+            report.records_in,
+            restored=report.records_restored,
+            took_s=took_s,
+            limit_s=self._config.batch_timeout_ms / 1e3,
+            usual=self._max_records,
+        )
 
-    def _resize(self, lost: BatchLostError) -> None:
-        """Not to run the batch again as it was. StopError if that would help nothing."""
+    def lost(self, lost: BatchLostError, taken: Taken) -> None:
+        """``taken``: what it had read. It is not run again as it was; StopError if that would help nothing."""
+        self._failures += 1
         failure = _failure(lost)
         if failure is None:
             return
-        taken, before = self._taken, self.size
-        after = self.size = failed(before, failure, taken)
+        before = self._size
+        after = self._size = failed(before, failure, taken)
         limit_s = self._config.batch_timeout_ms / 1e3
         log.log(
             logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,
@@ -248,17 +242,20 @@ class MicroBatches:
             ),
         )
 
-    def adapt(self, report: BatchReport) -> None:
-        """The next batch's size and time, by what the report says of this one's."""
+    def adapt(self, report: BatchReport, asked_s: float) -> None:
+        """The next batch's size and time, by what the report of one that was asked for then, for its own sake, says."""
+        if report.outcome is Outcome.COMMITTED:
+            self._failures = 0
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
-            resting_ms = rest_ms(
+            self._due = next_due(
+                self._due,
                 report,
-                (time.monotonic() - self._began_at) * 1e3,
+                asked_s,
+                time.monotonic(),
                 commit_interval_ms=self._config.commit_interval_ms,
                 cap=min(self._max_records, BACKLOG),
                 standby_cap=self._config.standby_max_records,
             )
-            self._due_at = time.monotonic() + resting_ms / 1e3
             self._max_records = next_cap(
                 self._max_records,
                 report,
@@ -269,29 +266,7 @@ class MicroBatches:
     def fence(self) -> None:
         """Ends what this thread's producer has left open; the worker makes another one then."""
         self._fence()
-        self.fences += 1
-
-    def has_lost_its_place(self) -> bool:
-        """After a lost batch: whether the stores are gone with the executor that they lay on."""
-        return self.engine is not None and self.engine.has_lost_its_place()
-
-    def rest(self) -> None:
-        """There is nothing to run."""
-        if self.engine is not None:
-            self.engine.rest()
-
-    def close(self) -> None:
-        if self.engine is not None:
-            self.engine.close()
-
-    def end_workers(self) -> None:
-        """No worker of this thread works on anything any more."""
-        if self.engine is not None:
-            self.engine.kill_workers()
-
-    @property
-    def has_workers(self) -> bool:
-        return self.engine is not None and bool(self.engine.worker_pids)
+        self._fences += 1
 
 
 def _failure(lost: BatchLostError) -> Failure | None:

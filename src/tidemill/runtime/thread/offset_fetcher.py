@@ -15,7 +15,8 @@ from tidemill.errors import BatchLostError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.runtime.thread.start_offsets import StartOffsets
-from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.task.tasks import BoundsFetched, LimitsFetched, StandbyBoundsFetched, is_other_phase
 
 log = logging.getLogger("tidemill.thread")
 
@@ -26,13 +27,14 @@ _STANDBY_PAUSE_S = 1.0
 class TaskOffsets:
     """Called by the stream thread only, between batches."""
 
-    def __init__(self, thread: str, held: HeldTasks, start_offsets: StartOffsets) -> None:
-        self._thread, self._held, self._start_offsets = thread, held, start_offsets
+    def __init__(self, thread: str, registry: TaskRegistry, start_offsets: StartOffsets) -> None:
+        self._thread, self._registry, self._start_offsets = thread, registry, start_offsets
         self._standbys_not_before = self._limits_not_before = 0.0
 
     def fetch_bounds(self) -> bool:
         """For the active tasks that wait for theirs; whether a task has changed its phase."""
-        waiting = {name: task for name, task in self._held.active.items() if task.needs_bounds}
+        before = self._registry.now
+        waiting = {name: task for name, task in before.active.items() if task.needs_bounds}
         if not waiting:
             return False
         try:
@@ -41,19 +43,20 @@ class TaskOffsets:
             log.warning(LogEvent("offsets-not-fetched", thread=self._thread, problem=problem))
             time.sleep(_RETRY_PAUSE_S)
             return False
-        return self._held.bounds_fetched(bounds)
+        self._registry.handle(BoundsFetched(bounds=bounds))
+        return is_other_phase(before, self._registry.now)
 
     def look_at_standbys(self) -> None:
         """Bounds of new standbys, and once a second how far source topics that serve as changelogs may be followed."""
-        held, now = self._held.standby, time.monotonic()
+        held, now = self._registry.now.standby, time.monotonic()
         waiting = {name: copy for name, copy in held.items() if copy.needs_bounds}
         limited = {name: copy for name, copy in held.items() if copy.bounds is not None and copy.bounds.limits}
         try:
             if waiting and now >= self._standbys_not_before:
-                self._held.standby_bounds_fetched(self._start_offsets.standby_bounds(waiting))
+                self._registry.handle(StandbyBoundsFetched(bounds=self._start_offsets.standby_bounds(waiting)))
             if limited and now >= self._limits_not_before:
                 self._limits_not_before = now + _STANDBY_PAUSE_S
-                self._held.limits_fetched(self._start_offsets.standby_limits(limited))
+                self._registry.handle(LimitsFetched(committed=self._start_offsets.standby_limits(limited)))
         except RetriableError as problem:
             self._standbys_not_before = time.monotonic() + _STANDBY_PAUSE_S
             log.warning(LogEvent("standby-offsets-not-fetched", thread=self._thread, problem=problem))
@@ -61,7 +64,7 @@ class TaskOffsets:
     def reset(self, partitions: Iterable[TopicPartition]) -> bool:
         """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched anew by themselves. False
         if the brokers could not be asked: the next batch finds the same, and comes here again."""
-        inputs = {tp for task in self._held.active.values() for tp in task.inputs}.intersection(partitions)
+        inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}.intersection(partitions)
         if not inputs:
             return True
         try:

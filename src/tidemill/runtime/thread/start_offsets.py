@@ -42,6 +42,8 @@ class TaskFacts:
     source_changelogs: frozenset[str]
     topics: tuple[str, ...]
     offset_resets: Mapping[str, ResetPolicy]
+    punctuates: bool = False
+    """Whether there are processors, which may schedule punctuators of the wall clock."""
     has_output: frozenset[int] = frozenset()
     """Sub-topologies that write to topics of the user's."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from uuid import uuid4
 
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.values import ProcessingGuarantee
@@ -29,22 +30,26 @@ from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionRe
 from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.observe.restore_watch import RestoreWatch
+from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
+from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.driver_service import WorkerDesk
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.leaving import Leaving
+from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OwnCommits
 from tidemill.runtime.thread.offset_fetcher import TaskOffsets
 from tidemill.runtime.thread.start_offsets import StartOffsets, TaskFacts
 from tidemill.runtime.thread.task_changes import TaskChanges
-from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import span
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
+from tidemill.task.tasks import TaskLayout, ThreadEnded, no_tasks
 
 log = logging.getLogger("tidemill.thread")
 
@@ -79,37 +84,45 @@ class StreamThread(threading.Thread):
         on_failure: Callable[[TidemillError], StreamThreadExceptionResponse],
         is_paused: Callable[[], bool],
         listeners: RestoreListeners,
+        hurry: Callable[[], None],
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
-        self._local, self._first_join = local, first_join
+        self.hurry = hurry
+        """Any thread: ends the wait for records that a batch may be in."""
+        self._first_join = first_join
         self._make_engine, self._on_change, self._on_failure = make_engine, on_change, on_failure
         self.metrics = ThreadMetrics(metrics_window(config))
-        self._restoring = RestoreWatch(name, listeners, metrics=self.metrics)
+        self._restoring = RestoreWatch(name, listeners)
         self._rebalance = RebalanceWatch(name)
-        self._held = HeldTasks(name, facts, local, self._restoring)
-        self._group = GroupSide(name, facts.topics, identity, leader, self._offset_sums)
+        layout = TaskLayout(
+            changelogs=facts.changelogs, has_stores=facts.has_stores, directory=str(local.directory.path)
+        )
+        self._registry = TaskRegistry(no_tasks(identity, layout, session=str(uuid4())))
+        self._registry.observe(TaskLog(name), self._rebalance, self.metrics, self._restoring)
+        self._local = LocalTasks(name, self._registry, local)
+        self._group = GroupSide(name, facts.topics, self._registry, leader, self._offset_sums)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
         self._member.on_heartbeat = self.metrics.heartbeat
+        self._member.on_event = hurry
         self._batches = MicroBatches(
-            name, config, facts, held=self._held, group=self._group, global_topics=global_topics, metrics=self.metrics,
-            fence=fence, on_change=on_change, is_paused=is_paused,
+            name, config, facts, registry=self._registry, local=self._local, global_topics=global_topics,
+            fence=fence, is_paused=is_paused,
         )  # fmt: skip
-        self.desk = WorkerDesk(self._batches, self._group, self._member)
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
         start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._batches.fence)
-        self._offsets = TaskOffsets(name, self._held, start_offsets)
+        self._offsets = TaskOffsets(name, self._registry, start_offsets)
         self._globals = global_topics
         self._runner = BatchRunner(
-            name, config, batches=self._batches, held=self._held, commits=self._commits, offsets=self._offsets,
-            member=self._member, global_topics=global_topics, rebalance=self._rebalance, metrics=self.metrics,
-            on_change=on_change,
+            name, config, batches=self._batches, registry=self._registry, group=self._group, writes=facts.has_output,
+            commits=self._commits, offsets=self._offsets, member=self._member, global_topics=global_topics,
+            rebalance=self._rebalance, metrics=self.metrics, on_change=on_change,
         )  # fmt: skip
         self._changes = TaskChanges(
-            name, group=self._group, member=self._member, held=self._held, local=local, batches=self._batches,
-            commits=self._commits, rebalance=self._rebalance, metrics=self.metrics, close_stores=self._close_stores,
+            name, group=self._group, member=self._member, registry=self._registry, local=self._local,
+            runner=self._runner, commits=self._commits, rebalance=self._rebalance, metrics=self.metrics,
             on_change=on_change,
         )  # fmt: skip
         self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
@@ -124,12 +137,12 @@ class StreamThread(threading.Thread):
     @property
     def tasks(self) -> Mapping[TaskId, ActiveTask]:
         """The active ones."""
-        return dict(self._held.active)
+        return dict(self._registry.now.active)
 
     @property
     def standbys(self) -> Mapping[TaskId, StandbyTask]:
         """Copies that follow their changelogs, warm-ups included."""
-        return dict(self._held.standby)
+        return dict(self._registry.now.standby)
 
     @property
     def copies(self) -> tuple[CopyProgress, ...]:
@@ -155,41 +168,43 @@ class StreamThread(threading.Thread):
             return "not assigned by the group"
         if not self._globals.are_read:
             return "the global stores not read yet"
-        waiting = [name for name, task in self._held.active.items() if task.phase is not Phase.RUNNING]
+        waiting = [name for name, task in self._registry.now.active.items() if task.phase is not Phase.RUNNING]
         return f"{as_text(sorted(waiting))} not running yet" if waiting else ""
 
     @property
     def committed_positions(self) -> dict[TopicPartition, int]:
         """Up to where inputs are processed *and* committed."""
-        tasks = list(self._held.active.values())
+        tasks = list(self._registry.now.active.values())
         if not self._has_transactions:
             return self._commits.committed_of(tasks)
         return {tp: at for task in tasks if task.phase is Phase.RUNNING for tp, at in task.positions.items()}
 
     @property
     def engine(self) -> BatchEngine | None:
-        return self._batches.engine
+        return self._runner.engine
 
     def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
         """In order, after the batch under way. ``leave_group`` None: as ``leave.group.on.close`` says. ``within_s``: how long it
         is waited for."""
         self._leave_group = leave_group
         if within_s is not None:
-            self._leaving.limit_s = min(self._leaving.limit_s, within_s / 2)
+            self._leaving.hurry(within_s)
         self._stop_wanted.set()
+        self.hurry()
 
     def shut_down_application(self) -> None:
         """Tells the group with the next join that all instances shall end; this one too."""
         self._shutdown_wanted.set()
+        self.hurry()
 
     def end_workers(self) -> None:
         """For a thread that has ended: its workers would wait a minute for batches that never come."""
-        self._batches.end_workers()
+        self._runner.end_workers()
 
     def _offset_sums(self) -> tuple[Mapping[TaskId, int], frozenset[TaskId]]:
         """What a join tells; it begins with this."""
         self._rebalance.joins()
-        return self._held.offset_sums()
+        return self._local.offset_sums()
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -206,14 +221,18 @@ class StreamThread(threading.Thread):
             response = self._failed(StopError(f"{type(error).__name__}: {error}"))
         finally:
             self._first_join.ready()  # nobody waits for a thread that has ended
-            self._held.end()
             self._member.close(leave=self._leave_group)
-            self._batches.close()
+            self._runner.close()
             if self.error is not None:
-                self._batches.end_workers()  # whatever they are doing: nobody asks them again
-            self._local.ended(self.name)
+                self._runner.end_workers()  # whatever they are doing: nobody asks them again
+            self._registry.handle(ThreadEnded(reason="the thread ends"))
+            self._local.ended()
             self.response = response
             self._on_change()
+
+    def desk(self, handover: BatchHandover) -> WorkerDesk:
+        """What its workers may ask; ``handover`` calls the user's functions on batches."""
+        return WorkerDesk(self._runner, self._group, self._member, handover)
 
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
@@ -222,7 +241,7 @@ class StreamThread(threading.Thread):
             is_at_once = self._first_join.is_at_once()
         if is_at_once:
             self._member.start()
-        self._batches.engine = self._make_engine(self)
+        self._runner.begin(self._make_engine(self))
         if not is_at_once:
             self._runner.run_empty()
             self._first_join.ready()
@@ -238,24 +257,26 @@ class StreamThread(threading.Thread):
 
     def _loop(self) -> None:
         while not self._changes.are_over:
-            if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=bool(self._held.active)):
+            if self._stop_wanted.is_set():
+                self.hurry()  # nor does the next batch wait for records
+            has_tasks = bool(self._registry.now.active)
+            if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=has_tasks):
                 if self._leaving.has_gathered and self._batches.are_needed:
                     self._runner.run()  # what has come in since the last batch need not wait until others have taken over
                 self._changes.step(machine.CloseRequested())
             elif self._shutdown_wanted.is_set():
                 self._changes.step(machine.ApplicationShutdownRequested())
-            has_work = bool(self._held) and self._batches.are_needed
-            rest_s = min(self._batches.due_in_s, _LONGEST_WAIT_S)
+            has_work = bool(self._registry.now) and self._batches.are_needed
             if not has_work:
-                self._batches.rest()
-            self._hear_the_group(wait_s=rest_s if has_work else _LONGEST_WAIT_S)
-            if self._held and not self._changes.are_over:
+                self._runner.rest()
+            self._hear_the_group(wait_s=0 if has_work else _LONGEST_WAIT_S)
+            if self._registry.now and not self._changes.are_over:
                 if self._offsets.fetch_bounds():
                     self._on_change()
                 self._offsets.look_at_standbys()
                 if self._batches.are_paused:
                     self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
-                if self._batches.are_needed and not self._batches.due_in_s:
+                if self._batches.are_needed:
                     self._runner.run()
         if self._changes.fatal is not None:
             raise self._changes.fatal
@@ -265,12 +286,9 @@ class StreamThread(threading.Thread):
         self._changes.take_events(wait_s)
         self._changes.step(machine.TimePassed())
 
-    def _close_stores(self, tasks: Collection[TaskId]) -> bool:
-        """A thread that has failed runs no batch any more."""
-        return self.error is None and self._runner.close_stores(tasks)
-
     def _failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
         self.error = error
+        self._runner.fail()
         response = self._on_failure(error)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             self._tell_the_group()

@@ -1,37 +1,46 @@
-"""What the group makes of a stream thread's tasks: its events are taken, and what the member's machine answers is carried out.
+"""The interpreter of a stream thread's task manager: the group's events are handed in, its instructions carried out.
 
-Decides that a task counts as given up only when its stores are closed: the worker's answer is the proof, else its death
-(rule 12). Which tasks come and go is decided by ``membership.member``, and in this order; which events there are, by
-``kafka.group.member``.
+Decides nothing about tasks: which come and go, and in this order, is ``task.manager``'s. Each instruction is carried out before
+the next one, and what its outcome leads to as well. That stores are closed is reported only once ``batch_runner`` has the proof
+(correctness.md, rule 12).
 """
 
 from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
-from tidemill.errors import ShutdownRequestedError, StopError
-from tidemill.ids import TaskId
+from tidemill.errors import ShutdownRequestedError, StopError, assert_never
 from tidemill.kafka.group import protocol as group_protocol
 from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent
 from tidemill.membership import member_state as machine
 from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
-from tidemill.runtime.thread.micro_batches import MicroBatches
+from tidemill.runtime.thread.batch_runner import BatchRunner
+from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.offset_commits import OwnCommits
-from tidemill.runtime.thread.task_registry import HeldTasks
+from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.start_trace import tell_moment
+from tidemill.task.tasks import (
+    CloseTasks,
+    CommitOffsets,
+    ForgetOffsets,
+    GroupEvent,
+    Instruction,
+    PositionsRead,
+    RunTasks,
+    TasksClosed,
+)
 
 log = logging.getLogger("tidemill.thread")
 
 
 class TaskChanges:
-    """Called by the stream thread only; ``is_assigned`` may be read by any. ``close_stores`` says whether the worker has closed
-    those of these tasks; ``on_change`` is told that tasks have come or gone."""
+    """Called by the stream thread only; ``is_assigned`` may be read by any. ``on_change`` is told that tasks have come or
+    gone."""
 
     def __init__(
         self,
@@ -39,20 +48,17 @@ class TaskChanges:
         *,
         group: GroupSide,
         member: GroupMember,
-        held: HeldTasks,
-        local: LocalState,
-        batches: MicroBatches,
+        registry: TaskRegistry,
+        local: LocalTasks,
+        runner: BatchRunner,
         commits: OwnCommits,
         rebalance: RebalanceWatch,
         metrics: ThreadMetrics,
-        close_stores: Callable[[Collection[TaskId]], bool],
         on_change: Callable[[], None],
     ) -> None:
-        self._thread, self._group, self._member, self._held, self._local = thread, group, member, held, local
-        self._batches, self._commits, self._rebalance, self._metrics = batches, commits, rebalance, metrics
-        self._close_stores, self._on_change = close_stores, on_change
-        self._closed: frozenset[TaskId] = frozenset()
-        """Their stores are closed, but they have not been given up yet."""
+        self._thread, self._group, self._member, self._registry, self._local = thread, group, member, registry, local
+        self._runner, self._commits, self._rebalance, self._metrics = runner, commits, rebalance, metrics
+        self._on_change = on_change
         self.is_assigned = False
         """By the group, as of its last word."""
         self.are_over = False
@@ -70,115 +76,89 @@ class TaskChanges:
         except queue.Empty:
             return
 
-    def step(self, event: machine.Event) -> None:
-        """Does what the member's machine makes of it."""
+    def step(self, event: GroupEvent) -> None:
+        """Carries out what follows from ``event``, and what follows from that in turn, before what comes after it."""
         with self._group.acting():
-            self._act(self._group.step(event))
+            self._act(self._registry.handle(event))
 
     def _take(self, event: group_protocol.GroupEvent) -> None:
-        if isinstance(event, group_protocol.Assigned):
-            self.step(
-                machine.Assigned(
-                    generation=event.generation,
-                    member_id=event.member_id,
-                    incarnation=event.incarnation,
-                    partitions=event.partitions,
-                    user_data=event.user_data,
-                )
-            )
-            log.info(
-                LogEvent(
-                    "assigned",
-                    thread=self._thread,
-                    generation=event.generation,
-                    tasks=sorted(self._held.active),
-                    standbys=sorted(self._held.standby),
-                )
-            )
-            self._rebalance.assigned(event.generation, self._held.active)
-            tell_moment("assigned", tasks=len(self._held.active), standbys=len(self._held.standby))
-            self._metrics.assigned()
-            if not self._group.is_joining:
-                self._local.settled(self._thread)
-            self.is_assigned = True
-            self._on_change()
-        elif isinstance(event, group_protocol.Lost):
-            log.warning(
-                LogEvent(
-                    "membership-lost",
-                    thread=self._thread,
-                    reason=event.reason,
-                    active=sorted(self._held.active),
-                    standby=sorted(self._held.standby),
-                )
-            )
-            self._metrics.lost_membership()
-            self.is_assigned = False
-            self.step(machine.MembershipLost(reason=event.reason, incarnation=event.incarnation))
-        elif isinstance(event, group_protocol.RevokeAll):
-            log.info(
-                LogEvent(
-                    "revoking-all",
-                    thread=self._thread,
-                    reason=event.reason,
-                    active=sorted(self._held.active),
-                    standby=sorted(self._held.standby),
-                )
-            )
-            self.is_assigned = False
-            self.step(machine.RevokeAllRequested(reason=event.reason))
-            self._on_change()
-        elif event.fatal:
-            raise event.error
-        else:
-            log.warning(LogEvent("group-problem", thread=self._thread, problem=str(event.error)))
+        match event:
+            case machine.Assigned():
+                self.step(event)
+                self._assigned(event)
+            case machine.MembershipLost(reason=reason):
+                self._tell_giving_up("membership-lost", reason, logging.WARNING)
+                self._metrics.lost_membership()
+                self.is_assigned = False
+                self.step(event)
+            case machine.RevokeAllRequested(reason=reason):
+                self._tell_giving_up("revoking-all", reason, logging.INFO)
+                self.is_assigned = False
+                self.step(event)
+                self._on_change()
+            case group_protocol.Failed(error=error, fatal=True):
+                raise error
+            case group_protocol.Failed(error=error):
+                log.warning(LogEvent("group-problem", thread=self._thread, problem=str(error)))
+            case _:
+                assert_never(event)
 
-    def _act(self, instructions: Sequence[machine.Instruction]) -> None:
-        standbys = [instruction.tasks for instruction in instructions if isinstance(instruction, machine.CloseStandbys)]
-        for instruction in instructions:
-            if isinstance(instruction, machine.AdoptMembership):
-                self._batches.incarnation = instruction.incarnation
-            elif isinstance(instruction, machine.RevokeTasks):
-                self._commits.commit()
-                self._commits.give_up(self._held.inputs(instruction.tasks))
-                self._held.demote(instruction.becomes_standby)
-                self._close((instruction.tasks - instruction.becomes_standby).union(*standbys))  # in one batch
-                self._release(instruction.tasks, "revoked", stays_open=instruction.becomes_standby)
-            elif isinstance(instruction, machine.GiveUpTasks):
-                self._commits.forget()
-                self._release(instruction.tasks, instruction.reason)
-            elif isinstance(instruction, machine.CloseStandbys):
-                self._release(instruction.tasks, "not assigned any more")
-            elif isinstance(instruction, machine.AssignTasks):
-                self._held.take_up(instruction)
-            elif isinstance(instruction, machine.RejoinNow):
-                log.info(LogEvent("rejoining", thread=self._thread, cause=instruction.reason))
-                self._member.request_rejoin(instruction.reason)
-            elif isinstance(instruction, machine.ConfirmRevoked):
-                self._member.revoked_all()
-            elif isinstance(instruction, machine.ReportFatal):
-                self.fatal = StopError(f"the group's leader refused to assign tasks: {instruction.reason}")
-            elif isinstance(instruction, machine.ShutDownApplication):
-                self.fatal = ShutdownRequestedError(instruction.reason)
-            elif isinstance(instruction, machine.LeaveGroup):
-                self._commits.commit()
-                self.are_over = True
-
-    def _release(self, tasks: Collection[TaskId], cause: str, stays_open: Collection[TaskId] = ()) -> None:
-        """Gives tasks up. Those that stay open are to come back in another role at once."""
-        closed = frozenset(tasks).difference(stays_open)
-        self._close(closed)
-        self._closed -= closed
-        self._held.drop(closed, cause)
-        self._rebalance.gone(self._held.active)
+    def _assigned(self, event: machine.Assigned) -> None:
+        """All that the assignment asks for is carried out."""
+        tasks = self._registry.now
+        log.info(
+            LogEvent(
+                "assigned",
+                thread=self._thread,
+                generation=event.generation,
+                tasks=sorted(tasks.active),
+                standbys=sorted(tasks.standby),
+            )
+        )
+        self._rebalance.assigned(event.generation, tasks.active)
+        tell_moment("assigned", tasks=len(tasks.active), standbys=len(tasks.standby))
+        self._metrics.assigned()
+        if not self._group.is_joining:
+            self._local.settled()
+        self.is_assigned = True
         self._on_change()
-        self.step(machine.TasksReleased(tasks=frozenset(tasks)))
 
-    def _close(self, tasks: Collection[TaskId]) -> None:
-        """A batch without them makes the worker close their stores, and its report is the proof (rule 12). There is none where
-        nothing is open: what is read for others goes on, and the last batch has answered."""
-        tasks = frozenset(tasks) - self._closed
-        self._closed |= tasks
-        is_open = self._held.have_stores(tasks) or not any(self._held.without(self._closed)) or self._batches.failures
-        if tasks and is_open and self._batches.has_workers and not self._close_stores(self._closed):
-            self._batches.end_workers()  # no acknowledgement: their death is as good
+    def _tell_giving_up(self, event: str, reason: str, level: int) -> None:
+        tasks = self._registry.now
+        active, standbys = sorted(tasks.active), sorted(tasks.standby)
+        log.log(level, LogEvent(event, thread=self._thread, reason=reason, active=active, standby=standbys))
+
+    def _act(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case CommitOffsets(partitions=partitions):
+                    self._commits.commit()
+                    self._commits.give_up(partitions)
+                case ForgetOffsets():
+                    self._commits.forget()
+                case CloseTasks(tasks=tasks, kept=kept, have_stores=have_stores):
+                    if tasks:
+                        self._runner.close_stores(are_open=have_stores)
+                    follow = self._registry.handle(TasksClosed(tasks=tasks, kept=kept))
+                    self._on_change()
+                    self._act(follow)
+                case RunTasks(new=new):
+                    found = self._local.positions(new)
+                    if found:
+                        self._act(self._registry.handle(PositionsRead(stores=found)))
+                case machine.RejoinNow(reason=reason):
+                    log.info(LogEvent("rejoining", thread=self._thread, cause=reason))
+                    self._member.request_rejoin(reason)
+                case machine.ScheduleRejoin():
+                    pass  # the thread's loop reports TimePassed all the time
+                case machine.ConfirmRevoked():
+                    self._member.revoked_all()
+                case machine.ReportFatal(reason=reason):
+                    self.fatal = StopError(f"the group's leader refused to assign tasks: {reason}")
+                case machine.ShutDownApplication(reason=reason):
+                    self.fatal = ShutdownRequestedError(reason)
+                case machine.LeaveGroup():
+                    self._commits.commit()
+                    self.are_over = True
+                case _:
+                    assert_never(instruction)

@@ -87,7 +87,9 @@ class Worker:
         self.batches = 0
         self._collected = time.monotonic()
         self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step)
-        self.reader: SourceReader = AlignedReader(ThreadReader(spec.consumer), spec.source.together, spec.source.idle_ms)
+        self.reader: SourceReader = AlignedReader(
+            ThreadReader(spec.consumer, self.control.hurried), spec.source.together, spec.source.idle_ms
+        )
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = spec.unreadable
         self.graphs = KeptGraphs(spec.unreadable.handlers)

@@ -20,8 +20,8 @@ from tidemill.errors import EnvironmentProblem
 from tidemill.spark.engine import pinning
 from tidemill.spark.launch.jvm_cache import JvmCache
 from tidemill.spark.launch.session import start_jvm
-from tidemill.spark.plan.compile import ArrowStep
 from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.python_steps import ArrowStep
 from tidemill.steps.rows.schema import SCHEMA
 from tidemill.steps.source_step import marker_rows
 from tidemill.task.batch import Marker

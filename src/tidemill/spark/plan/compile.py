@@ -17,40 +17,26 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemill.errors import TopologyError
+from tidemill.operators.operation_table import functions_of
 from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, numbered, type_of
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded
-from tidemill.spark.plan.column_nodes import applied, branch, exploded, joined, table_value
-from tidemill.spark.plan.column_reduce import Merging, merged
-from tidemill.spark.plan.edges import Edge
-from tidemill.spark.plan.graph_plan import left_to_columns
+from tidemill.spark.plan.column_nodes import applied, choices, chosen, multiplied, multiplies
+from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
+from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
-from tidemill.spark.plan.map_in_arrow import map_in_arrow
-from tidemill.spark.plan.partial_sums import can_be_grouped_by, presummed
-from tidemill.spark.plan.serde_inference import SettledEdges
-from tidemill.spark.plan.stages import Stages, outer_targets, runs_as_columns
+from tidemill.spark.plan.python_steps import ArrowStep, map_in_arrow
+from tidemill.spark.plan.serde_inference import Edge, SerdeInference
+from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_as_columns
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import (
-    Branch,
-    Count,
-    FlatMap,
-    FlatMapValues,
-    PassThrough,
-    TableFilter,
-    TableMapValues,
-    TableToStream,
-)
-from tidemill.topology.spark_operations import DataFrameJoin
 
-ArrowStep = Callable[[Any], Any]
-_MULTIPLY = (FlatMap, FlatMapValues, DataFrameJoin)
 REPORT_DDL = "report string"
 
 
 class Compiler:
-    """Builds plans of one topology. ``settled`` has the serdes in use, which the Python steps need too."""
+    """Builds plans of one topology. ``serdes`` are those in use, which the Python steps need too."""
 
     def __init__(
         self,
@@ -65,11 +51,9 @@ class Compiler:
     ) -> None:
         self.topology, self.stages, self.tags, self.lookups = topology, plan, Tags(topology), lookups
         self._merges = merges
-        self._default_key = default_key
-        self.settled = SettledEdges(topology, plan, default_key, default_value)
+        self.serdes = SerdeInference(topology, plan, Edge(key=default_key, value=default_value))
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
-        self.edges = self.settled.edges
         self.mixing_layers: set[int] = set()
         self.shifts: dict[int, int] = {}
         """By how many bits a row's ``seq`` has grown when it arrives at a step."""
@@ -94,22 +78,25 @@ class Compiler:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
         reads what its sinks write. No session is needed where nothing runs in the JVM."""
         while True:
-            unknown = [name for name in self._sources() if name not in self.edges and not self.settled.settle_source(name)]
+            unknown = [name for name in self._sources() if not self._is_settled(name)]
             if session is not None:
                 nulls = [F.lit(None).cast(kind).alias(name) for name, kind in rows.DDL.items()]
                 frame = session.range(0, 1, 1, 1).select(*nulls)
-            entries = [name for name in self._column_sources() if name in self.edges]
+            entries = [name for name in self._column_sources() if name in self.serdes.leaving]
             for number in range(1, self.stages.last + 1):
                 if session is not None:
                     self._layer(frame, entries, number)
-                entries = self.settled.finish_step(number)
+                entries = self.serdes.finish_step(number)
             if not unknown:
                 return
-            if not any(self.settled.settle_source(name) for name in unknown):
+            if not any(self.serdes.settle_source(name) for name in unknown):
                 raise TopologyError(
                     f"no serde for {' and '.join(unknown)}: give key= and value= there, or set default.key.serde and "
                     "default.value.serde"
                 )
+
+    def _is_settled(self, source: str) -> bool:
+        return source in self.serdes.leaving or self.serdes.settle_source(source)
 
     def _sources(self) -> list[str]:
         return [name for name, node in self.topology.nodes.items() if isinstance(node, SourceNode)]
@@ -132,7 +119,7 @@ class Compiler:
             pin(f"step-{number}")
             last = number == self.stages.last
             frame = map_in_arrow(frame, step, REPORT_DDL if last else rows.ddl())
-            entries = self.settled.finish_step(number)
+            entries = self.serdes.finish_step(number)
         return frame
 
     # --- one JVM layer ---------------------------------------------------------------------------------------------
@@ -141,13 +128,13 @@ class Compiler:
         if number == 1:
             self._shift = 0
         combinable: list[str] = []
-        left = [Wave(self.tags.leaving(name), name, self._entry(frame, name)) for name in entries]
+        left = [Wave(self.tags.leaving(name), name, _typed(frame, self.serdes.leaving[name])) for name in entries]
         out_of_parts = [
-            Wave(self.tags.arrived(name), name, self._entry(frame, name + "|out"))
+            Wave(self.tags.arrived(name), name, _typed(frame, self.serdes.from_parts[name]))
             for part in self.stages.parts
             if self.stages.step_of_part(part) == number - 1
             for name in left_to_columns(self.topology, part)
-            if name + "|out" in self.edges
+            if name in self.serdes.from_parts
         ]
         self.shifts[number] = self._shift
         if not (left or out_of_parts):
@@ -178,10 +165,6 @@ class Compiler:
         self._last_tag += 1
         return self._last_tag
 
-    def _entry(self, frame: DataFrame, name: str) -> Pair:
-        edge = self.edges[name]
-        return Pair.typed(frame, decoded(edge.key, "key"), decoded(edge.value, "value"))
-
     def _children(self, name: str) -> tuple[str, ...]:
         if runs_as_columns(self.topology, self.stages, name):
             return outer_targets(self.topology, self.stages, name)
@@ -194,10 +177,10 @@ class Compiler:
         arrivals: dict[str, list[Wave]] = {wave.node: [wave] for wave in entering}
         for wave in left:
             node = self.topology.nodes[wave.node]
-            if isinstance(node, ProcessorNode) and isinstance(node.operation, Branch):
-                children = [*node.operation.children, *([node.operation.default] if node.operation.default else [])]
+            if isinstance(node, ProcessorNode) and choices(node.operation):
+                children = list(choices(node.operation))
                 tags = {child: self._fresh() for child in children}
-                retagged.append((wave.tag, [branch(node.operation, tags, wave.at)]))
+                retagged.append((wave.tag, [chosen(node.operation, tags, wave.at)]))
             else:
                 children = list(self._children(wave.node))
                 tags = {child: self._fresh() if len(children) > 1 else wave.tag for child in children}
@@ -248,13 +231,11 @@ class Compiler:
                 self._terminal(changes, wave.tag, name, at, combinable)
                 return None
             assert isinstance(node, ProcessorNode)
-            if isinstance(node.operation, (FlatMap, FlatMapValues)):
-                return Wave(wave.tag, name, exploded(changes, wave.tag, node, at))
-            if isinstance(node.operation, DataFrameJoin):
-                return Wave(wave.tag, name, joined(changes, wave.tag, node, at, self.lookups.sides[name]))
+            if multiplies(node.operation):
+                return Wave(wave.tag, name, multiplied(changes, wave.tag, node, at, self.lookups.sides))
             at = applied(changes, node, at)
             children = self.topology.children(name)
-            if isinstance(node.operation, Branch) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
+            if choices(node.operation) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
                 return Wave(wave.tag, name, changes.keep(wave.tag, at))
             if not self._may_follow(children[0], at):
                 return Wave(wave.tag, name, changes.keep(wave.tag, at))
@@ -262,11 +243,9 @@ class Compiler:
 
     def _may_follow(self, name: str, at: Pair) -> bool:
         node = self.topology.nodes[name]
-        if at.conditions and isinstance(node, ProcessorNode) and isinstance(node.operation, _MULTIPLY):
+        if at.conditions and isinstance(node, ProcessorNode) and multiplies(node.operation):
             return False  # what is filtered out must not be multiplied
-        if at.is_plain or self._ends_here(name):
-            return True
-        return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
+        return at.is_plain or self._ends_here(name) or only_forwards(self.topology, name)
 
     def _ends_here(self, name: str) -> bool:
         node = self.topology.nodes[name]
@@ -276,40 +255,34 @@ class Compiler:
 
     def _terminal(self, changes: Changes, tag: int, name: str, at: Pair, combinable: list[str]) -> None:
         node = self.topology.nodes[name]
-        where = f"into {name}"
-        in_part = name in self.stages.part_of
-        if isinstance(node, ProcessorNode) and isinstance(node.operation, Count) and not in_part:
-            store = self.topology.stores[node.operation.store]
-            key = self.settled.side(store.key_serde, at.key, at.key_type, self._default_key, f"{where}, key")
-            self.edges[name + "|in"] = Edge(key=key[0], value=None)
-            counted = at.value.isNotNull() | F.col("n").isNotNull()
-            # A record without a value counts nothing: it travels as a null key, which the count step drops and reports.
-            changes.write(tag, "key", key[1], unless=~counted)
-            changes.arrive(tag, self.tags.arrived(name), at)
-            if self._sums and can_be_grouped_by(key[1]):
-                changes.sum_all(tag)
-                combinable.append(name)
-            return
-        if isinstance(node, ProcessorNode) and isinstance(node.operation, (TableFilter, TableMapValues)) and not in_part:
-            at = at.with_value(changes.frame, table_value(node.operation, at))
+        if isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation):
+            at = applied(changes, node, at)  # the step keeps what they give
         if name in self._merges:
             at = at.passing(at.key.isNotNull() & at.value.isNotNull(), lost=DROPPED_COUNT)
-        serdes = self.settled.entering(name, at, where)
-        changes.write(tag, "key", serdes[0][1])
-        changes.write(tag, "value", serdes[1][1])
-        self.edges[name + "|in"] = Edge(key=serdes[0][0], value=serdes[1][0])
-        if self._sums and name in self.summed_sinks and can_be_grouped_by(serdes[0][1]):
-            changes.sum_where(tag, at.value.isNotNull())
-            combinable.append(name)
-        if name in self._merges:
-            self._mergings[name] = self._merging(changes, name, at, *serdes[0], serdes[1][0])
-            combinable.append(name)
+        key, value = self.serdes.enter(name, at)
+        if value is None:
+            # A record without a value counts nothing: it travels as a null key, which the count step drops and reports.
+            counts = at.value.isNotNull() | F.col("n").isNotNull()
+            changes.write(tag, "key", key, unless=~counts)
+            if self._sums and can_be_grouped_by(key):
+                changes.sum_all(tag)
+                combinable.append(name)
+        else:
+            changes.write(tag, "key", key)
+            changes.write(tag, "value", value)
+            if self._sums and name in self.summed_sinks and can_be_grouped_by(key):
+                changes.sum_where(tag, at.value.isNotNull())
+                combinable.append(name)
+            if name in self._merges:
+                self._mergings[name] = self._merging(changes, name, at, key)
+                combinable.append(name)
         changes.arrive(tag, self.tags.arrived(name), at)
 
-    def _merging(self, changes: Changes, name: str, at: Pair, key_serde: Any, key: Encoded, value_serde: Any) -> Merging:
+    def _merging(self, changes: Changes, name: str, at: Pair, key: Encoded) -> Merging:
+        serdes = self.serdes.entering[name]
         if not can_be_grouped_by(key):
             raise TopologyError(
-                f"{name}: keys of {key_serde.name} can't be grouped in the JVM, to which 0.0 and -0.0 are one: "
+                f"{name}: keys of {serdes.key.name} can't be grouped in the JVM, to which 0.0 and -0.0 are one: "
                 "reduce with a plain Python function"
             )
         function = self._merges[name]
@@ -320,4 +293,9 @@ class Compiler:
                 f"{name}: the function of reduce makes a {made.simpleString()} of two values of type "
                 f"{at.value_type.simpleString()}: it must give their type, since it also merges what it has made"
             )
-        return Merging(self.tags.arrived(name), function, value_serde, at.value_type)
+        return Merging(self.tags.arrived(name), function, serdes.value, at.value_type)
+
+
+def _typed(frame: DataFrame, edge: Edge) -> Pair:
+    """Rows that have left Python, by the serdes that they are written with."""
+    return Pair.typed(frame, decoded(edge.key, "key"), decoded(edge.value, "value"))

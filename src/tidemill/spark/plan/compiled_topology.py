@@ -14,16 +14,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions, is_batch_sink
-from tidemill.spark.plan.column_reduce import merge_functions
-from tidemill.spark.plan.compile import ArrowStep, Compiler
-from tidemill.spark.plan.edges import Edge
-from tidemill.spark.plan.graph_parts import global_stores, stores_of
-from tidemill.spark.plan.graph_plan import graph_spec, sides_of_part
-from tidemill.spark.plan.lookups import Lookups, dataframe_joins
+from tidemill.operators.operation_table import entry_of, global_stores, kept_store, operations_of, stores_of
+from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions
+from tidemill.spark.plan.compile import Compiler
+from tidemill.spark.plan.graph_plan import graph_spec
+from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.plan_check import check_expressions, check_physical
-from tidemill.spark.plan.planned import planned
-from tidemill.spark.plan.shared_plan import SharedPlan
+from tidemill.spark.plan.planned_topology import is_batch_sink, merge_functions, planned
+from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan
+from tidemill.spark.plan.serde_inference import Edge
+from tidemill.spark.plan.shortcuts import lookup_store, tables_first
 from tidemill.spark.plan.stages import (
     Stages,
     inline_targets,
@@ -36,10 +36,9 @@ from tidemill.spark.plan.stages import (
 from tidemill.steps.rows.intake import intake_of
 from tidemill.steps.rows.schema import Tags
 from tidemill.steps.step_spec import BatchSinkSpec, NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
-from tidemill.steps.vector.table_lookup import looks_up
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
-from tidemill.topology.operations import Count, SessionAggregate, WindowAggregate
+from tidemill.topology.spark_operations import DataFrameJoin
 
 EMIT_INTERVAL_MS = 1000
 """Kafka Streams' ``emit.interval``."""
@@ -113,7 +112,7 @@ def compile_topology(
     """
     program, topology = topology, planned(topology)
     plan = stages(topology, without_jvm=session is None, one_by_one=one_by_one)
-    lookups = Lookups(dataframe_joins(topology), session)
+    lookups = Lookups(operations_of(topology, DataFrameJoin), session)
     lookups.read()
     compiler = Compiler(
         topology,
@@ -151,7 +150,7 @@ def _source_spec(
         if not isinstance(node, SourceNode):
             continue
         for index, topic in enumerate(node.topics):
-            edge = compiler.edges[name]
+            edge = compiler.serdes.leaving[name]
             in_part = name in compiler.stages.part_of  # its bytes are read by the step that runs the part
             topics[broker_topic(topology, application_id, topic)] = SourceTopic(
                 tag=tags.arrived(name) if in_part else tags.leaving(name),
@@ -186,11 +185,11 @@ def _step_spec(
     number_of = {name: sub.id for name, sub in parts.items()}
     nodes = {
         tags.arrived(name): _node_spec(topology, plan, compiler, name, parts[name])
-        for name in _tables_first(topology)
+        for name in tables_first(topology, parents_first(topology))
         if runs_as_columns(topology, plan, name) and plan.step_of[name] == number
     }
     last = number == plan.last
-    shared = _global_stores(topology, compiler)
+    shared = _global_stores(compiler)
     sinks = {
         tags.arrived(name): _sink_spec(topology, application_id, compiler, name)
         for name, node in topology.nodes.items()
@@ -208,8 +207,8 @@ def _step_spec(
                 subtopology=number_of[name],
                 topics=tuple(broker_topic(topology, application_id, t) for t in node.topics),
                 columns=_columns_below(topology, plan, name),
-                key_serde=compiler.edges[name].key if last and name in compiler.edges else None,
-                value_serde=compiler.edges[name].value if last and name in compiler.edges else None,
+                key_serde=compiler.serdes.leaving[name].key if last else None,
+                value_serde=compiler.serdes.leaving[name].value if last else None,
             )
             for name, node in topology.nodes.items()
             if isinstance(node, SourceNode)
@@ -220,8 +219,8 @@ def _step_spec(
                 application_id,
                 part,
                 number_of[(*part.sources, *part.nodes)[0]],
-                compiler.settled.entering_part(part) or {},
-                compiler.settled.default,
+                compiler.serdes.serdes_of(part),
+                compiler.serdes.default,
                 compiler.shifts.get(number, 0),
                 emit_interval_ms,
                 shared,
@@ -251,21 +250,10 @@ def _columns_below(topology: Topology, plan: Stages, source: str) -> tuple[str, 
     )
 
 
-def _tables_first(topology: Topology) -> list[str]:
-    """Parents before children, and tables before what looks up their rows."""
-    names = parents_first(topology)
-    looking = {n for n in names if isinstance(node := topology.nodes[n], ProcessorNode) and looks_up(topology, node.operation)}
-    below: set[str] = set()
-    for name in names:
-        if name in looking or any(parent in below for parent in topology.parents[name]):
-            below.add(name)
-    return [*(name for name in names if name not in below), *(name for name in names if name in below)]
-
-
 def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, part: Subtopology) -> NodeSpec:
     node = topology.nodes[name]
     assert isinstance(node, ProcessorNode)
-    entry, leaving = compiler.edges[name + "|in"], compiler.edges[name]
+    entry, leaving = compiler.serdes.entering[name], compiler.serdes.leaving[name]
     outer = outer_targets(topology, plan, name)
     return NodeSpec(
         name=name,
@@ -278,14 +266,14 @@ def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, 
         inline=inline_targets(topology, plan, name),
         tag=compiler.tags.leaving(name) if outer else None,
         topics=tuple(sorted(part.source_topics)),
-        lookup_store=looks_up(topology, node.operation),
+        lookup_store=lookup_store(topology, node),
     )
 
 
 def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name: str) -> SinkSpec:
     node = topology.nodes[name]
     assert isinstance(node, SinkNode)
-    edge = compiler.edges.get(name + "|in", Edge(key=node.key_serde, value=node.value_serde))
+    edge = compiler.serdes.entering.get(name, Edge(key=node.key_serde, value=node.value_serde))
     return SinkSpec(
         name=name,
         topic=broker_topic(topology, application_id, node.topic),
@@ -300,7 +288,7 @@ def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name
 
 
 def _batch_sink_spec(compiler: Compiler, name: str, part: Subtopology) -> BatchSinkSpec:
-    edge = compiler.settled.at_batch_sink(name)
+    edge = compiler.serdes.at_batch_sink(name)
     return BatchSinkSpec(
         name=name,
         key_serde=edge.key,
@@ -309,29 +297,23 @@ def _batch_sink_spec(compiler: Compiler, name: str, part: Subtopology) -> BatchS
     )
 
 
-def _global_stores(topology: Topology, compiler: Compiler) -> dict[str, Store]:
+def _global_stores(compiler: Compiler) -> dict[str, Store]:
     """The stores that all tasks share, with the serdes of what keeps them."""
     found: dict[str, Store] = {}
     for part in compiler.stages.parts:
         if part.is_global:
-            found |= sides_of_part(topology, part, compiler.settled.entering_part(part) or {}, compiler.settled.default)[1]
+            found |= compiler.serdes.serdes_of(part).stores
     return found
 
 
 def _store_specs(
     topology: Topology, application_id: str, compiler: Compiler, number_of: dict[str, int]
 ) -> dict[str, StoreSpec]:
-    users = {
-        store: name
-        for name, node in topology.nodes.items()
-        if isinstance(node, ProcessorNode)
-        for store in stores_of(node)
-    }
-    settled = compiler.settled
+    processors = [node for node in topology.nodes.values() if isinstance(node, ProcessorNode)]
+    users = {store: node.name for node in processors for store in stores_of(node)}
+    users |= {store: node.name for node in processors if (store := kept_store(node.operation)) is not None}  # not who looks it up
     kept_by_operators = {
-        name: store
-        for part in compiler.stages.parts
-        for name, store in sides_of_part(topology, part, settled.entering_part(part) or {}, settled.default)[1].items()
+        name: store for part in compiler.stages.parts for name, store in compiler.serdes.serdes_of(part).stores.items()
     }
     specs = {}
     shared = global_stores(topology)
@@ -341,16 +323,7 @@ def _store_specs(
         user = users.get(store)
         if user is None:
             raise TopologyError(f"the store {store} is used by no node: remove it or connect it")
-        by_operators = kept_by_operators.get(store)
-        if by_operators is None:
-            node, edge, out = topology.nodes[user], compiler.edges[user + "|in"], compiler.edges[user]
-            operation = node.operation if isinstance(node, ProcessorNode) else None
-            of_result = isinstance(operation, (Count, WindowAggregate, SessionAggregate))
-            serdes = kept.key_serde or edge.key, kept.value_serde or (out.value if of_result else edge.value)
-            if isinstance(operation, (WindowAggregate, SessionAggregate)):
-                by_operators = replace(kept, key_serde=serdes[0], value_serde=serdes[1])
-        else:
-            serdes = by_operators.key_serde, by_operators.value_serde
+        written = kept_by_operators.get(store) or _kept_by_step(compiler, kept, user)
         specs[store] = StoreSpec(
             name=store,
             tag=Tags(topology).restoring(store),
@@ -359,9 +332,25 @@ def _store_specs(
             timestamped=kept.kind is StoreKind.TIMESTAMPED_KEY_VALUE,
             persistent=kept.persistent,
             logged=kept.logged,
-            key_serde=serdes[0],
-            value_serde=serdes[1],
+            key_serde=written.key_serde,
+            value_serde=written.value_serde,
             source_topic=None if kept.source_topic is None else broker_topic(topology, application_id, kept.source_topic),
-            kept=by_operators,
+            kept=written if store in kept_by_operators or _has_operators_rows(topology, user) else None,
         )
     return specs
+
+
+def _kept_by_step(compiler: Compiler, store: Store, user: str) -> Store:
+    """A store of a vectorised node, with the serdes that it is written with."""
+    serdes = compiler.serdes
+    return replace(
+        store,
+        key_serde=store.key_serde or serdes.entering[user].key,
+        value_serde=store.value_serde or serdes.leaving[user].value,
+    )
+
+
+def _has_operators_rows(topology: Topology, user: str) -> bool:
+    """Whether a step keeps the rows of an operator that it stands for."""
+    node = topology.nodes[user]
+    return isinstance(node, ProcessorNode) and entry_of(node.operation).shortcut is not None

@@ -8,47 +8,21 @@ without such nodes has no part at all. Refuses parts that a node of columns woul
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.errors import TopologyError
-from tidemill.steps.vector.vector_groups import has_shortcut
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
-from tidemill.topology.operations import (
-    Aggregate,
-    Branch,
-    Count,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    Foreach,
-    GlobalUpdate,
-    Map,
-    MapValues,
-    NullKeyFilter,
-    Operation,
-    PassThrough,
-    Peek,
-    PerRecord,
-    Print,
-    Reduce,
-    SelectKey,
-    TableFilter,
-    TableMapValues,
-    TableSource,
-    TableToStream,
+from tidemill.operators.operation_table import (
+    Leaves,
+    Runs,
+    entry_of,
+    functions_of,
+    global_stores,
+    stores_of,
+    tables_of,
+    works_on_columns,
 )
-from tidemill.topology.spark_operations import DataFrameJoin, HeldAggregates, MergedAggregates
-
-_ON_COLUMNS = (Map, MapValues, FlatMap, FlatMapValues, Filter, SelectKey, Branch, TableFilter, TableMapValues)
-"""Operations whose functions work on columns unless they are ``PerRecord``."""
-_ELSEWHERE = (
-    *_ON_COLUMNS, NullKeyFilter, PassThrough, TableToStream, Peek, Foreach, Print, Count, Reduce, Aggregate, TableSource,
-)  # fmt: skip
-"""What also runs outside of a part: in the JVM, or as a vectorised step."""
-_OF_STREAMS = (TableToStream, PassThrough, Peek, Foreach, Print)
-"""What has enough of a table's new rows."""
-_TABLES_ON_COLUMNS = (TableFilter, TableMapValues)
+from tidemill.spark.plan.shortcuts import has_shortcut, keeps_longs
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +36,6 @@ class GraphPart:
     nodes: tuple[str, ...]
     sources: tuple[str, ...]
     is_global: bool = False
-
-
-def global_stores(topology: Topology) -> tuple[str, ...]:
-    """The stores that all tasks of an instance share."""
-    operations = (node.operation for node in topology.nodes.values() if isinstance(node, ProcessorNode))
-    return tuple(operation.store for operation in operations if isinstance(operation, GlobalUpdate))
-
-
-def functions(operation: Operation) -> tuple[Callable[..., object], ...]:
-    """The functions of an operation that may work on columns."""
-    if isinstance(operation, Branch):
-        return operation.predicates
-    if isinstance(operation, (Filter, TableFilter)):
-        return (operation.predicate,)
-    return (operation.function,) if isinstance(operation, _ON_COLUMNS) else ()
-
-
-def works_on_columns(operation: Operation) -> bool:
-    if isinstance(operation, (DataFrameJoin, HeldAggregates, MergedAggregates)):
-        return True
-    return isinstance(operation, _ON_COLUMNS) and not all(isinstance(f, PerRecord) for f in functions(operation))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +70,7 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: b
         _check_tables(topology, members)
         sources = tuple(name for name in topology.nodes if _enters_only(topology, name, members))
         nodes = tuple(name for name in topology.nodes if name in members)
-        keeps_global = any(isinstance(topology.nodes[name].operation, GlobalUpdate) for name in nodes)  # type: ignore[union-attr]
+        keeps_global = any(entry_of(_processor(topology, name).operation).keeps_global_store for name in nodes)
         parts.append(GraphPart(number=len(parts), nodes=nodes, sources=sources, is_global=keeps_global))
     if all_that_can:
         parts += [
@@ -137,16 +90,19 @@ def _only_written(topology: Topology) -> list[str]:
 
 
 def _needs_values(topology: Topology, name: str) -> bool:
-    node = topology.nodes[name]
-    assert isinstance(node, ProcessorNode)
-    operation = node.operation
-    if not isinstance(operation, _ELSEWHERE):
+    node = _processor(topology, name)
+    entry = entry_of(node.operation)
+    if entry.runs is Runs.GRAPH or functions_of(node.operation) or len(node.stores) > 1:
         return True
-    if isinstance(operation, Branch) and not operation.predicates:
-        return False
-    if functions(operation) or len(node.stores) > 1:
+    if entry.value is Leaves.COUNT and not keeps_longs(topology, node):
         return True
     return any(topology.stores[store].kind is not StoreKind.TIMESTAMPED_KEY_VALUE for store in node.stores)
+
+
+def _processor(topology: Topology, name: str) -> ProcessorNode:
+    node = topology.nodes[name]
+    assert isinstance(node, ProcessorNode)
+    return node
 
 
 def _connected(topology: Topology, able: list[str]) -> list[set[str]]:
@@ -166,14 +122,13 @@ def _connected(topology: Topology, able: list[str]) -> list[set[str]]:
     users: dict[str, str] = {}
     shared = global_stores(topology)
     for name in able:
-        node = topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
+        node = _processor(topology, name)
         for parent in topology.parents[name]:
             unite(name, parent)
         for store in stores_of(node):
             if store not in shared:
                 unite(name, users.setdefault(store, name))
-        for table in looked_up(node.operation):
+        for table in tables_of(node.operation):
             unite(name, table)
     for name, source in topology.nodes.items():
         children = topology.children(name) if isinstance(source, SourceNode) else ()
@@ -187,20 +142,6 @@ def _connected(topology: Topology, able: list[str]) -> list[set[str]]:
     return list(groups.values())
 
 
-def stores_of(node: ProcessorNode) -> tuple[str, ...]:
-    """All stores that the node reads or writes: those connected to it and those that its operation names."""
-    named = (getattr(node.operation, which, None) for which in _STORE_FIELDS)
-    return tuple(dict.fromkeys([*node.stores, *(name for name in named if name)]))
-
-
-_STORE_FIELDS = ("store", "own_store", "other_store", "outer_store", "buffer")
-
-
-def looked_up(operation: Operation) -> tuple[str, ...]:
-    """The table nodes whose rows the operation asks for."""
-    return tuple(name for which in ("table", "other") if (name := getattr(operation, which, None)))
-
-
 def _enters_only(topology: Topology, name: str, members: set[str]) -> bool:
     """Is it a source all of whose records go into the part, or to sinks, and nowhere else?"""
     children = topology.children(name)
@@ -211,34 +152,44 @@ def _enters_only(topology: Topology, name: str, members: set[str]) -> bool:
 
 def _check_merged(topology: Topology, members: set[str]) -> None:
     """A table that is reduced by a function of Columns shows its rows to none of them: they are merged elsewhere."""
-    for name in sorted(members):
-        node = topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
-        tables = [*looked_up(node.operation)]
-        if not isinstance(node.operation, _OF_STREAMS):
-            tables += topology.parents[name]
-        for table in tables:
-            above = topology.nodes[table]
-            if isinstance(above, ProcessorNode) and isinstance(above.operation, MergedAggregates):
-                raise TopologyError(
-                    f"the function of {table} works on columns, but {name} needs that table's changes and rows as Python values: "
-                    "reduce with a plain Python function"
-                )
+    for name, table in _asked_for_values(topology, members):
+        if entry_of(_processor(topology, table).operation).behind_a_layer:
+            raise TopologyError(_on_columns(name, table) + "reduce with a plain Python function")
 
 
 def _check_tables(topology: Topology, members: set[str]) -> None:
+    """Nor does a table that is filtered or mapped by one."""
+    for name, table in _asked_for_values(topology, members):
+        entry = entry_of(_processor(topology, table).operation)
+        if table not in members and entry.functions and entry.stores:
+            raise TopologyError(_on_columns(name, table) + "wrap the function in per_record(...)")
+
+
+def _asked_for_values(topology: Topology, members: set[str]) -> list[tuple[str, str]]:
+    """(member, a node above it or a table that it looks up, whose changes or rows it needs), in insertion order."""
+    found: list[tuple[str, str]] = []
     for name in topology.nodes:
-        if name not in members:
-            continue
-        node = topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
-        tables = [*looked_up(node.operation)]
-        if not isinstance(node.operation, (TableToStream, PassThrough, TableSource)):
-            tables += topology.parents[name]
-        for table in tables:
-            above = topology.nodes[table]
-            if isinstance(above, ProcessorNode) and isinstance(above.operation, _TABLES_ON_COLUMNS) and table not in members:
-                raise TopologyError(
-                    f"the function of {table} works on columns, but {name} needs that table's changes and rows as Python values: "
-                    "wrap the function in per_record(...)"
-                )
+        if name in members:
+            operation = _processor(topology, name).operation
+            above = topology.parents[name] if entry_of(operation).takes_changes else ()
+            found += [(name, t) for t in (*tables_of(operation), *above) if isinstance(topology.nodes[t], ProcessorNode)]
+    return found
+
+
+def _on_columns(name: str, table: str) -> str:
+    return f"the function of {table} works on columns, but {name} needs that table's changes and rows as Python values: "
+
+
+# --- the borders of a part -----------------------------------------------------------------------------------------
+
+
+def entered_by_columns(topology: Topology, part: GraphPart) -> tuple[str, ...]:
+    """The part's nodes that get rows from outside of it, sources of its own not counted."""
+    own = {*part.nodes, *part.sources}
+    return tuple(name for name in part.nodes if any(parent not in own for parent in topology.parents[name]))
+
+
+def left_to_columns(topology: Topology, part: GraphPart) -> tuple[str, ...]:
+    """The nodes of columns right below the part."""
+    below = (child for name in part.nodes for child in topology.children(name))
+    return tuple(dict.fromkeys(n for n in below if n not in part.nodes and isinstance(topology.nodes[n], ProcessorNode)))

@@ -12,63 +12,19 @@ from dataclasses import replace
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.batch_sinks import is_batch_sink
-from tidemill.spark.plan.graph_parts import GraphPart
-from tidemill.spark.plan.graph_serdes import Sides, filled, leaving_serdes, store_serdes
+from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_to_columns
+from tidemill.spark.plan.planned_topology import is_batch_sink
+from tidemill.spark.plan.serde_inference import Edge, PartSerdes, exit_edge, sink_edge
+from tidemill.spark.plan.shortcuts import window_join_of
 from tidemill.steps.commit.sinks import chooses_partitions
 from tidemill.steps.rows.schema import Tags
 from tidemill.steps.step_spec import GraphEntry, GraphExit, GraphSpec
-from tidemill.steps.vector.join_shape import window_join_of
 from tidemill.topology.graph import broker_topic
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import PassThrough
 
-Entering = Mapping[str, Sides]
-"""Serdes of what enters a part: by source, and by ``node|in``."""
-
-
-def entered_by_columns(topology: Topology, part: GraphPart) -> tuple[str, ...]:
-    """The part's nodes that get rows from outside of it, sources of its own not counted."""
-    own = {*part.nodes, *part.sources}
-    return tuple(name for name in part.nodes if any(parent not in own for parent in topology.parents[name]))
-
-
-def left_to_columns(topology: Topology, part: GraphPart) -> tuple[str, ...]:
-    """The nodes of columns right below the part."""
-    below = (child for name in part.nodes for child in topology.children(name))
-    return tuple(dict.fromkeys(n for n in below if n not in part.nodes and isinstance(topology.nodes[n], ProcessorNode)))
-
-
-def sides_of_part(
-    topology: Topology, part: GraphPart, entering: Entering, default: Sides
-) -> tuple[dict[str, Sides], dict[str, Store]]:
-    """(what leaves each of its nodes, its stores with their serdes)."""
-    leaving = leaving_serdes(topology, part.nodes, entering, default)
-    return leaving, store_serdes(topology, part.nodes, leaving, entering, default)
-
-
-def sink_sides(topology: Topology, name: str, leaving: Mapping[str, Sides], default: Sides) -> Sides:
-    """The serdes that a sink below the part writes with; None where nothing says it."""
-    node = topology.nodes[name]
-    assert isinstance(node, SinkNode)
-    above = next((leaving[parent] for parent in topology.parents[name] if parent in leaving), default)
-    known = Sides(above.key or default.key, above.value or default.value)
-    inner = Sides(default.key or known.key, default.value or known.value)
-    return Sides(filled(node.key_serde or known.key, inner), filled(node.value_serde or known.value, inner))
-
-
-def exit_sides(topology: Topology, name: str, leaving: Mapping[str, Sides]) -> Sides:
-    """The serdes of what goes on to a node of columns; all its parents in the part must have the same."""
-    above = [leaving[parent] for parent in topology.parents[name] if parent in leaving]
-    if any(sides != above[0] for sides in above):
-        raise TopologyError(f"{name} merges streams with different serdes: give the operators above it the same")
-    for side in ("key", "value"):
-        if getattr(above[0], side) is None:
-            raise TopologyError(
-                f"no serde for the {side}s that enter {name}, whose function works on columns: give the function above it one "
-                f"(per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
-            )
-    return above[0]
+_BORDER = "|in"
+"""Ends the names of sources that stand for columns; no node's name has such a character."""
 
 
 def graph_spec(
@@ -76,8 +32,8 @@ def graph_spec(
     application_id: str,
     part: GraphPart,
     subtopology: int,
-    entering: Entering,
-    default: Sides,
+    serdes: PartSerdes,
+    default: Edge,
     shift: int,
     emit_interval_ms: int,
     shared: Mapping[str, Store],
@@ -87,19 +43,19 @@ def graph_spec(
     Raises:
         TopologyError: a serde is missing at its border.
     """
-    leaving, stores = sides_of_part(topology, part, entering, default)
-    cut = _Cut(topology, application_id, part, entering)
+    cut = _Cut(topology, application_id, part, serdes, default)
     for name in topology.nodes:
         if name in part.sources:
             cut.source(name)
         elif name in part.nodes:
             cut.node(name)
         elif any(parent in part.nodes or parent in part.sources for parent in topology.parents[name]):
-            cut.exit(name, leaving, default)
+            cut.exit(name)
+    stores = {**serdes.stores, **shared}
     spec = GraphSpec(
         number=part.number,
         subtopology=subtopology,
-        topology=replace(topology, nodes=cut.nodes, parents=cut.parents, stores={**stores, **shared}, copartition_groups=()),
+        topology=replace(topology, nodes=cut.nodes, parents=cut.parents, stores=stores, copartition_groups=()),
         inside=frozenset(cut.nodes.keys() - set(left_to_columns(topology, part))),
         entries=cut.entries,
         exits=cut.exits,
@@ -134,8 +90,11 @@ def _writes_alone(topology: Topology, own: Mapping[str, Node]) -> bool:
 class _Cut:
     """A part's topology in the making."""
 
-    def __init__(self, topology: Topology, application_id: str, part: GraphPart, entering: Entering) -> None:
-        self._topology, self._application_id, self._part, self._entering = topology, application_id, part, entering
+    def __init__(
+        self, topology: Topology, application_id: str, part: GraphPart, serdes: PartSerdes, default: Edge
+    ) -> None:
+        self._topology, self._application_id, self._part = topology, application_id, part
+        self._serdes, self._default = serdes, default
         self._tags = Tags(topology)
         self._entered = entered_by_columns(topology, part)
         self.nodes: dict[str, Node] = {}
@@ -146,44 +105,41 @@ class _Cut:
     def source(self, name: str) -> None:
         node = self._topology.nodes[name]
         assert isinstance(node, SourceNode)
-        sides = self._entering[name]
-        self._add(replace(node, key_serde=sides.key, value_serde=sides.value, timestamp_extractor=None), ())
-        self._entry(self._tags.arrived(name), name, self._tags.index(name), self._topics(name))
+        edge = self._serdes.leaving[name]
+        self._add(replace(node, key_serde=edge.key, value_serde=edge.value, timestamp_extractor=None), ())
+        self._entry(self._tags.arrived(name), name, edge, self._tags.index(name), self._topics(name))
 
     def node(self, name: str) -> None:
         node = self._topology.nodes[name]
         assert isinstance(node, ProcessorNode)
         own = tuple(p for p in self._topology.parents[name] if p in self._part.nodes or p in self._part.sources)
         if name in self._entered:
-            border = name + "|in"
+            border = name + _BORDER
             self._add(SourceNode(name=border, topics=()), ())
-            self._entry(self._tags.arrived(name), border, None, self._topics_above(name))
+            self._entry(self._tags.arrived(name), border, self._serdes.from_columns[name], None, self._topics_above(name))
             own = (*own, border)
         self._add(node, own)
 
-    def exit(self, name: str, leaving: Mapping[str, Sides], default: Sides) -> None:
+    def exit(self, name: str) -> None:
         node = self._topology.nodes[name]
         own = tuple(p for p in self._topology.parents[name] if p in self._part.nodes or p in self._part.sources)
         if not isinstance(node, SinkNode):
-            sides = exit_sides(self._topology, name, leaving)
+            edge = exit_edge(self._topology, name, self._serdes.leaving)
             self._add(ProcessorNode(name=name, operation=PassThrough()), own)
             tag = self._tags.arrived(name)
-            self.exits[name] = GraphExit(tag=tag, key_serde=sides.key, value_serde=sides.value)
+            self.exits[name] = GraphExit(tag=tag, key_serde=edge.key, value_serde=edge.value)
             return
-        sides = sink_sides(self._topology, name, leaving, default)
-        _require(sides, f"that {name} writes", f"of {name}")
+        edge = sink_edge(self._topology, name, self._serdes.leaving, self._default)
+        _require(edge, f"that {name} writes", f"of {name}")
         topic = broker_topic(self._topology, self._application_id, node.topic)
-        self._add(replace(node, topic=topic, key_serde=sides.key, value_serde=sides.value), own)
+        self._add(replace(node, topic=topic, key_serde=edge.key, value_serde=edge.value), own)
 
     def _add(self, node: Node, parents: tuple[str, ...]) -> None:
         self.nodes[node.name], self.parents[node.name] = node, parents
 
-    def _entry(self, tag: int, name: str, source: int | None, topics: tuple[str, ...]) -> None:
-        sides = self._entering[name]
-        _require(sides, f"of {name}", f"of {name}")
-        self.entries[tag] = GraphEntry(
-            node=name, key_serde=sides.key, value_serde=sides.value, source=source, topics=topics
-        )
+    def _entry(self, tag: int, name: str, edge: Edge, source: int | None, topics: tuple[str, ...]) -> None:
+        _require(edge, f"of {name}", f"of {name}")
+        self.entries[tag] = GraphEntry(node=name, key_serde=edge.key, value_serde=edge.value, source=source, topics=topics)
 
     def _topics(self, source: str) -> tuple[str, ...]:
         node = self._topology.nodes[source]
@@ -204,7 +160,7 @@ class _Cut:
         return ("|".join(sorted(topic for source in found for topic in self._topics(source))),)
 
 
-def _require(sides: Sides, whose: str, where: str) -> None:
+def _require(edge: Edge, whose: str, where: str) -> None:
     for side in ("key", "value"):
-        if getattr(sides, side) is None:
+        if getattr(edge, side) is None:
             raise TopologyError(f"no serde for the {side}s {whose}: give {side}= {where}, or set default.{side}.serde")

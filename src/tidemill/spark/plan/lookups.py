@@ -19,8 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemill.errors import ConfigError, TopologyError
-from tidemill.spark.background_pool import beside_the_batches
-from tidemill.topology.nodes import ProcessorNode, Topology
+from tidemill.spark.job_thread import beside_the_batches
 from tidemill.topology.spark_operations import DataFrameJoin
 
 KEY, ROWS = "key:", "rows:"
@@ -76,12 +75,6 @@ class Lookups:
     @property
     def sides(self) -> Mapping[str, Side]:
         return self._sides
-
-
-def dataframe_joins(topology: Topology) -> dict[str, DataFrameJoin]:
-    """By node."""
-    nodes = topology.nodes.items()
-    return {n: o for n, node in nodes if isinstance(node, ProcessorNode) and isinstance(o := node.operation, DataFrameJoin)}
 
 
 def _read(name: str, join: DataFrameJoin, session: SparkSession) -> Side:

@@ -12,25 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.errors import TopologyError
+from tidemill.operators.operation_table import Enters, Runs, entry_of, global_stores, kept_store, runs
 from tidemill.spark.plan.graph_parts import GraphPart, graph_parts
-from tidemill.spark.plan.planned import planned
+from tidemill.spark.plan.planned_topology import planned
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import (
-    STATEFUL_OPERATIONS,
-    Count,
-    Foreach,
-    GlobalTableJoin,
-    PassThrough,
-    Peek,
-    Print,
-    SessionAggregate,
-    StreamTableJoin,
-    TableToStream,
-    WindowAggregate,
-)
-from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
-
-_IN_PYTHON = (Peek, Foreach, Print, WindowAggregate, SessionAggregate, StreamTableJoin, HeldAggregates, MergedAggregates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +60,11 @@ def parents_first(topology: Topology) -> tuple[str, ...]:
 
 
 def runs_in_python(topology: Topology, name: str) -> bool:
-    """Does the node, outside of any part, keep a store or call Python?"""
+    """Does the node, outside of any part, run in a Python step: as it is, or by its shortcut?"""
     node = topology.nodes[name]
     if not isinstance(node, ProcessorNode):
         return False
-    if isinstance(node.operation, _IN_PYTHON):
-        return True
-    return isinstance(node.operation, STATEFUL_OPERATIONS) and node.operation.store is not None
+    return runs(node.operation) is Runs.STEP or entry_of(node.operation).shortcut is not None
 
 
 def runs_as_columns(topology: Topology, plan: Stages, name: str) -> bool:
@@ -91,7 +74,7 @@ def runs_as_columns(topology: Topology, plan: Stages, name: str) -> bool:
 
 def only_forwards(topology: Topology, name: str) -> bool:
     node = topology.nodes[name]
-    return isinstance(node, ProcessorNode) and isinstance(node.operation, (PassThrough, TableToStream))
+    return isinstance(node, ProcessorNode) and runs(node.operation) is Runs.FORWARDS
 
 
 def stages(topology: Topology, *, without_jvm: bool = False, one_by_one: bool = False) -> Stages:
@@ -111,7 +94,7 @@ def stages(topology: Topology, *, without_jvm: bool = False, one_by_one: bool = 
     last = max([1, *in_python.values(), *behind_catalyst])
     for part in parts:
         # The last step keeps the global stores whatever it runs; a part that no columns wait for spares another copy there.
-        if part.is_global or (_global_joins(topology, part) and _ends_in_sinks(topology, part)):
+        if part.is_global or (_joins_globally(topology, part) and _ends_in_sinks(topology, part)):
             in_python.update(dict.fromkeys(part.nodes, last))
     sinks = {name: last for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
     part_of = {name: part.number for part in parts for name in (*part.sources, *part.nodes)}
@@ -164,7 +147,7 @@ class _Placing:
     def _merges_again(self, name: str) -> bool:
         """Does it wait for a layer that merges what its parent's step has found?"""
         node = self._topology.nodes[name]
-        return isinstance(node, ProcessorNode) and isinstance(node.operation, MergedAggregates)
+        return isinstance(node, ProcessorNode) and entry_of(node.operation).behind_a_layer
 
     def _cut_in_two(self) -> str:
         together = next(self._members[name] for name in self._on_the_way if name in self._members)
@@ -175,9 +158,11 @@ class _Placing:
         )
 
 
-def _global_joins(topology: Topology, part: GraphPart) -> list[str]:
-    nodes = {name: topology.nodes[name] for name in part.nodes}
-    return [n for n, node in nodes.items() if isinstance(node, ProcessorNode) and isinstance(node.operation, GlobalTableJoin)]
+def _joins_globally(topology: Topology, part: GraphPart) -> bool:
+    """Is a global store asked for by an operation itself, and not by a processor that may?"""
+    shared = global_stores(topology)
+    nodes = (topology.nodes[name] for name in part.nodes)
+    return any(isinstance(node, ProcessorNode) and kept_store(node.operation) in shared for node in nodes)
 
 
 def _ends_in_sinks(topology: Topology, part: GraphPart) -> bool:
@@ -233,4 +218,4 @@ def _summed_sinks(topology: Topology, part_of: Mapping[str, int]) -> frozenset[s
 
 def _is_count(topology: Topology, name: str) -> bool:
     node = topology.nodes[name]
-    return isinstance(node, ProcessorNode) and isinstance(node.operation, Count)
+    return isinstance(node, ProcessorNode) and entry_of(node.operation).enters is Enters.KEY_ONLY

@@ -31,9 +31,8 @@ from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.rows.schema import unshifted
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows, opened
 from tidemill.steps.state_step import StepState, StoreView, Written
-from tidemill.steps.step_spec import GraphExit, GraphSpec, StepSpec
+from tidemill.steps.step_spec import GraphExit, GraphSpec, StepSpec, WindowJoin
 from tidemill.steps.vector.join_records import BothSides, empty_records
-from tidemill.steps.vector.join_shape import WindowJoin
 from tidemill.steps.vector.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
 from tidemill.task.partition_time import UNKNOWN_TIME, Times

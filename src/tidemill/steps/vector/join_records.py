@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemill.dsl.serdes import StringSerde
+from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumberSerde
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.steps.rows.decoded import DecodedRows
 from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.schema import topic_index
-from tidemill.steps.step_spec import GraphEntry
-from tidemill.steps.vector.join_shape import WindowJoin, writes_as_read
+from tidemill.steps.step_spec import GraphEntry, WindowJoin
 from tidemill.steps.vector.join_waiting import Joined, JoinerError
 from tidemill.steps.vector.window_join import Arrivals, JoinTask
+
+_ONE_FORM = (StringSerde, BytesSerde, WholeNumberSerde, BooleanSerde)
 
 
 def empty_records() -> Records:
@@ -137,6 +138,11 @@ def _objects(lists: Sequence[Sequence[Any]]) -> Any:
         found[begin : begin + len(one)] = one
         begin += len(one)
     return found
+
+
+def writes_as_read(read: Any, written: Any) -> bool:
+    """Whether ``written`` gives back the very bytes that ``read`` could read (of text: where they are UTF-8)."""
+    return isinstance(read, _ONE_FORM) and read == written
 
 
 def _written(arrived: DecodedRows, side: str, serde: Any) -> list[bytes | None]:

@@ -15,7 +15,7 @@ from tidemill.operators.record import Record
 from tidemill.operators.segments import Segments
 from tidemill.operators.stream_join import Joiner, StreamStreamJoin, with_key
 from tidemill.steps.rows.task_rows import TaskRows
-from tidemill.steps.vector.join_shape import WindowJoin
+from tidemill.steps.step_spec import WindowJoin
 
 
 @dataclass(slots=True)

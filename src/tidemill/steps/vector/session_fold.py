@@ -36,12 +36,6 @@ from tidemill.topology.operations import Aggregating, Counting, SessionAggregate
 _ENDS = Struct(">qq")
 _SUFFIX = _ENDS.size
 
-
-def folds_sessions(operation: object) -> bool:
-    """Whether ``fold_sessions`` can stand in for the operation."""
-    return isinstance(operation, SessionAggregate) and not operation.emit_final
-
-
 _Session = tuple[int, int, "int | None", Any]
 """(end, start, which record of the table made it what it is, aggregate). Record None: as before the batch, and what was
 remembered of it stands for the aggregate."""

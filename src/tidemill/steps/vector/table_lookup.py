@@ -18,50 +18,20 @@ from tidemill.steps.rows.codecs_wire import as_it_is
 from tidemill.steps.rows.records import Records
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
-from tidemill.steps.vector.column_join import makes_pairs
-from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
-from tidemill.topology.operations import StreamTableJoin, TableSource
+from tidemill.topology.operations import StreamTableJoin
+from tidemill.topology.spark_operations import makes_pairs
 
 _TIMESTAMP_SIZE = 8
 _UNREAD = object()
 
 
-def looks_up(topology: Topology, operation: object) -> str | None:
-    """The store in which ``join_with_table`` can look up for the operation; None if the operation must run by itself.
-
-    The table must be kept as it comes from its topic: what a batch makes of an aggregate or a versioned table is not known
-    record by record. Nor may a record be both stream and table: which comes first is the graph's matter.
-    """
-    if not isinstance(operation, StreamTableJoin) or operation.grace_ms is not None:
-        return None
-    join = next(name for name, node in topology.nodes.items() if getattr(node, "operation", None) is operation)
-    if not _sources(topology, join).isdisjoint(_sources(topology, operation.table)):
-        return None
-    table = topology.nodes[operation.table]
-    if not isinstance(table, ProcessorNode) or not isinstance(table.operation, TableSource) or table.operation.store is None:
-        return None
-    store = topology.stores[table.operation.store]
-    return store.name if store.kind is StoreKind.TIMESTAMPED_KEY_VALUE and not store.with_headers else None
-
-
-def _sources(topology: Topology, name: str) -> set[str]:
-    """The sources that a node's records come from."""
-    parents = topology.parents[name]
-    return set().union(*(_sources(topology, parent) for parent in parents)) if parents else {name}
-
-
-def join_with_table(
-    node: NodeSpec,
-    operation: StreamTableJoin,
-    records: Records,
-    changes: Records | None,
-    state: StepState,
-    store: str,
-) -> Records:
+def join_with_table(node: NodeSpec, operation: StreamTableJoin, records: Records, state: StepState) -> Records:
     """The records that ``node`` forwards for ``records``, in their order within each task.
 
-    ``changes``: what the table's node has forwarded in this batch; None if nothing.
+    ``state.forwarded`` has what the table's node has forwarded in this batch.
     """
+    store, changes = node.lookup_store, state.forwarded.get(operation.table)
+    assert store is not None
     out = Records([], [], [], [], [], [], None if records.headers is None else [])
     changes_of = {} if changes is None else _by_part(changes)
     for part, indexes in sorted(_by_part(records).items()):

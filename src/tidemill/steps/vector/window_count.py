@@ -28,22 +28,12 @@ from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
-from tidemill.topology.operations import Counting, WindowAggregate
+from tidemill.topology.operations import WindowAggregate
 from tidemill.topology.windows import TimeWindows
 
 _PAIR = Struct(">qq")
 _SUFFIX = Struct(">qi")
 Longs = npt.NDArray[np.int64]
-
-
-def counts_windows(operation: object) -> bool:
-    """Whether ``count_windows`` can stand in for the operation."""
-    return (
-        isinstance(operation, WindowAggregate)
-        and isinstance(operation.windows, TimeWindows)
-        and isinstance(operation.aggregation, Counting)
-        and not operation.emit_final
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from tidemill.operators.segments import DAY_MS, Segments, pack_time
 from tidemill.operators.stored_serdes import reading
 from tidemill.operators.stream_join import Joiner, with_key
 from tidemill.steps.rows.task_rows import Headers, TaskRows
-from tidemill.steps.vector.join_shape import WindowJoin
+from tidemill.steps.step_spec import WindowJoin
 from tidemill.steps.vector.join_waiting import Joined, JoinerError, Waiting
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
 from tidemill.topology.nodes import Store

@@ -1,9 +1,10 @@
-"""One physical plan for all stream threads: the first one's is built, the others' are copies with Python functions of their own.
+"""Python steps in Spark's plans: put into one, and replaced in copies of it, in ways that PySpark has no call for.
 
-Decides what a copy replaces: in each Python step the function, which names the thread and pins its worker (rule 20). All else
-(expressions, their ids, the source of the generated code) is the same, so that nothing is analysed, optimised or compiled twice.
-What it knows of Spark: a plan's nodes can be made anew with other children or other arguments, a Python step's first argument is
-its function as an expression, and that one's second is the function itself (``tests/spark/plan/test_shared_plan.py``).
+Decides what a stream thread's copy of the one physical plan replaces: in each Python step the function, which names the thread
+and pins its worker (rule 20). All else (expressions, their ids, the source of the generated code) is the same, so that nothing
+is analysed, optimised or compiled twice. What it knows of Spark: PySpark's own call of ``mapInArrow``; a plan's nodes can be made
+anew with other children or other arguments, a Python step's first argument is its function as an expression, and that one's
+second is the function itself (``tests/spark/plan/test_python_steps.py``).
 """
 
 from __future__ import annotations
@@ -11,17 +12,28 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from pyspark.sql.udf import _wrap_function
+from pyspark.sql.udf import UserDefinedFunction, _wrap_function
+from pyspark.util import PythonEvalType
 
 from tidemill.errors import StopError
-from tidemill.spark.plan.compile import ArrowStep
 
+ArrowStep = Callable[[Any], Any]
+"""Record batches in, record batches out, both as iterators."""
 _PYTHON_STEP = "MapInArrow"
 _EXPRESSION, _FUNCTION = 0, 1
+
+
+def map_in_arrow(frame: DataFrame, step: ArrowStep, ddl: str) -> DataFrame:
+    """``frame.mapInArrow(step, ddl)`` without pandas, which PySpark's own requires before it calls the JVM, and which no step of
+    ours needs."""
+    function = UserDefinedFunction(step, ddl, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = function(*[frame[name] for name in frame.columns])
+    mapped = cast("Any", frame)._jdf.mapInArrow(cast("Any", column)._jc, False, None)
+    return DataFrame(mapped, frame.sparkSession)
 
 
 class SharedPlan:

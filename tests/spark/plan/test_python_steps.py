@@ -17,8 +17,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.spark.engine import BatchEngine, pinning
 from tidemill.spark.plan.compiled_topology import compile_topology
-from tidemill.spark.plan.map_in_arrow import map_in_arrow
-from tidemill.spark.plan.shared_plan import SharedPlan, copied
+from tidemill.spark.plan.python_steps import SharedPlan, copied, map_in_arrow
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -1,18 +1,19 @@
-"""``reduce(of_columns(f))`` on a plan: a batch is merged in the JVM, met with what the store holds, and merged again.
+"""Rows that the JVM makes one of before Python sees them: sums before a count, merges of a ``reduce(of_columns(f))``.
 
-    layer   one row for each key: the merge of its records, in their order
-    step    beside each row, before it, what the store holds of its key               (``HeldAggregates``)
-    layer   one row for each key: the merge of both
-    step    written to the store, and passed on                                       (``MergedAggregates``)
+    a count     one row for each key, which says of how many it is the sum             (``presummed``)
+    a reduce    layer   one row for each key: the merge of its records, in their order  (``merged``)
+                step    beside each row, before it, what the store holds of its key     (``HeldAggregates``)
+                layer   one row for each key: the merge of both
+                step    written to the store, and passed on                             (``MergedAggregates``)
 
-Decides the rewriting of such a node into two, and how rows are merged. So a batch's records never meet Python one by one; the
-function must be associative, since it is applied to merges. The function never leaves the driver.
+Decides what one row stands for; which rows may be combined, and as what, is ``compile``'s. All other rows keep themselves apart
+by what combined rows leave null. A function of a reduce must be associative, since it is applied to merges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -20,14 +21,35 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from tidemill.spark.plan.clock import wall_clock_functions
-from tidemill.spark.plan.codecs import decoded, encoded
+from tidemill.spark.plan.codecs import Encoded, decoded, encoded
 from tidemill.steps.rows.codecs_wire import Physical
-from tidemill.topology.nodes import Node, ProcessorNode, Topology
-from tidemill.topology.operations import OfColumns, Operation, Reduce
-from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
-_HELD = "|held"
-_APART = ("off", "seq", "child", "n", "headers", "value", "value_num")
+_APART_FROM_SUMS = ("off", "seq", "child", "headers", "value", "value_num", "wall")
+_APART_FROM_MERGES = ("off", "seq", "child", "n", "headers", "value", "value_num")
+
+
+def can_be_grouped_by(key: Encoded) -> bool:
+    """Not by doubles: Spark makes one of 0.0 and -0.0, which are two keys in Kafka."""
+    return key.kind is not Physical.DOUBLE
+
+
+def presummed(frame: DataFrame, sink_tags: Sequence[int]) -> DataFrame:
+    """One row per (node, task, key) of rows with ``summed``; all others keep themselves apart by what summed rows leave null.
+
+    ``sink_tags``: of the rows that may be summed over tasks, because a repartition topic gets them. No column is of a nested
+    type: one in the key took as long as all else. Doubles are no grouping columns, because Spark makes one of 0.0 and -0.0
+    there; the greatest of a row kept apart is that row's own.
+    """
+    part = F.col("part")
+    if sink_tags:
+        part = F.when(F.col("node").isin(list(sink_tags)) & F.col("summed"), F.lit(-1)).otherwise(part)
+    apart = [F.when(~F.col("summed"), F.col(name)).alias(name) for name in _APART_FROM_SUMS]
+    grouped = frame.select("node", part.alias("part"), "key", "key_num", *apart, "key_dbl", "value_dbl", "n", "ts").groupBy(
+        "node", "part", "key", "key_num", *_APART_FROM_SUMS
+    )
+    return grouped.agg(
+        F.sum(F.coalesce("n", F.lit(1))).alias("n"), *[F.max(name).alias(name) for name in ("ts", "key_dbl", "value_dbl")]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,51 +62,19 @@ class Merging:
     value_type: DataType
 
 
-def reduces_columns(operation: Operation) -> bool:
-    return isinstance(operation, Reduce) and isinstance(operation.reducer, OfColumns)
-
-
-def merge_functions(topology: Topology) -> dict[str, Callable[..., Any]]:
-    """Of a program's topology, by the nodes that the plan has for them."""
-    found: dict[str, Callable[..., Any]] = {}
-    for name, node in topology.nodes.items():
-        operation = node.operation if isinstance(node, ProcessorNode) else None
-        if isinstance(operation, Reduce) and isinstance(operation.reducer, OfColumns):
-            found[name] = found[name + _HELD] = operation.reducer.function
-    return found
-
-
-def with_column_reduces(topology: Topology) -> Topology:
-    """The topology as the plan sees it; the same if it has none."""
-    if not merge_functions(topology):
-        return topology
-    nodes: dict[str, Node] = {}
-    parents: dict[str, tuple[str, ...]] = {}
-    for name, node in topology.nodes.items():
-        if isinstance(node, ProcessorNode) and isinstance(node.operation, Reduce) and reduces_columns(node.operation):
-            store = node.operation.store
-            nodes[name + _HELD] = replace(node, name=name + _HELD, operation=HeldAggregates(store))
-            parents[name + _HELD] = topology.parents[name]
-            nodes[name] = replace(node, operation=MergedAggregates(store))
-            parents[name] = (name + _HELD,)
-        else:
-            nodes[name], parents[name] = node, topology.parents[name]
-    return replace(topology, nodes=nodes, parents=parents)
-
-
 def merged(frame: DataFrame, mergings: Sequence[Merging]) -> DataFrame:
     """One row for each (node, task, key) of the rows to be merged, with offset, order and headers of the last; all others keep
     themselves apart, as in ``presummed``, by what merged rows leave null."""
     node = F.col("node")
     is_mine = node.isin([merging.tag for merging in mergings])
-    apart = [F.when(~is_mine, F.col(name)).alias(name) for name in _APART]
+    apart = [F.when(~is_mine, F.col(name)).alias(name) for name in _APART_FROM_MERGES]
     entries = [
         F.when(node == merging.tag, F.struct("seq", "child", "off", "ts", "headers", decoded(merging.serde, "value").alias("v")))
         for merging in mergings
     ]
     named = [entry.alias(f"entry:{at}") for at, entry in enumerate(entries)]
     chosen = frame.select("node", "part", "key", "key_num", *apart, "key_dbl", "value_dbl", "ts", "wall", *named)
-    grouped = chosen.groupBy("node", "part", "key", "key_num", *_APART).agg(
+    grouped = chosen.groupBy("node", "part", "key", "key_num", *_APART_FROM_MERGES).agg(
         *[F.max(name).alias(name) for name in ("key_dbl", "value_dbl", "ts", "wall")],
         *[F.array_sort(F.collect_list(F.col(f"`entry:{at}`"))).alias(f"entries:{at}") for at in range(len(mergings))],
     )

@@ -1,0 +1,376 @@
+"""The table of operations: one entry says all that the rest of the code asks of an operation.
+
+Decides for each operation (``topology.operations``, ``topology.spark_operations``) where it runs, which class runs it record by
+record, which of its fields are functions, stores and tables, with which serdes records enter and leave it, and its shortcut.
+Whoever plans, infers or runs asks here; nobody else tells operations apart by their classes. Leaves to the three places how
+they do it: the classes named here, ``steps.vector.vector_step`` and ``spark.plan.column_nodes`` (``test_operation_table``
+holds them against this table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from tidemill.operators import aggregates, foreign_key, processors, stateless, stream_join, table_groups, table_join, tables
+from tidemill.operators.aggregates import CogroupMerge
+from tidemill.operators.context import Context, Operator
+from tidemill.operators.session_windows import SessionAggregate
+from tidemill.operators.sliding_windows import window_aggregate
+from tidemill.operators.stream_table_join import GlobalTableJoin, StreamTableJoin
+from tidemill.operators.suppress import Suppress
+from tidemill.topology import operations as op
+from tidemill.topology import spark_operations as spark_op
+from tidemill.topology.nodes import ProcessorNode, Topology
+
+
+class Runs(Enum):
+    """Where an operation runs as long as nothing asks for it record by record."""
+
+    COLUMNS = "columns"
+    """In the JVM, as an expression of a layer."""
+    FORWARDS = "forwards"
+    """Wherever it is met: it only passes records on."""
+    STEP = "step"
+    """In a vectorised Python step, which handles a batch at once: it keeps a store or calls Python."""
+    GRAPH = "graph"
+    """Nowhere else: record by record, in a task's graph of operators."""
+    DRIVER = "driver"
+    """In the driver: the plan has a sink in its place."""
+
+
+class Shortcut(Enum):
+    """How a batch of an operation that runs record by record can be handled at once, where ``spark.plan.shortcuts`` allows it."""
+
+    WINDOW_COUNT = "window_count"
+    SESSION_FOLD = "session_fold"
+    TABLE_LOOKUP = "table_lookup"
+    WINDOW_JOIN = "window_join"
+    """Unlike the others it stays in its part, which is this join and nothing else."""
+
+
+class Enters(Enum):
+    """How a layer writes what enters a vectorised step."""
+
+    BY_TYPE = "by_type"
+    """As the columns' types say: what the step hands to functions is what the program has made."""
+    AS_STORED = "as_stored"
+    """As the operation's store keeps it; where the store leaves it open, by the defaults."""
+    KEY_AS_STORED = "key_as_stored"
+    """The key as the operation's store keeps it, the value by its column's type."""
+    KEY_ONLY = "key_only"
+    """The key as the store keeps it, and no value: rows are counted, so one may stand for several."""
+
+
+class Leaves(Enum):
+    """Whose serde a side (key or value) has that leaves an operation, where neither node nor function says it."""
+
+    ARRIVING = "arriving"
+    """That of what arrives, which the operation passes on or makes more of."""
+    STORED = "stored"
+    """The store's, which keeps the result."""
+    COUNT = "count"
+    """A count's: long."""
+    OWN = "own"
+    """Nobody's but the application's default: a function makes it."""
+    AGGREGATE = "aggregate"
+    """As its ``aggregation`` says: COUNT, ARRIVING (of a reduce) or STORED (of an aggregate)."""
+
+
+_OF_AGGREGATION = {op.Counting: Leaves.COUNT, op.Reducing: Leaves.ARRIVING, op.Aggregating: Leaves.STORED}
+
+
+class Gives(Enum):
+    """What the functions of an operation give, whose serde ``per_record(..., serde=...)`` may say."""
+
+    KEY = "key"
+    VALUE = "value"
+    """The value, or key and value if a pair of serdes is given."""
+    TRUTH = "truth"
+
+
+class TableRows(Enum):
+    """Where the rows are of a table that an operation makes, and with them old values and what is versioned."""
+
+    KEPT = "kept"
+    """In its store."""
+    DERIVED = "derived"
+    """In its store if it has one; else they are made of those of the table above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationEntry:
+    """What there is to know of an operation, fields by their names.
+
+    ``kafka``: the class of Kafka Streams that does it (without "Supplier"), for readers; "" where it has none.
+    ``operator``: runs it record by record; None: it can't.
+    """
+
+    kafka: str
+    operator: Callable[[Any, Context], Operator] | None
+    runs: Runs
+    with_store: Runs | None = None
+    """Where it runs instead once its ``store`` is set."""
+    functions: tuple[str, ...] = ()
+    """Functions of Columns, unless they are ``PerRecord``: one of them, or a tuple."""
+    gives: Gives = Gives.VALUE
+    stores: tuple[str, ...] = ()
+    """Stores that it reads or writes besides those that are connected to its node; None where it has none."""
+    tables: tuple[str, ...] = ()
+    """Nodes whose rows it looks up."""
+    table: TableRows | None = None
+    """Set where it makes a table whose rows are its own, or made of the rows above; None of suppress, which holds both kinds."""
+    takes_changes: bool = True
+    """Below a table it needs changes, old value and new; else the new value is enough."""
+    keeps_global_store: bool = False
+    behind_a_layer: bool = False
+    """A layer merges what the step before has found, before this one runs."""
+    shortcut: Shortcut | None = None
+    enters: Enters = Enters.BY_TYPE
+    key: Leaves = Leaves.ARRIVING
+    value: Leaves = Leaves.OWN
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether each record is handled by itself, in the JVM or a batch at a time."""
+        return not self.stores and self.runs in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+
+
+_columns, _forwards, _step, _graph = Runs.COLUMNS, Runs.FORWARDS, Runs.STEP, Runs.GRAPH
+_arriving, _stored, _own = Leaves.ARRIVING, Leaves.STORED, Leaves.OWN
+_kept, _derived = TableRows.KEPT, TableRows.DERIVED
+_STORE = ("store",)
+
+OPERATIONS: Mapping[type, OperationEntry] = {
+    # --- streams ---------------------------------------------------------------------------------------------------
+    op.Map: OperationEntry(
+        kafka="KStreamMap", operator=stateless.map_records, runs=_columns, functions=("function",), key=_own
+    ),
+    op.MapValues: OperationEntry(
+        kafka="KStreamMapValues", operator=stateless.map_values, runs=_columns, functions=("function",)
+    ),
+    op.FlatMap: OperationEntry(
+        kafka="KStreamFlatMap", operator=stateless.flat_map, runs=_columns, functions=("function",), key=_own
+    ),
+    op.FlatMapValues: OperationEntry(
+        kafka="KStreamFlatMapValues", operator=stateless.flat_map_values, runs=_columns, functions=("function",)
+    ),
+    op.Filter: OperationEntry(
+        kafka="KStreamFilter", operator=stateless.filter_records, runs=_columns, functions=("predicate",), gives=Gives.TRUTH,
+        value=_arriving,
+    ),
+    op.SelectKey: OperationEntry(
+        kafka="KStreamMap", operator=stateless.select_key, runs=_columns, functions=("function",), gives=Gives.KEY, key=_own,
+        value=_arriving,
+    ),
+    op.Branch: OperationEntry(
+        kafka="KStreamBranch", operator=stateless.branch, runs=_columns, functions=("predicates",), gives=Gives.TRUTH,
+        value=_arriving,
+    ),
+    op.NullKeyFilter: OperationEntry(
+        kafka="KStreamFilter", operator=stateless.null_key_filter, runs=_columns, value=_arriving
+    ),
+    op.PassThrough: OperationEntry(
+        kafka="PassThrough", operator=stateless.pass_through, runs=_forwards, takes_changes=False, value=_arriving
+    ),
+    op.Peek: OperationEntry(
+        kafka="KStreamPeek", operator=stateless.peek, runs=_step, takes_changes=False, value=_arriving
+    ),
+    op.Foreach: OperationEntry(
+        kafka="KStreamPeek", operator=stateless.foreach, runs=_step, takes_changes=False, value=_arriving
+    ),
+    op.Print: OperationEntry(
+        kafka="KStreamPrint", operator=stateless.print_records, runs=_step, takes_changes=False, value=_arriving
+    ),
+    spark_op.ForeachBatch: OperationEntry(kafka="", operator=None, runs=Runs.DRIVER, value=_arriving),
+    spark_op.DataFrameJoin: OperationEntry(kafka="", operator=None, runs=_columns),
+    # --- aggregates ------------------------------------------------------------------------------------------------
+    op.Count: OperationEntry(
+        kafka="KStreamAggregate", operator=aggregates.count, runs=_step, stores=_STORE, table=_kept, enters=Enters.KEY_ONLY,
+        value=Leaves.COUNT,
+    ),
+    op.Reduce: OperationEntry(
+        kafka="KStreamReduce", operator=aggregates.reduce, runs=_step, stores=_STORE, table=_kept, enters=Enters.AS_STORED,
+        value=_arriving,
+    ),
+    op.Aggregate: OperationEntry(
+        kafka="KStreamAggregate", operator=aggregates.aggregate, runs=_step, stores=_STORE, table=_kept,
+        enters=Enters.KEY_AS_STORED, value=_stored,
+    ),
+    spark_op.HeldAggregates: OperationEntry(
+        kafka="", operator=None, runs=_step, stores=_STORE, enters=Enters.AS_STORED, value=_arriving
+    ),
+    spark_op.MergedAggregates: OperationEntry(
+        kafka="", operator=None, runs=_step, stores=_STORE, table=_kept, behind_a_layer=True, enters=Enters.AS_STORED,
+        value=_arriving,
+    ),
+    op.WindowAggregate: OperationEntry(
+        kafka="KStreamWindowAggregate", operator=window_aggregate, runs=_graph, stores=_STORE, table=_kept,
+        shortcut=Shortcut.WINDOW_COUNT, enters=Enters.KEY_AS_STORED, key=_own, value=Leaves.AGGREGATE,
+    ),
+    op.SessionAggregate: OperationEntry(
+        kafka="KStreamSessionWindowAggregate", operator=SessionAggregate, runs=_graph, stores=_STORE, table=_kept,
+        shortcut=Shortcut.SESSION_FOLD, enters=Enters.KEY_AS_STORED, key=_own, value=Leaves.AGGREGATE,
+    ),
+    op.CogroupMerge: OperationEntry(
+        kafka="KTablePassThrough", operator=CogroupMerge, runs=_graph, stores=_STORE, table=_kept
+    ),
+    op.Suppress: OperationEntry(
+        kafka="KTableSuppressProcessor", operator=Suppress, runs=_graph, stores=_STORE, value=_arriving
+    ),
+    # --- tables ----------------------------------------------------------------------------------------------------
+    op.TableSource: OperationEntry(
+        kafka="KTableSource", operator=tables.TableSource, runs=_columns, with_store=_step, stores=_STORE, table=_kept,
+        takes_changes=False, enters=Enters.AS_STORED, value=_arriving,
+    ),
+    op.TableFilter: OperationEntry(
+        kafka="KTableFilter", operator=tables.table_filter, runs=_columns, with_store=_step, functions=("predicate",),
+        gives=Gives.TRUTH, stores=_STORE, table=_derived, enters=Enters.AS_STORED, value=_arriving,
+    ),
+    op.TableMapValues: OperationEntry(
+        kafka="KTableMapValues", operator=tables.table_map_values, runs=_columns, with_store=_step, functions=("function",),
+        stores=_STORE, table=_derived, enters=Enters.AS_STORED, value=_stored,
+    ),
+    op.TableToStream: OperationEntry(
+        kafka="KStreamMapValues", operator=tables.TableToStream, runs=_forwards, takes_changes=False, value=_arriving
+    ),
+    op.TableTransformValues: OperationEntry(
+        kafka="KTableTransformValues", operator=processors.TransformedTable, runs=_graph, stores=_STORE, table=_derived,
+        value=_stored,
+    ),
+    op.TableSelect: OperationEntry(
+        kafka="KTableRepartitionMap", operator=table_groups.table_select, runs=_graph, key=_own
+    ),
+    op.TableAggregate: OperationEntry(
+        kafka="KTableAggregate", operator=table_groups.TableAggregate, runs=_graph, stores=_STORE, table=_kept, value=_stored
+    ),
+    op.TableReduce: OperationEntry(
+        kafka="KTableReduce", operator=table_groups.TableReduce, runs=_graph, stores=_STORE, table=_kept, value=_arriving
+    ),
+    # --- joins -----------------------------------------------------------------------------------------------------
+    op.JoinWindowed: OperationEntry(
+        kafka="KStreamJoinWindow", operator=stream_join.JoinWindowed, runs=_graph, stores=_STORE, shortcut=Shortcut.WINDOW_JOIN,
+        value=_arriving,
+    ),
+    op.StreamStreamJoin: OperationEntry(
+        kafka="KStreamKStreamJoin", operator=stream_join.StreamStreamJoin, runs=_graph,
+        stores=("own_store", "other_store", "outer_store"), shortcut=Shortcut.WINDOW_JOIN,
+    ),
+    op.StreamSelfJoin: OperationEntry(
+        kafka="KStreamKStreamSelfJoin", operator=stream_join.StreamSelfJoin, runs=_graph, stores=_STORE
+    ),
+    op.StreamTableJoin: OperationEntry(
+        kafka="KStreamKTableJoin", operator=StreamTableJoin, runs=_graph, stores=("buffer",), tables=("table",),
+        shortcut=Shortcut.TABLE_LOOKUP,
+    ),
+    op.GlobalTableJoin: OperationEntry(
+        kafka="KStreamGlobalKTableJoin", operator=GlobalTableJoin, runs=_graph, stores=_STORE
+    ),
+    op.TableTableJoin: OperationEntry(
+        kafka="KTableKTableJoin", operator=table_join.TableTableJoin, runs=_graph, tables=("other",)
+    ),
+    op.TableJoinMerge: OperationEntry(
+        kafka="KTableKTableJoinMerger", operator=table_join.TableJoinMerge, runs=_graph, stores=_STORE, table=_kept,
+        value=_arriving,
+    ),
+    op.ForeignKeySubscribe: OperationEntry(
+        kafka="SubscriptionSendProcessor", operator=foreign_key.ForeignKeySubscribe, runs=_graph, key=_own
+    ),
+    op.ForeignKeyReceive: OperationEntry(
+        kafka="SubscriptionReceiveProcessor", operator=foreign_key.ForeignKeyReceive, runs=_graph, stores=_STORE, key=_own
+    ),
+    op.ForeignKeyLookup: OperationEntry(
+        kafka="SubscriptionJoinProcessor", operator=foreign_key.ForeignKeyLookup, runs=_graph, tables=("table",), key=_own
+    ),
+    op.ForeignKeyChange: OperationEntry(
+        kafka="ForeignTableJoinProcessor", operator=foreign_key.ForeignKeyChange, runs=_graph, stores=_STORE, key=_own
+    ),
+    op.ForeignKeyResolve: OperationEntry(
+        kafka="ResponseJoinProcessor", operator=foreign_key.ForeignKeyResolve, runs=_graph, tables=("table",)
+    ),
+    # --- the Processor API -----------------------------------------------------------------------------------------
+    op.ProcessRecords: OperationEntry(kafka="Processor", operator=processors.ProcessorOperator, runs=_graph),
+    op.GlobalUpdate: OperationEntry(
+        kafka="Processor", operator=processors.GlobalUpdate, runs=_graph, stores=_STORE, keeps_global_store=True
+    ),
+}
+
+
+def entry_of(operation: op.Operation) -> OperationEntry:
+    """The operation's entry; KeyError for what is no operation."""
+    return OPERATIONS[type(operation)]
+
+
+def operator_of(operation: op.Operation, context: Context) -> Operator:
+    """What runs the operation of one node record by record.
+
+    Raises:
+        TypeError: it can't run so.
+    """
+    operator = entry_of(operation).operator
+    if operator is None:
+        raise TypeError(f"{type(operation).__name__} does not run record by record")
+    return operator(operation, context)
+
+
+def runs(operation: op.Operation) -> Runs:
+    """Where it runs as long as nothing asks for it record by record."""
+    entry = entry_of(operation)
+    return entry.runs if entry.with_store is None or kept_store(operation) is None else entry.with_store
+
+
+def functions_of(operation: op.Operation) -> tuple[Callable[..., Any], ...]:
+    """Its functions that work on columns unless they are ``PerRecord``."""
+    found: list[Callable[..., Any]] = []
+    for field in entry_of(operation).functions:
+        given = getattr(operation, field)
+        found += given if isinstance(given, tuple) else (given,)
+    return tuple(found)
+
+
+def works_on_columns(operation: op.Operation) -> bool:
+    """Whether it can't run record by record: the JVM must do some of it."""
+    if entry_of(operation).operator is None:
+        return True
+    return not all(isinstance(function, op.PerRecord) for function in functions_of(operation))
+
+
+def kept_store(operation: op.Operation) -> str | None:
+    """Its ``store``: where it keeps its result, or what it holds back; None if it has none."""
+    found: str | None = getattr(operation, "store") if "store" in entry_of(operation).stores else None  # noqa: B009
+    return found
+
+
+def stores_of(node: ProcessorNode) -> tuple[str, ...]:
+    """All stores that the node reads or writes: those connected to it and those that its operation names."""
+    named = (getattr(node.operation, field) for field in entry_of(node.operation).stores)
+    return tuple(dict.fromkeys([*node.stores, *(name for name in named if name)]))
+
+
+def tables_of(operation: op.Operation) -> tuple[str, ...]:
+    """The table nodes whose rows the operation asks for."""
+    return tuple(getattr(operation, field) for field in entry_of(operation).tables)
+
+
+def value_leaves(operation: op.Operation) -> Leaves:
+    """Whose serde the value has that leaves it; never AGGREGATE."""
+    found = entry_of(operation).value
+    return _OF_AGGREGATION[type(operation.aggregation)] if found is Leaves.AGGREGATE else found  # type: ignore[union-attr]
+
+
+_Kind = TypeVar("_Kind")
+
+
+def operations_of(topology: Topology, kind: type[_Kind]) -> dict[str, _Kind]:
+    """The operations of one kind, by node, in insertion order."""
+    nodes = topology.nodes.items()
+    return {name: found for name, node in nodes if isinstance(node, ProcessorNode) and isinstance(found := node.operation, kind)}
+
+
+def global_stores(topology: Topology) -> tuple[str, ...]:
+    """The stores that all tasks of an instance share."""
+    nodes = (node for node in topology.nodes.values() if isinstance(node, ProcessorNode))
+    kept = (kept_store(node.operation) for node in nodes if entry_of(node.operation).keeps_global_store)
+    return tuple(store for store in kept if store is not None)

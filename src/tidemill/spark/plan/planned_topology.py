@@ -1,0 +1,143 @@
+"""A program's topology as the plan sees it: nodes that the plan has in other forms.
+
+Decides three rewritings, which leave a topology without such nodes as it is:
+
+    foreach_batch(f)         a sink of no topic, whose records go into a file; the driver calls the function
+    join(of_columns(f))      ``NAME|pair``: the join, in its Python step, which hands on both sides (``codecs_wire.PairSerde``)
+                             ``NAME``: the function, as a ``map_values`` of such a pair, in the layer below
+    reduce(of_columns(f))    ``NAME|held``: puts what the store holds before a batch's records of a key
+                             ``NAME``: keeps what the layer between has merged (``combined_rows``)
+
+Whoever stood below a node stands below ``NAME`` then. Whether a layer can follow at all is checked where nodes are placed
+(``stages``), as for every function of Columns. None of these functions leaves the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tidemill.operators.operation_table import operations_of
+from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
+from tidemill.topology.operations import MapValues, OfColumns, PassThrough, Reduce, StreamStreamJoin
+from tidemill.topology.spark_operations import ForeachBatch, HeldAggregates, MergedAggregates, both_sides
+
+_NO_TOPIC = "foreach-batch:"
+"""Begins what stands for the topic of such a sink; no topic's name has a colon."""
+_PAIR, _HELD = "|pair", "|held"
+"""End the names of nodes that the plan adds; no node's name has such a character."""
+
+
+def planned(topology: Topology) -> Topology:
+    """The same if nothing has another form; a planned topology stays as it is."""
+    return with_column_joins(with_column_reduces(with_batch_sinks(topology)))
+
+
+# --- foreach_batch ------------------------------------------------------------------------------------------------
+
+
+def with_batch_sinks(topology: Topology) -> Topology:
+    """``foreach_batch`` as sinks, so that all rules for sinks hold for them."""
+    found = operations_of(topology, ForeachBatch)
+    return _changed(topology, {name: _as_sink(topology.nodes[name]) for name in found})
+
+
+def _as_sink(node: Node) -> SinkNode:
+    assert isinstance(node, ProcessorNode)
+    return SinkNode(name=node.name, topic=_NO_TOPIC + node.name, key_serde=node.key_serde, value_serde=node.value_serde)
+
+
+def is_batch_sink(node: Node) -> bool:
+    return isinstance(node, SinkNode) and node.topic.startswith(_NO_TOPIC)
+
+
+def _changed(topology: Topology, changed: Mapping[str, Node], above: Mapping[str, Node] | None = None) -> Topology:
+    """With other nodes of the same names, and with nodes ``above`` some of them, by the name of the lower one."""
+    if not changed:
+        return topology
+    nodes: dict[str, Node] = {}
+    parents: dict[str, tuple[str, ...]] = {}
+    for name, node in topology.nodes.items():
+        feeds = topology.parents[name]
+        if above and name in above:
+            upper = above[name]
+            nodes[upper.name], parents[upper.name] = upper, feeds
+            feeds = (upper.name,)
+        nodes[name], parents[name] = changed.get(name, node), feeds
+    return replace(topology, nodes=nodes, parents=parents)
+
+
+# --- functions of Columns in a reduce ---------------------------------------------------------------------------------
+
+
+def merge_functions(topology: Topology) -> dict[str, Callable[..., Any]]:
+    """Of a program's topology, by the nodes that the plan has for them."""
+    found: dict[str, Callable[..., Any]] = {}
+    for name, reduce in operations_of(topology, Reduce).items():
+        if isinstance(reduce.reducer, OfColumns):
+            found[name] = found[name + _HELD] = reduce.reducer.function
+    return found
+
+
+def with_column_reduces(topology: Topology) -> Topology:
+    """A ``reduce`` with a function of Columns as two nodes, with a layer between them."""
+    changed: dict[str, Node] = {}
+    above: dict[str, Node] = {}
+    for name, reduce in operations_of(topology, Reduce).items():
+        if isinstance(reduce.reducer, OfColumns):
+            node = topology.nodes[name]
+            assert isinstance(node, ProcessorNode)
+            above[name] = replace(node, name=name + _HELD, operation=HeldAggregates(reduce.store))
+            changed[name] = replace(node, operation=MergedAggregates(reduce.store))
+    return _changed(topology, changed, above)
+
+
+# --- functions of Columns in a join -----------------------------------------------------------------------------------
+
+
+def with_column_joins(topology: Topology) -> Topology:
+    """A join with a function of Columns as a join of pairs, with the function below it."""
+    changed: dict[str, Node] = {}
+    above: dict[str, Node] = {}
+    for name, node in topology.nodes.items():
+        if not isinstance(node, ProcessorNode):
+            continue
+        made = changed[name] = _of_pairs(node)
+        function = _function_below(topology, node)
+        if function is not None:
+            above[name] = replace(made, name=name + _PAIR, value_serde=None)
+            changed[name] = replace(made, operation=MapValues(function, takes_key=True), stores=())
+    return _changed(topology, changed if above else {}, above)
+
+
+def _function_below(topology: Topology, node: ProcessorNode) -> Callable[[Any, Any], Any] | None:
+    """The function that the records of this node go through: of a join of two streams behind the node that merges both sides."""
+    if isinstance(node.operation, PassThrough):
+        merged = operations_of(topology, StreamStreamJoin)
+        joins = [merged[parent] for parent in topology.parents[node.name] if parent in merged]
+        return next((_of_pair(join) for join in joins if isinstance(join.joiner, OfColumns)), None)
+    has_own = _joins_columns(node) and not isinstance(node.operation, StreamStreamJoin)
+    return _of_pair(node.operation) if has_own else None
+
+
+def _joins_columns(node: ProcessorNode) -> bool:
+    return isinstance(getattr(node.operation, "joiner", None), OfColumns)
+
+
+def _of_pair(join: Any) -> Callable[[Any, Any], Any]:
+    function, takes_key = join.joiner.function, join.takes_key
+
+    def joined(key: Any, pair: Any) -> Any:
+        left, right = pair["left"], pair["right"]
+        return function(key, left, right) if takes_key else function(left, right)
+
+    return joined
+
+
+def _of_pairs(node: ProcessorNode) -> ProcessorNode:
+    """The node with a join that hands on pairs, if its joiner is a function of Columns."""
+    if not _joins_columns(node):
+        return node
+    join: Any = node.operation
+    return replace(node, value_serde=None, operation=replace(join, joiner=both_sides, takes_key=False))

@@ -1,0 +1,141 @@
+"""The serdes of what leaves a node: one rule, whether it runs record by record or in a vectorised step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tidemill import Materialized, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill.errors import TopologyError
+from tidemill.operators.operation_table import entry_of
+from tidemill.spark.plan.serde_inference import NOTHING_KNOWN, Edge, SerdeInference, leaving
+from tidemill.spark.plan.stages import runs_as_columns, stages
+from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
+
+STRING, LONG, DOUBLE, SHORT = Serdes.string(), Serdes.long(), Serdes.double(), Serdes.short()
+ARRIVING = Edge(key=STRING, value=STRING)
+DEFAULT = Edge(key=DOUBLE, value=DOUBLE)
+SESSIONS, WINDOWS = SessionWindows.of_inactivity_gap(5), TimeWindows.of_size(5)
+Make = Callable[[Any], Any]
+
+
+def _topology(make: Make) -> Topology:
+    builder = StreamsBuilder()
+    make(builder.stream("in", key=STRING, value=STRING)).to_stream().to("out")
+    return builder.build()
+
+
+def _aggregate(stream: Any, **more: Any) -> Any:
+    return stream.group_by_key().aggregate(lambda: 0, lambda k, v, a: a, **more)
+
+
+def _windowed(stream: Any, windows: Any) -> Any:
+    return stream.group_by_key().windowed_by(windows)
+
+
+MAKES: dict[str, tuple[Make, Any]] = {
+    "a count": (lambda s: s.group_by_key().count(), LONG),
+    "a reduce": (lambda s: s.group_by_key().reduce(max), STRING),
+    "an aggregate": (lambda s: _aggregate(s, value=SHORT), SHORT),
+    "an aggregate of a store's serde": (lambda s: _aggregate(s, store=Materialized(name="s", value=SHORT)), SHORT),
+    "an aggregate that says nothing": (_aggregate, DOUBLE),
+    "a table": (lambda s: s.to_table(store="t"), STRING),
+    "a table of another serde": (lambda s: s.to_table(store=Materialized(name="t", value=SHORT)), SHORT),
+    "a count in windows": (lambda s: _windowed(s, WINDOWS).count(), LONG),
+    "a count of sessions": (lambda s: _windowed(s, SESSIONS).count(), LONG),
+    "a reduce of sessions": (lambda s: _windowed(s, SESSIONS).reduce(max), STRING),
+    "an aggregate of sessions": (
+        lambda s: _windowed(s, SESSIONS).aggregate(lambda: 0, lambda k, v, a: a, lambda k, a, b: a, value=SHORT), SHORT,
+    ),
+    "an aggregate of sessions that says nothing": (
+        lambda s: _windowed(s, SESSIONS).aggregate(lambda: 0, lambda k, v, a: a, lambda k, a, b: a), DOUBLE,
+    ),
+}  # fmt: skip
+
+
+def _first_kept(topology: Topology) -> str:
+    return next(
+        name for name, node in topology.nodes.items()
+        if isinstance(node, ProcessorNode) and "store" in entry_of(node.operation).stores
+    )
+
+
+@pytest.mark.parametrize("what", MAKES)
+@pytest.mark.parametrize("in_step", [False, True])
+def test_what_leaves_is_written_alike_in_a_step_and_record_by_record(what: str, in_step: bool) -> None:
+    make, expected = MAKES[what]
+    topology = _topology(make)
+    assert leaving(topology, _first_kept(topology), [ARRIVING], DEFAULT, in_step=in_step).value == expected
+
+
+def _settled(topology: Topology, default: Edge) -> SerdeInference:
+    """With what the layers before the steps would have said: columns of text."""
+    plan = stages(topology)
+    serdes = SerdeInference(topology, plan, default)
+    for name, node in topology.nodes.items():
+        if isinstance(node, SourceNode):
+            assert serdes.settle_source(name)
+        elif runs_as_columns(topology, plan, name):
+            serdes.entering[name] = ARRIVING
+    for number in range(1, plan.last + 1):
+        serdes.finish_step(number)
+    return serdes
+
+
+def test_a_step_whose_results_nothing_says_how_to_write_takes_the_serde_of_what_arrives() -> None:
+    topology = _topology(_aggregate)
+    assert _settled(topology, NOTHING_KNOWN).leaving[_first_kept(topology)] == ARRIVING
+
+
+def test_a_peek_in_a_step_passes_on_the_bytes_that_came_whatever_the_stream_is_written_with() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=LONG, value=LONG).peek(lambda k, v: None).to("out")
+    topology = builder.build()
+    peek = next(name for name, node in topology.nodes.items() if isinstance(node, ProcessorNode))
+    assert _settled(topology, NOTHING_KNOWN).leaving[peek] == ARRIVING
+
+
+def _joined(**to: Any) -> Topology:
+    builder = StreamsBuilder()
+    table = builder.table("table", key=STRING, value=STRING, store="t")
+    builder.stream("in", key=STRING, value=STRING).join(table, lambda v, w: v).to("out", **to)
+    return builder.build()
+
+
+def test_a_join_in_a_step_writes_as_the_sink_below_it_then_as_the_default_says() -> None:
+    for topology, default, expected in (
+        (_joined(value=SHORT), DEFAULT, SHORT), (_joined(), DEFAULT, DOUBLE),
+    ):  # fmt: skip
+        plan = stages(topology)
+        [join] = [name for group in plan.vectorised for name in group if name.startswith("KSTREAM-JOIN")]
+        assert _settled(topology, default).leaving[join].value == expected
+
+
+def test_a_join_in_a_step_whose_results_nothing_says_how_to_write_is_refused_by_name() -> None:
+    with pytest.raises(TopologyError, match=r"no serde for the values of KSTREAM-JOIN-\d+: give the join's result one"):
+        _settled(_joined(), NOTHING_KNOWN)
+
+
+def test_a_function_of_a_part_says_what_its_results_are_written_with() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=STRING, value=STRING)
+    stream.map_values(per_record(len, serde=SHORT)).filter(per_record(lambda k, v: True, serde=DOUBLE)).to("values")
+    stream.select_key(per_record(lambda k, v: 1, serde=LONG)).to("keys")
+    stream.map(per_record(lambda k, v: (1, 1), serde=(LONG, SHORT))).to("pairs")
+    topology = builder.build()
+    serdes = _settled(topology, NOTHING_KNOWN)
+    sinks = {node.topic: serdes.entering[name] for name, node in topology.nodes.items() if hasattr(node, "topic_extractor")}
+    assert sinks == {
+        "values": Edge(key=STRING, value=SHORT), "keys": Edge(key=LONG, value=STRING), "pairs": Edge(key=LONG, value=SHORT),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [
+    lambda s, store: s.group_by_key().count(store=store), lambda s, store: _windowed(s, WINDOWS).count(store=store),
+], ids=["a count", "a count in windows"])  # fmt: skip
+def test_counts_that_a_store_keeps_in_another_form_are_made_record_by_record(make: Any) -> None:
+    in_eight_bytes = stages(_topology(lambda s: make(s, Materialized(name="s", value=LONG))))
+    in_two_bytes = stages(_topology(lambda s: make(s, Materialized(name="s", value=SHORT))))
+    assert (len(in_eight_bytes.parts), len(in_two_bytes.parts)) == (0, 1)
