@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tidemill.dsl.builder import StreamsBuilder
     from tidemill.dsl.cogroup import CogroupedKStream, WindowedCogroupedKStream
     from tidemill.dsl.functions import of_columns, per_record
-    from tidemill.dsl.global_table import GlobalKTable
     from tidemill.dsl.grouped import KGroupedStream
     from tidemill.dsl.grouped_table import KGroupedTable
     from tidemill.dsl.joined import Joined, StreamJoined, TableJoined
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from tidemill.dsl.stores import Stores
     from tidemill.dsl.stream import KStream
     from tidemill.dsl.suppressed import Suppressed
-    from tidemill.dsl.table import KTable
+    from tidemill.dsl.table import GlobalKTable, KTable
     from tidemill.dsl.windowed import EmitStrategy, SessionWindowedKStream, TimeWindowedKStream
     from tidemill.endpoint import HostInfo
     from tidemill.errors import (
@@ -218,7 +217,6 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.dsl.builder": ("StreamsBuilder",),
     "tidemill.dsl.cogroup": ("CogroupedKStream", "WindowedCogroupedKStream"),
     "tidemill.dsl.functions": ("of_columns", "per_record"),
-    "tidemill.dsl.global_table": ("GlobalKTable",),
     "tidemill.dsl.grouped": ("KGroupedStream",),
     "tidemill.dsl.grouped_table": ("KGroupedTable",),
     "tidemill.dsl.joined": ("Joined", "StreamJoined", "TableJoined"),
@@ -229,7 +227,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.dsl.stores": ("Stores",),
     "tidemill.dsl.stream": ("KStream",),
     "tidemill.dsl.suppressed": ("Suppressed",),
-    "tidemill.dsl.table": ("KTable",),
+    "tidemill.dsl.table": ("GlobalKTable", "KTable"),
     "tidemill.dsl.windowed": ("EmitStrategy", "SessionWindowedKStream", "TimeWindowedKStream"),
     "tidemill.endpoint": ("HostInfo",),
     "tidemill.errors": (

@@ -11,8 +11,7 @@ from tidemill.assignment.choice import choose_assignor
 from tidemill.assignment.custom import CheckedAssignor, InvalidAssignmentError, custom_assignor
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import Assignment, ClientAssignment
-from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
-from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.errors import ConfigError
 
 STATE = group([client(1), client(2)], "1_0 1_1", "0_0")

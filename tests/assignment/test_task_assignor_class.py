@@ -14,8 +14,7 @@ from tidemill.assignment.choice import choose_assignor
 from tidemill.assignment.custom import CheckedAssignor
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment
-from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
-from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId, TopicPartition

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from tidemill.cli.assign_scenario import read_scenario
 from tidemill.cli.assign_sweep import best_trade_offs
+from tidemill.cli.files import read_scenario
 from tidemill.cli.main import main
 from tidemill.sim.cluster import simulate
 from tidemill.sim.report import summary

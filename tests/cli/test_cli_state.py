@@ -15,9 +15,9 @@ from tidemill.errors import CorruptStateError, EnvironmentProblem, ForeignStateE
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.instance.application import KafkaStreams, State
 from tidemill.state.directory import StateDirectory
-from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.meta import StateIdentity
 from tidemill.state.registry import DATA_FILE
 from tidemill.state.store import Positions
 

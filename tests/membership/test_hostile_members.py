@@ -19,7 +19,6 @@ from tidemill.endpoint import HostInfo, host_of, listed_host
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.protocol import MemberAssignment as GivenPartitions
 from tidemill.kafka.group.protocol import MemberSubscription, handed_over_too_early
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.joined_group import Subscription
@@ -44,6 +43,7 @@ from tidemill.membership.wire import (
     encode_assignment,
     encode_subscription,
 )
+from tidemill.membership.wire.assignment import AssignorError
 
 GOOD, ALSO_GOOD, BAD = ProcessId(1, 1), ProcessId(2, 2), ProcessId(-3, 3)
 CHANGELOG = "app-store-changelog"

@@ -12,7 +12,6 @@ from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAss
 from tidemill.assignment.model import LONG_MAX, Assignment, AssignmentConfig, ClientAssignment
 from tidemill.assignment.sticky.assignor import StickyTaskAssignor
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.joined_group import FUTURE_PROCESS, Subscription
@@ -20,6 +19,7 @@ from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete
 from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, decode_assignment, encode_subscription
+from tidemill.membership.wire.assignment import AssignorError
 
 P1, P2, P3 = ProcessId(1, 0), ProcessId(2, 0), ProcessId(3, 0)
 CHANGELOG = "app-store-changelog"

@@ -7,7 +7,6 @@ import pytest
 from tidemill.assignment.model import LONG_MAX
 from tidemill.errors import UnexpectedEventError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.member import AT_ONCE, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REVOKED, step
 from tidemill.membership.member_state import (
     ApplicationShutdownRequested,
@@ -33,6 +32,7 @@ from tidemill.membership.member_state import (
 )
 from tidemill.membership.member_subscription import may_commit, next_subscription, owned_partitions
 from tidemill.membership.wire import AssignmentInfo, HostInfo, NamedTaskId, decode_subscription, encode_assignment
+from tidemill.membership.wire.assignment import AssignorError
 
 NOW = 1_000_000
 CONFIG = MemberConfig(process_id=ProcessId(1, 2))

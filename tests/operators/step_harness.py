@@ -36,7 +36,7 @@ from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, 
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
-from tidemill.testing.wire import RawRecord
+from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader, KeptOutput, Message
 from tidemill.topology.graph import subtopologies
 from tidemill.topology.nodes import Topology

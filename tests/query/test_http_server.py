@@ -18,9 +18,8 @@ from tests.query.stand_ins import StandInDirectory, host_map
 from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo, host_of
-from tidemill.query.http_forward import HttpInstances
+from tidemill.query.http_forward import HttpInstances, copies_at
 from tidemill.query.http_listening import address_of, listen
-from tidemill.query.http_progress import copies_at
 from tidemill.query.http_server import HttpServer
 from tidemill.query.metadata import HostMap
 from tidemill.task.progress import CopyProgress

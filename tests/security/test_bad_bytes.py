@@ -13,7 +13,6 @@ from tests.security.bad_bytes import KINDS, READERS, Kind
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.group_assignment import GroupAssignment
 from tidemill.membership.joined_group import Subscription
@@ -21,6 +20,7 @@ from tidemill.membership.leader import LeaderConfig, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
 from tidemill.membership.topology_facts import SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
+from tidemill.membership.wire.assignment import AssignorError
 
 _LIMIT_S = 5.0
 HEALTHY = ProcessId(7, 7)

@@ -26,7 +26,7 @@ from tidemill.kafka.group.metadata import Membership
 from tidemill.kafka.group.protocol import decode_assignment
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.membership import wire
-from tidemill.membership.assignor_error import AssignorError
+from tidemill.membership.wire.assignment import AssignorError
 from tidemill.runtime.instance.application import State
 
 pytestmark = [pytest.mark.security, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
+from tests.sim.faults import with_faults
 from tests.sim.sim_runs import ready_scenario, run_of
 from tidemill.sim.auditors import ContradictoryTasks
 from tidemill.sim.cluster import Cluster
-from tidemill.sim.faults import with_faults
 from tidemill.sim.scenario import Event, Happening
 
 

@@ -44,7 +44,7 @@ from tidemill.task.batch import (
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
 from tidemill.testing.desk import THREAD, shared_desk
-from tidemill.testing.wire import RawRecord, data, from_json, text, to_json
+from tidemill.testing.topics import RawRecord, data, from_json, text, to_json
 from tidemill.testing.worker import GivenReader, KeptOutput, Place, control_of
 from tidemill.topology.graph import subtopologies
 from tidemill.topology.nodes import Topology

@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from tidemill.errors import StopError
-from tidemill.spark.jvm_gone import needing_the_jvm
+from tidemill.spark.batch_failures import needing_the_jvm
 
 GONE = [
     Py4JNetworkError("Answer from Java side is empty"),

@@ -14,7 +14,7 @@ from tests.steps.drawn_bytes import BYTES_FOR, SCHEMA
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import SerdeError, StopError, TopologyError
 from tidemill.testing import TopologyTestDriver
-from tidemill.testing.wire import RawRecord
+from tidemill.testing.topics import RawRecord
 
 pytestmark = pytest.mark.spark
 BYTES = Serdes.bytes()

@@ -22,7 +22,7 @@ from tidemill.steps.source_step import source_rows
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec
 from tidemill.task.batch import BatchRequest
-from tidemill.testing.wire import RawRecord
+from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader
 
 TOPIC = "app-counts-repartition"

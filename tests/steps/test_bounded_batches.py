@@ -23,7 +23,7 @@ from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin, SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, RefusedRecord, Taken, request_from_json, request_to_json
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
-from tidemill.testing.wire import RawRecord
+from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import Message
 
 BAD = Failure(cause=Cause.FUNCTION, error="org.apache.spark.SparkArithmeticException", message="Division by zero.")

@@ -11,7 +11,7 @@ from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, marker_from_json, times_after
 from tidemill.task.partition_time import PartitionTime, Times
-from tidemill.testing.wire import RawRecord
+from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader
 
 IN = TopicPartition("in", 0)

@@ -12,7 +12,7 @@ import pytest
 from tidemill.ids import TopicPartition
 from tidemill.steps.alignment import NEVER_IDLE, AlignedReader
 from tidemill.task.batch import BatchRequest
-from tidemill.testing.wire import RawRecord
+from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import Message
 
 TOPICS = ("t0", "t1", "t2", "t3")

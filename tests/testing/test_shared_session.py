@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.testing import sessions
+from tidemill.testing import driver
 
 
 def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,8 +18,8 @@ def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monk
         started.append(options)
         return SimpleNamespace(session=lambda limit_s: handle)
 
-    monkeypatch.setattr(sessions, "SparkSession", SimpleNamespace(getActiveSession=lambda: None))
-    monkeypatch.setattr(sessions, "_started", [])
-    monkeypatch.setattr(sessions, "machine_jvm", machine_jvm)
-    assert [sessions.shared_session() for _ in range(2)] == ["the session"] * 2
+    monkeypatch.setattr(driver, "SparkSession", SimpleNamespace(getActiveSession=lambda: None))
+    monkeypatch.setattr(driver, "_started", [])
+    monkeypatch.setattr(driver, "machine_jvm", machine_jvm)
+    assert [driver.shared_session() for _ in range(2)] == ["the session"] * 2
     assert [options["threads"] for options in started] == [1]

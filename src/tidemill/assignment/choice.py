@@ -13,8 +13,7 @@ from tidemill.assignment.custom import custom_assignor
 from tidemill.assignment.java.java_hash import task_hash, task_hash_2_7
 from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
 from tidemill.assignment.model import TaskAssignor
-from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
-from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.errors import ConfigError
 
 DEFAULT = "HighAvailabilityTaskAssignor"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tidemill.cli.assign_replay import UNUSABLE, Record, read_records
-from tidemill.cli.assign_scenario import read_scenario, run_scenario
+from tidemill.cli.files import read_scenario, run_scenario
 from tidemill.cli.run import outside_settings
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidemill.cli.assign_scenario import read_scenario, run_scenario
+from tidemill.cli.files import read_scenario, run_scenario
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from tidemill.cli.assign_scenario import read_scenario
+from tidemill.cli.files import read_scenario
 from tidemill.errors import ConfigError
 
 MOST_VARIANTS = 1_000_000

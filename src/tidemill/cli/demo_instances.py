@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -22,6 +21,7 @@ from types import TracebackType
 import psutil
 
 from tidemill.cli.instance_view import InstanceView, from_line
+from tidemill.deadline import Deadline
 from tidemill.errors import StopError
 
 _STOP_LIMIT_S = 60.0
@@ -174,11 +174,11 @@ class Instances:
         self._end(_GIVE_UP_LIMIT_S)
 
     def _end(self, limit_s: float) -> list[int | None]:
-        deadline = time.monotonic() + limit_s
+        deadline = Deadline.after(limit_s)
         try:
             for instance in self.started:
                 instance.signal_stop()
-            return [instance.wait(deadline - time.monotonic()) for instance in self.started]
+            return [instance.wait(deadline.left_s) for instance in self.started]
         except BaseException:  # a second Ctrl-C, most likely
             for instance in self.started:
                 instance.kill()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import heapq
 import struct
-import time
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
+from tidemill.deadline import Deadline
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
@@ -84,9 +84,9 @@ class Counts:
     def take_to_end(self) -> None:
         """Takes in all that is there now."""
         ends = self._admin.end_offsets(self._partitions)
-        deadline = time.monotonic() + _END_LIMIT_S
+        deadline = Deadline.after(_END_LIMIT_S)
         while any(self._position(tp) < end for tp, end in ends.items()):
-            if time.monotonic() > deadline:
+            if deadline.is_over:
                 raise StopError(f"{OUTPUT} could not be read to its end within {_END_LIMIT_S:.0f} s")
             self.take(0.1)
 

@@ -1,7 +1,7 @@
 """Files that a user names: read whole, with a limit, or refused in one sentence.
 
-Decides what counts as a file that can't be used (missing, a folder, not readable, without end such as a device, not UTF-8). What
-is in it is the caller's matter.
+Decides what counts as a file that can't be used (missing, a folder, not readable, without end such as a device, not UTF-8).
+What is in it is the caller's matter; of a scenario for the commands that simulate, ``sim``'s.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ import gzip
 import stat
 import zlib
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+from tidemill.config.texts import parse_toml
 from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidemill.sim.history import SimulatedRun
+    from tidemill.sim.scenario import Scenario
 
 MOST_BYTES = 256 << 20
 _GZIP = b"\x1f\x8b"
@@ -45,3 +50,26 @@ def read_text(file: Path, *, expected: str, most_bytes: int = MOST_BYTES) -> str
 def _unzipped(file: Path, most_bytes: int) -> bytes:
     with gzip.open(file) as opened:
         return cast(BinaryIO, opened).read(most_bytes + 1)
+
+
+_MOST_BYTES = 4 << 20
+
+
+def read_scenario(file: Path) -> Scenario:
+    """ConfigError if the file can't be read or is no scenario."""
+    from tidemill.sim.scenario_file import scenario_of
+
+    try:
+        table = parse_toml(read_text(file, expected="a scenario in TOML", most_bytes=_MOST_BYTES))
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(error).startswith(str(file)) else f"{file}: {error}") from None
+    return scenario_of(table, file.stem)
+
+
+def run_scenario(scenario: Scenario) -> SimulatedRun:
+    """With the scenario's seed, so that a run can be repeated."""
+    from random import Random
+
+    from tidemill.sim.cluster import simulate
+
+    return simulate(scenario, Random(scenario.seed))

@@ -69,7 +69,7 @@ def _under_way(
     """What the members' instances tell of their tasks, by member; and which of them could not be asked."""
     from tidemill.errors import RetriableError
     from tidemill.membership.wire import host_of, known_subscription
-    from tidemill.query.http_progress import copies_at
+    from tidemill.query.http_forward import copies_at
 
     told: dict[HostInfo, dict[str, CopyProgress]] = {}
     by_member: dict[str, dict[str, CopyProgress]] = {}

@@ -117,8 +117,8 @@ def _reports(path: Path) -> list[_TaskReport]:
 
 
 def _report(directory: StateDirectory, task: TaskId) -> _TaskReport:
-    from tidemill.state.identity import StateIdentity
     from tidemill.state.lmdb import TaskState
+    from tidemill.state.meta import StateIdentity
 
     path = directory.task_path(task)
     shown: dict[str, Any] = {"application": directory.path.name, "task": str(task), "path": str(path)}

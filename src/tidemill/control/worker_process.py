@@ -11,12 +11,13 @@ import json
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import psutil
+
+from tidemill.deadline import Deadline
 
 _READ_LIMIT_S = 10.0
 _JOIN_LIMIT_S = 2.0
@@ -102,8 +103,8 @@ class FarWorker:
                 raise EOFError("the worker answers no reads yet")
             self._asked += 1
             self._reads.send_bytes(json.dumps({**question, "number": self._asked}).encode())
-            deadline = time.monotonic() + _READ_LIMIT_S
-            while self._reads.poll(max(0.0, deadline - time.monotonic())):
+            deadline = Deadline.after(_READ_LIMIT_S)
+            while self._reads.poll(deadline.left_s):
                 answer: dict[str, Any] = json.loads(self._reads.recv_bytes())
                 if answer["number"] == self._asked:  # else it is the late one to a question that was given up
                     return answer

@@ -17,12 +17,11 @@ from tidemill.dsl.arguments import (
     timestamp_extractor_or_none,
     topic_names,
 )
-from tidemill.dsl.global_table import GlobalKTable
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder
 from tidemill.dsl.stores import checked_store
 from tidemill.dsl.stream import KStream
-from tidemill.dsl.table import KTable
+from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
 from tidemill.topology.logical import GlobalSource, KTableSource, LogicalNode, StateStore, StreamSource
 from tidemill.topology.lowering import lower

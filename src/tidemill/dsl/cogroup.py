@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.dsl.arguments import python_function, serde_or_none
 from tidemill.dsl.materialized import Materialized, Windows, materialized, queryable_name, store_of, window_store_of
-from tidemill.dsl.recorder import Recorder
-from tidemill.dsl.repartition import repartition_node
+from tidemill.dsl.recorder import Recorder, repartition_node
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op

@@ -13,8 +13,7 @@ from tidemill.dsl.arguments import function_of, python_function, serde_or_none
 from tidemill.dsl.cogroup import CogroupedKStream
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
-from tidemill.dsl.recorder import Recorder
-from tidemill.dsl.repartition import repartition_node
+from tidemill.dsl.recorder import Recorder, repartition_node
 from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.table import KTable
 from tidemill.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream

@@ -1,7 +1,7 @@
 """The recorder: the one thing of a builder that changes while a program is written.
 
-Decides names (the counter that every operator advances, named or not, as in Kafka Streams) and keeps the logical graph
-so far. Calls no function of the user. Leaves what the graph becomes to ``tidemill.topology``.
+Decides names (the counter that every operator advances, named or not, as in Kafka Streams) and keeps the logical graph so far,
+repartition topics among it. Calls no function of the user. Leaves what the graph becomes to ``tidemill.topology``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from tidemill.topology.logical import (
     LogicalGraph,
     LogicalNode,
     Process,
+    Repartition,
     StateStore,
     added,
     changed,
     linked,
     moved_last,
 )
-from tidemill.topology.naming import legal_name, numbered
-from tidemill.topology.nodes import Store
+from tidemill.topology.naming import legal_name, numbered, repartition_nodes, repartition_topic
+from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.operations import UserFunction
 
 
 class Recorder:
@@ -89,3 +91,22 @@ class Recorder:
     def change(self, node: int, change: Callable[[LogicalNode], LogicalNode]) -> None:
         """Replaces an operator by what ``change`` makes of it."""
         self._graph = changed(self._graph, node, change)
+
+
+def repartition_node(
+    recorder: Recorder,
+    prefix: str,
+    *,
+    key: Serde | None,
+    value: Serde | None,
+    partitions: int | None = None,
+    partitioner: UserFunction | None = None,
+    mergeable: bool,
+) -> LogicalNode:
+    """The operator that sends records through ``<prefix>-repartition``; uses up three indexes of the counter."""
+    sink, null_filter, source = repartition_nodes(prefix, recorder.take_index(3))
+    topic = legal_name(repartition_topic(prefix), "a repartition topic")
+    return LogicalNode(name=source, effect=Repartition(
+        topic=topic, filter_name=null_filter, sink_name=sink, key_serde=key, value_serde=value,
+        partitions=partitions, partitioner=partitioner, mergeable=mergeable,
+    ))

@@ -15,15 +15,13 @@ from tidemill.dsl.arguments import function_of, python_function, serde_or_none, 
 from tidemill.dsl.branches import BranchedKStream
 from tidemill.dsl.dataframe_join import dataframe_join
 from tidemill.dsl.functions import key_serde_of, pair_serdes_of, value_serde_of
-from tidemill.dsl.global_table import GlobalKTable
 from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.joined import Joined, StreamJoined, joined_as
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
-from tidemill.dsl.recorder import Recorder
-from tidemill.dsl.repartition import repartition_node
+from tidemill.dsl.recorder import Recorder, repartition_node
 from tidemill.dsl.stores import checked_store
 from tidemill.dsl.stream_joins import INNER, LEFT, OUTER, JoinKind, join_global_table, join_streams, join_table
-from tidemill.dsl.table import KTable
+from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration

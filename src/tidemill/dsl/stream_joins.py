@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from tidemill.dsl.arguments import function_of, joiner_of, python_function
 from tidemill.dsl.functions import value_serde_of
-from tidemill.dsl.global_table import GlobalKTable
 from tidemill.dsl.joined import Joined, StreamJoined
 from tidemill.dsl.old_values import looked_up
-from tidemill.dsl.repartition import repartition_node
+from tidemill.dsl.recorder import repartition_node
 from tidemill.dsl.stores import checked_store
-from tidemill.dsl.table import KTable
+from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.durations import milliseconds

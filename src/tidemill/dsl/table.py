@@ -1,7 +1,8 @@
-"""KTable: a table of the latest value of each key, as a stream of its changes.
+"""KTable: a table of the latest value of each key, as a stream of its changes; GlobalKTable: one that every instance has all
+of.
 
-Decides names, serdes and stores of its operators, as Kafka Streams does. Null values are tombstones: functions do not
-see them. Joins are made in ``table_joins`` and ``foreign_key``.
+Decides names, serdes and stores of its operators, as Kafka Streams does. Null values are tombstones: functions do not see
+them. Joins are made in ``table_joins`` and ``foreign_key``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from tidemill.topology.operations import UserFunction
 if TYPE_CHECKING:
     from tidemill.dsl.grouped_table import KGroupedTable
     from tidemill.dsl.stream import KStream
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KTable:
@@ -292,3 +292,17 @@ def _name_of(kept: Store | None) -> str | None:
 def _keeps_nothing(asked: Materialized | None, kept: Store | None) -> bool:
     """Whether the program has given a ``Materialized``, but no name for a store."""
     return asked is not None and kept is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalKTable:
+    """A table that every instance has all of, to join streams with by any key (org.apache.kafka.streams.kstream.GlobalKTable).
+
+    ``store_name`` is None where the store can't be queried. It is read from its beginning at every start, before any task runs.
+    """
+
+    recorder: Recorder
+    store: str
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    store_name: str | None = None

@@ -1,8 +1,9 @@
 """What one single-node Kafka broker on this machine consists of: its folder, settings, command, and when it is ready.
 
-Decides the settings (one KRaft node, loopback only, internal topics with one replica and one partition) and how a
-broker that can't start is explained. How long a broker lives is decided in `tidemill.embedded.broker` (as long as its
-owner) and `tidemill.embedded.daemon` (until it is stopped by command).
+Decides the settings (one KRaft node, loopback only, internal topics with one replica and one partition) and how a broker that
+can't start is explained. Users whose passwords (SCRAM) the cluster itself keeps are set over the internal listener after each
+start, so that no password is ever on a command line. How long a broker lives is decided in `tidemill.embedded.broker` (as long
+as its owner) and `tidemill.embedded.daemon` (until it is stopped by command).
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from tidemill.deadline import Deadline
 from tidemill.embedded.broker_security import BrokerSecurity, listener_settings
 from tidemill.embedded.jars import Bundle
 from tidemill.embedded.java import Java
@@ -246,14 +251,14 @@ def log_size(plan: BrokerPlan) -> int:
 
 def wait_until_ready(plan: BrokerPlan, *, log_offset: int, is_alive: Callable[[], bool], limit_s: float) -> None:
     """Returns when the broker takes clients; EnvironmentProblem if it ends before or the limit passes."""
-    deadline = time.monotonic() + limit_s
+    deadline = Deadline.after(limit_s)
     while True:
         alive = is_alive()
         if READY in log_since(plan, log_offset) and port_is_taken(plan.port):
             return
         if not alive:
             raise failed_start(plan, log_offset)
-        if time.monotonic() > deadline:
+        if deadline.is_over:
             raise EnvironmentProblem(
                 f"the broker was not ready after {limit_s:g} s: {_last_word(plan, log_offset)}; "
                 f"the log: {plan.log_file}"
@@ -264,7 +269,6 @@ def wait_until_ready(plan: BrokerPlan, *, log_offset: int, is_alive: Callable[[]
 def set_users(plan: BrokerPlan) -> None:
     """What a broker must be told of its users once it is ready."""
     if plan.security is not None and plan.security.scram_mechanisms:
-        from tidemill.embedded.broker_users import set_scram_passwords  # a plain broker starts without a Kafka client
 
         set_scram_passwords(plan.internal_servers, plan.security)
 
@@ -306,3 +310,28 @@ def _last_word(plan: BrokerPlan, offset: int) -> str:
     except OSError:
         console = []
     return (told[-1:] or console[:1] or log[-1:] or ["it said nothing"])[0]
+
+
+_ITERATIONS = 4096
+_LIMIT_S = 20.0
+
+
+def set_scram_passwords(servers: str, security: BrokerSecurity) -> None:
+    """Gives every user its password for every SCRAM mechanism. EnvironmentProblem if the broker doesn't take them."""
+    changes = [
+        UserScramCredentialUpsertion(
+            name, ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], _ITERATIONS), password.encode()
+        )
+        for mechanism in security.scram_mechanisms
+        for name, password in security.users.items()
+    ]
+    if not changes:
+        return
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    try:
+        # One change at a time: a request may name a user once only.
+        for change in changes:
+            for done in client.alter_user_scram_credentials([change], request_timeout=_LIMIT_S).values():
+                done.result(_LIMIT_S)
+    except (KafkaException, TimeoutError) as problem:
+        raise EnvironmentProblem(f"the broker does not take the users' passwords: {problem}") from None

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 
+from tidemill.deadline import Deadline
 from tidemill.embedded import guard
 from tidemill.embedded.broker_plan import HOST, READY, BrokerPlan, failed_start, log_since, log_size
 from tidemill.errors import EnvironmentProblem
@@ -57,7 +58,7 @@ def _controller_properties(plan: BrokerPlan) -> str:
 
 
 def _wait_until_fenced(plan: BrokerPlan, process: subprocess.Popen[str], offset: int, limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
+    deadline = Deadline.after(limit_s)
     ready_at: float | None = None
     while True:
         is_alive, log, now = process.poll() is None, log_since(plan, offset), time.monotonic()
@@ -70,7 +71,7 @@ def _wait_until_fenced(plan: BrokerPlan, process: subprocess.Popen[str], offset:
             ready_at = now
         if ready_at is not None and now > ready_at + _NOTHING_TO_FENCE_S:
             return
-        if now > deadline:
+        if deadline.is_over:
             raise EnvironmentProblem(
                 f"the broker was not in order when it ended, and its controller, which has to look at that first, was not "
                 f"ready after {limit_s:g} s; the log: {plan.log_file}"

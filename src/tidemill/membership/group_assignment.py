@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from tidemill.assignment.model import ApplicationState, Assignment
 from tidemill.ids import TopicPartition
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.leader_log import LogLevel, LogLine
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
+from tidemill.membership.wire.assignment import AssignorError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,13 +23,13 @@ from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from tidemill.endpoint import EXPECTED, HostInfo, listed_host
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.wire import (
     LATEST_SUPPORTED_VERSION,
     FutureSubscription,
     SubscriptionInfo,
     decode_subscription,
 )
+from tidemill.membership.wire.assignment import AssignorError
 from tidemill.printable import printable
 
 FUTURE_PROCESS = ProcessId(0, 0)

@@ -31,13 +31,12 @@ from tidemill.assignment.model import (
     RackStrategy,
     TaskAssignor,
 )
-from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor
 from tidemill.assignment.threads import ThreadAssignment, assign_to_threads
 from tidemill.endpoint import HostInfo
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership import leader_log
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.client_states import FetchedOffsets, application_state
 from tidemill.membership.cooperative import MemberTasks, Ownership, member_tasks
 from tidemill.membership.group_assignment import GroupAssignment, MemberAssignment, Refusal, refused, told_only
@@ -60,6 +59,7 @@ from tidemill.membership.wire import (
     encode_assignment,
     encode_hosts,
 )
+from tidemill.membership.wire.assignment import AssignorError
 
 AT_ONCE_MS = 0
 """Next rebalance: as soon as the assignment has been taken."""

@@ -38,7 +38,6 @@ from typing import Any, TypeAlias
 from tidemill.assignment.model import LONG_MAX
 from tidemill.errors import UnexpectedEventError, WireFormatError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.member_state import (
     ApplicationShutdownRequested,
     Assigned,
@@ -67,6 +66,7 @@ from tidemill.membership.member_state import (
 )
 from tidemill.membership.received_assignment import check_fits, next_version, received_assignment
 from tidemill.membership.wire import AssignmentInfo
+from tidemill.membership.wire.assignment import AssignorError
 
 FIRST_PAUSE_MS = 100
 LONGEST_PAUSE_MS = 1_000

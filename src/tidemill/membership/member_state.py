@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from tidemill.assignment.model import LONG_MAX
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.topology_facts import SubtopologyFacts
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, HostInfo, PartitionsByHost, host_of
+from tidemill.membership.wire.assignment import AssignorError
 
 Partitions: TypeAlias = tuple[TopicPartition, ...]
 TasksWithPartitions: TypeAlias = Mapping[TaskId, Partitions]

@@ -14,11 +14,11 @@ from functools import lru_cache
 
 from tidemill.errors import WireFormatError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.membership.assignor_error import AssignorError
 from tidemill.membership.joined_group import EARLIEST_PROBEABLE_VERSION
 from tidemill.membership.member_state import Assigned, TasksWithPartitions
 from tidemill.membership.topology_facts import SubtopologyFacts
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, AssignmentInfo, decode_assignment
+from tidemill.membership.wire.assignment import AssignorError
 from tidemill.printable import printable
 
 

@@ -1,9 +1,10 @@
-"""Aggregations of streams by key, record by record: count, reduce, aggregate (KStreamReduce, KStreamAggregate).
+"""Aggregations of streams by key, record by record: count, reduce, aggregate (KStreamReduce, KStreamAggregate), and the table
+that several make together (COGROUPKSTREAM-MERGE).
 
-Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's,
-the record's own where nothing was stored; a null result deletes the row and goes on as a tombstone. Where nothing was stored,
-the old value is what the initializer gives (of count: 0), and null for reduce. Over a versioned store the table also answers
-with its row as of a time.
+Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's, the
+record's own where nothing was stored; a null result deletes the row and goes on as a tombstone. Where nothing was stored, the
+old value is what the initializer gives (of count: 0), and null for reduce. Over a versioned store the table also answers with
+its row as of a time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidemill.operators.context import AsOfGetter, Context
+from tidemill.operators.context import AsOfGetter, Context, Getter
 from tidemill.operators.record import Record, change_of, record_of
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
@@ -68,3 +69,12 @@ def reduce(operation: op.Reduce, context: Context) -> AggregateByKey:
 def aggregate(operation: op.Aggregate, context: Context) -> AggregateByKey:
     """KStreamAggregate."""
     return AggregateByKey(operation.store, context, plain(operation.initializer), plain(operation.aggregator))
+
+
+class CogroupMerge:
+    """Forwards every change; its rows are those of the store that the aggregations share."""
+
+    def __init__(self, _operation: op.CogroupMerge, context: Context) -> None:
+        self.process = context.forward
+        self.get: Getter = context.table(context.parents[0])
+        self.get_as_of: AsOfGetter | None = context.table_as_of(context.parents[0])

@@ -15,12 +15,11 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from tidemill.operators import aggregates, foreign_key, processors, stateless, stream_join, table_groups, table_join, tables
-from tidemill.operators.cogroup import CogroupMerge
+from tidemill.operators.aggregates import CogroupMerge
 from tidemill.operators.context import Context, Operator
-from tidemill.operators.global_join import GlobalTableJoin
 from tidemill.operators.session_windows import SessionAggregate
 from tidemill.operators.sliding_windows import window_aggregate
-from tidemill.operators.stream_table_join import StreamTableJoin
+from tidemill.operators.stream_table_join import GlobalTableJoin, StreamTableJoin
 from tidemill.operators.suppress import Suppress
 from tidemill.topology import operations as op
 from tidemill.topology import spark_operations as spark_op

@@ -1,9 +1,13 @@
 """A stream's records with the rows of a table, as the table is when each record comes; and with the rows of a global table.
 
-Decides what is dropped and what goes on: null values are dropped; a record without a key to look up is dropped by an inner join
-and goes on without a row in a left join. The result has the stream record's timestamp. A versioned table is looked up as of
-the record's timestamp; with a grace period the record waits first in ``grace_buffer``, until the stream is that far ahead.
+Decides what is dropped and what goes on: null values are dropped; a record without a key to look up is dropped by an inner
+join and goes on without a row in a left join. The result has the stream record's timestamp. A versioned table is looked up as
+of the record's timestamp; with a grace period the record waits first in ``grace_buffer``, until the stream is that far ahead.
 Leaves how rows are found to the table's node.
+
+With a global table the row is found by a key that is computed from each record. Where it is null, an inner join drops the
+record and a left join lets it go on without a row. Key and timestamp of the result are the stream record's; the row is the one
+that the instance has at that moment: global tables are not read in step with streams.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any
 from tidemill.operators.context import Context, RecordMetadata
 from tidemill.operators.grace_buffer import GraceBuffer
 from tidemill.operators.record import Record
+from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
 from tidemill.topology import operations as op
 
@@ -64,3 +69,29 @@ class StreamTableJoin:
         if row is not None or self._left:
             joined = self._join(key, value, None if row is None else row[0])
             self._context.forward_as(origin, Record(key, joined, timestamp, headers))
+
+
+class GlobalTableJoin:
+    """KStreamGlobalKTableJoin."""
+
+    def __init__(self, operation: op.GlobalTableJoin, context: Context) -> None:
+        self._context, self._forward = context, context.forward
+        self._left = operation.left
+        self._select = plain(operation.selector)
+        self._join = with_key(operation.joiner, operation.takes_key)
+        self._table: Any = context.store(operation.store)
+
+    def process(self, record: Record) -> None:
+        key, value, timestamp, headers = record
+        if value is None:
+            self._context.drop()
+            return
+        wanted = self._select(key, value)
+        if wanted is None and not self._left:
+            self._context.drop()
+            return
+        row = None if wanted is None else self._table.get(wanted)
+        if row is not None:
+            self._forward(Record(key, self._join(key, value, row[0]), timestamp, headers))
+        elif self._left:
+            self._forward(Record(key, self._join(key, value, None), timestamp, headers))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidemill.query.rows import Row
 from tidemill.query.store_facts import StoreFacts
-from tidemill.state.formats import TIMESTAMP_SIZE
+from tidemill.state.keys import TIMESTAMP_SIZE
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"

@@ -1,4 +1,4 @@
-"""Asks another instance for rows over HTTP, at its ``application.server``.
+"""Asks another instance over HTTP, at its ``application.server``: for rows, and how far its copies are (GET /tasks).
 
 Decides that every way in which the other one can be away (nothing listens, no answer in time, something else answers) is one
 error, a RetriableError that names the host. The token goes into the request's header and nowhere else.
@@ -10,17 +10,20 @@ import http.client
 import json
 import socket
 import ssl
-import time
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from tidemill.deadline import Deadline
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
+from tidemill.query.document_reader import UnreadableDocumentError, read_document
+from tidemill.query.group_documents import CopiesUnderWay
 from tidemill.query.http_request import to_parameters
 from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 from tidemill.query.windowed_rows import require_windows
+from tidemill.task.progress import CopyProgress
 
 ROWS_PATH = "rows"
 MOST_BYTES = 32 << 20
@@ -92,7 +95,7 @@ def fetch(
         line = connection.sock
         connection.request("GET", target, headers=headers)
         answer = connection.getresponse()
-        body = _body(answer, line, time.monotonic() + timeout_s)
+        body = _body(answer, line, Deadline.after(timeout_s))
     except (OSError, http.client.HTTPException) as error:
         raise RetriableError(f"does not answer ({type(error).__name__}: {error})") from None
     except (ValueError, OverflowError) as error:  # of idna, http.client or the socket, before anyone is asked
@@ -105,7 +108,7 @@ def fetch(
     return body
 
 
-def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: float) -> bytes:
+def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: Deadline) -> bytes:
     """All of it: with a limit for each part alone an answer could trickle for ever."""
     if (answer.length or 0) > MOST_BYTES:
         raise RetriableError(f"answers with {answer.length} bytes, expected at most {MOST_BYTES}")
@@ -115,10 +118,27 @@ def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: float
         size += len(part)
         if size > MOST_BYTES:
             raise RetriableError(f"answers with more than {MOST_BYTES} bytes")
-        left_s = deadline - time.monotonic()
+        left_s = deadline.left_s
         if left_s <= 0:
             raise TimeoutError("its answer is still coming")
         line.settimeout(left_s)
     if answer.length:
         raise http.client.IncompleteRead(b"".join(parts), answer.length)
     return b"".join(parts)
+
+
+def copies_at(
+    host: HostInfo, *, token: str, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> tuple[CopyProgress, ...]:
+    """RetriableError, with why, if the instance does not tell."""
+    try:
+        found = document(fetch(host, "/tasks", token=token, timeout_s=timeout_s, tls=tls))
+        told = read_document(CopiesUnderWay, found)
+    except UnreadableDocumentError as error:
+        raise RetriableError(f"{host} answers, but is no instance of this version of Tidemill: {error}") from None
+    except RetriableError as error:
+        raise RetriableError(f"{host} {error}") from None
+    return tuple(
+        CopyProgress(task=one.task, is_active=one.role == "restoring", lag=one.lag, offsets_per_s=one.offsets_per_s)
+        for one in told.tasks
+    )

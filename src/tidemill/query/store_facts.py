@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tidemill.errors import QueryError, SerdeError, UnknownStoreError
-from tidemill.state.formats import TIMESTAMP_SIZE
+from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import Serde, Store
 
 

@@ -19,7 +19,7 @@ from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
 from tidemill.query.store_facts import StoreFacts
-from tidemill.state.formats import TIMESTAMP_SIZE
+from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import StoreKind
 
 WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)

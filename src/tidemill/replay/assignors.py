@@ -11,12 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidemill.assignment.java.iteration import IterationOrder, TaskHash, hash_iteration, sorted_iteration
-from tidemill.assignment.java.java_hash import task_hash, task_hash_2_7
+from tidemill.assignment.java.java_hash import (
+    IterationOrder,
+    TaskHash,
+    hash_iteration,
+    sorted_iteration,
+    task_hash,
+    task_hash_2_7,
+)
 from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, ClientState, RackStrategy, TaskAssignor
-from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
-from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.assignment.threads import assign_stages, assign_to_threads, assign_to_threads_2_7, stage_inputs
 from tidemill.errors import AssignmentError, ConfigError
 from tidemill.ids import ProcessId, TaskId

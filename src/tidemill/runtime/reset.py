@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.config.streams_config import StreamsConfig
+from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin
@@ -167,9 +168,9 @@ def _wanted(
 
 def _wait_gone(admin: Admin, topics: Collection[str]) -> None:
     """Deleting goes on in the brokers after they have answered; an instance that starts before finds half a topic."""
-    deadline = time.monotonic() + _GONE_LIMIT_S
+    deadline = Deadline.after(_GONE_LIMIT_S)
     while left := admin.topics() & set(topics):
-        if time.monotonic() > deadline:
+        if deadline.is_over:
             raise StopError(
                 f"{', '.join(sorted(left))}: still there {_GONE_LIMIT_S:.0f} s after they were deleted; see the brokers' logs"
             )

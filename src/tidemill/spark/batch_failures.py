@@ -2,16 +2,20 @@
 
 Decides by the classes of the Java exceptions and, where a Python worker has raised, by the last line of its traceback. What
 follows from it is ``task.batch_size``' matter.
+
+Also says when Spark's JVM has died: errors of Py4J where the connection is refused, reset, or answers nothing. An exception of
+Java's is none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.logger import PySparkLogger
 
@@ -28,6 +32,30 @@ from tidemill.errors import (
     TidemillError,
     WorkerDiedError,
 )
+
+JVM_GONE = "the Spark JVM is gone: the instance can't go on; start it again"
+_NO_ANSWER = re.compile(
+    r"Answer from Java side is empty|Error while (sending|receiving)|An error occurred while calling \S+\s*\Z"
+)
+
+
+def is_jvm_gone(problem: BaseException) -> bool:
+    if isinstance(problem, (Py4JNetworkError, ConnectionError)):
+        return True
+    is_of_py4j = isinstance(problem, Py4JError) and not isinstance(problem, Py4JJavaError)
+    return is_of_py4j and _NO_ANSWER.match(str(problem)) is not None
+
+
+@contextlib.contextmanager
+def needing_the_jvm() -> Iterator[None]:
+    """StopError if it dies meanwhile, or has died."""
+    try:
+        yield
+    except Exception as problem:
+        if is_jvm_gone(problem):
+            raise StopError(JVM_GONE) from problem
+        raise
+
 
 _FINAL = tuple(
     f"{kind.__module__}.{kind.__qualname__}: "

@@ -28,9 +28,8 @@ from pyspark.sql import SparkSession
 from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
 from tidemill.log_format import LogEvent
-from tidemill.spark.batch_failures import failure_of, told_by
+from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, told_by
 from tidemill.spark.job_thread import JobThread
-from tidemill.spark.jvm_gone import JVM_GONE, needing_the_jvm
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.spark.plan.python_steps import ArrowStep, copied, map_in_arrow

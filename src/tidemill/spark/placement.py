@@ -21,6 +21,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem
 from tidemill.log_format import LogEvent
 
@@ -167,9 +168,9 @@ class OnExecutors:
 
     def settle(self, thread: str) -> bool:
         since = self._waits_since.setdefault(thread, time.monotonic())
-        until = time.monotonic() + _SETTLE_LIMIT_S
+        until = Deadline.after(_SETTLE_LIMIT_S)
         while not self._found_place(thread, may_share=time.monotonic() - since > _REPLACEMENT_LIMIT_S):
-            if time.monotonic() > until:
+            if until.is_over:
                 return False
             time.sleep(_POLL_S)
         del self._waits_since[thread]
@@ -195,9 +196,9 @@ class OnExecutors:
         return at is not None and at not in self._crowded
 
     def is_gone(self, thread: str) -> bool:
-        until = time.monotonic() + _GONE_LIMIT_S
+        until = Deadline.after(_GONE_LIMIT_S)
         while self._placed.get(thread) in {executor.name for executor in self.executors()}:
-            if time.monotonic() > until:
+            if until.is_over:
                 return False
             time.sleep(_POLL_S)
         return True
@@ -229,9 +230,9 @@ class OnExecutors:
         return sum(executor.slots for executor in self.executors())
 
     def _wait_for_slots(self, threads: int, limit_s: float) -> None:
-        deadline = time.monotonic() + limit_s
+        deadline = Deadline.after(limit_s)
         while (slots := self._slots()) < threads:
-            if time.monotonic() > deadline:
+            if deadline.is_over:
                 master = self._session.sparkContext.master
                 raise EnvironmentProblem(
                     f"{threads} stream threads need {threads} task slots, but the executors of {master} have {slots} after "

@@ -16,7 +16,7 @@ from tidemill.errors import CorruptStateError, ForeignStateError, StateError
 from tidemill.ids import TopicPartition
 from tidemill.state import meta
 from tidemill.state.durability import ensure_dirty
-from tidemill.state.identity import StateIdentity, other_owner
+from tidemill.state.meta import StateIdentity, other_owner
 from tidemill.state.pages import find_fault
 from tidemill.state.registry import DATA_FILE, SharedEnvironment
 

@@ -1,4 +1,4 @@
-"""How a store's keys are written as LMDB keys, which are 1 to 511 bytes long where Kafka's may be empty or longer.
+"""How a store's rows are written in LMDB: keys, which are 1 to 511 bytes long where Kafka's may be empty or longer.
 
     up to 490 bytes   prefix | key                                      value as it is
     longer            prefix | first 490 bytes | hash of the key (20)   key length (4, big endian) | key | value
@@ -6,6 +6,9 @@
 Two invariants follow. The length tells which of the two an LMDB key is: only a long one has 511 bytes. And LMDB's order is the
 order of the keys, but for long keys that share their first 490 bytes: these stand together (behind the short key that equals
 those bytes, before everything else), in the order of their hashes; a scan sorts each such group by full key.
+
+A timestamped store's values are timestamp (8 bytes, big endian) | value, as in Kafka Streams; its changelog has the value
+alone, and the timestamp is the record's.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby
 
+TIMESTAMP_SIZE = 8
 PREFIX = b"k"
 SHORT_LIMIT = 490
 _HASH_SIZE = 20

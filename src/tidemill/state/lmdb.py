@@ -14,7 +14,7 @@ to wipe (CorruptStateError), what values mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import disk_usage
@@ -37,7 +37,7 @@ from tidemill.state.durability import (
     mark_clean,
     sync_directory,
 )
-from tidemill.state.identity import StateIdentity
+from tidemill.state.meta import StateIdentity
 from tidemill.state.registry import (
     DATA_FILE,
     LOCK_FILE,
@@ -47,9 +47,7 @@ from tidemill.state.registry import (
     is_open_for_writing,
     open_environment,
 )
-from tidemill.state.room import payload_of, room_for
-from tidemill.state.scan import chunk_backward, chunk_forward
-from tidemill.state.snapshot import Snapshot
+from tidemill.state.snapshot import Snapshot, chunk_backward, chunk_forward
 from tidemill.state.store import CheckedWrites, Positions, Writes, require_epoch_kept, unknown_store
 
 FIRST_MAP_SIZE = 64 << 20
@@ -387,3 +385,20 @@ def wipe_files(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
     sync_directory(directory)
     mark_clean(directory)
+
+
+_NODE_OVERHEAD = 16  # At most: LMDB's header of an entry, its slot and padding.
+_BIG_VALUE = 1900  # From about here on a value has pages of its own (LMDB: half a page of 4096 bytes).
+
+
+def payload_of(puts: Collection[tuple[bytes, bytes]]) -> int:
+    """What the entries take by themselves."""
+    return sum(len(key) + len(value) + _NODE_OVERHEAD for key, value in puts)
+
+
+def room_for(shape: lmdb._StatDict, *, payload: int, changed: int) -> int:
+    """Of a database of this shape (LMDB's ``stat``), for so many changed entries with this payload."""
+    copied = min(changed, shape["leaf_pages"]) + min(changed, shape["branch_pages"]) + shape["depth"]
+    # Copied pages, new leaves at half their fill, the ends of big values, the list of freed pages, meta.
+    pages = copied + 2 * payload // shape["psize"] + payload // _BIG_VALUE + copied // 128 + 64
+    return pages * shape["psize"]

@@ -20,6 +20,7 @@ from types import TracebackType
 
 import psutil
 
+from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
 
 LOCK_FILE = ".lock"
@@ -85,7 +86,7 @@ class StateDirectoryLock:
                 f"can't open {path}: {error.strerror}. state.dir must be a folder that this user may write"
             ) from error
         try:
-            cls._wait(directory, descriptor, time.monotonic() + timeout_s)
+            cls._wait(directory, descriptor, Deadline.after(timeout_s))
             _Holder.of_this_process().write(descriptor)
         except BaseException:
             os.close(descriptor)
@@ -116,7 +117,7 @@ class StateDirectoryLock:
         self.release()
 
     @staticmethod
-    def _wait(directory: Path, descriptor: int, deadline: float) -> None:
+    def _wait(directory: Path, descriptor: int, deadline: Deadline) -> None:
         while True:
             try:
                 return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +126,7 @@ class StateDirectoryLock:
             if holder is not None and holder.is_alive():
                 where = "this process itself" if holder.pid == os.getpid() else "which is running"
                 raise StateDirectoryInUseError(str(directory), holder_pid=holder.pid, detail=where)
-            if time.monotonic() >= deadline:
+            if deadline.is_over:
                 raise StateDirectoryInUseError(
                     str(directory),
                     holder_pid=None if holder is None else holder.pid,

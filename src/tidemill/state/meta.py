@@ -10,19 +10,43 @@
     application, task                  text: whose the state is; version 0.1.0 wrote neither, nor topic ids
 
 Numbers are big endian. Only what changed is written.
+
+Also says whose state it is (``StateIdentity``), since a directory can be copied or put back in the wrong place, and its name
+then says nothing of what is in it. A state that version 0.1.0 has made does not say whose it is; the partitions of its
+changelogs do. What is done with one that is another's is its opener's matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import lmdb
 
 from tidemill.errors import CorruptStateError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.state.identity import StateIdentity
 from tidemill.state.store import Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateIdentity:
+    application_id: str
+    task: TaskId
+
+    def __str__(self) -> str:
+        return f"task {self.task} of application {self.application_id}"
+
+
+def other_owner(
+    wanted: StateIdentity, found: StateIdentity | None, changelogs: Iterable[TopicPartition]
+) -> str | None:
+    """Whose the state is if not ``wanted``'s; ``found``: whose it says it is, ``changelogs``: what its stores follow."""
+    if found is not None:
+        return None if found == wanted else str(found)
+    elsewhere = sorted(log for log in changelogs if log.partition != wanted.task.partition)
+    return f"the task that has the changelog {elsewhere[0]}" if elsewhere else None
+
 
 VERSION = b"1"
 _VERSION, _EPOCH = b"version", b"epoch"

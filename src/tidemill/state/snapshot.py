@@ -2,7 +2,7 @@
 
 A transaction of its own for each read costs forty times the read. Invariant: a snapshot is closed before its state is written
 or grows; while it is open, LMDB can't reuse what was freed meanwhile, so it lives no longer than a batch. Keys that are too
-long for LMDB are ``keys``' matter, chunks ``scan``'s.
+long for LMDB are ``keys``' matter, but a chunk of a scan never ends inside a group of them, so that the group can be sorted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import lmdb
 
 from tidemill.state import keys as store_keys
 from tidemill.state import meta
-from tidemill.state.scan import chunk_backward, chunk_forward
+from tidemill.state.keys import are_of_one_group
 from tidemill.state.store import Positions
 
 _FIRST_CHUNK, _CHUNK = 64, 1000
@@ -80,3 +80,28 @@ def _within(found: list[tuple[bytes, bytes]], low: bytes | None, high: bytes | N
                   or (high is not None and max(found[0][0], found[-1][0]) >= high)):
         return [(key, row) for key, row in found if (low is None or key >= low) and (high is None or key < high)]
     return found
+
+
+def chunk_forward(cursor: lmdb.Cursor[bytes], first: bytes, end: bytes | None, size: int) -> list[tuple[bytes, bytes]]:
+    """Entries from `first` on and before `end`: `size`, and the rest of a group of long keys once begun; fewer at the end."""
+    entries: list[tuple[bytes, bytes]] = []
+    if cursor.set_range(first) if first else cursor.first():
+        for key, value in cursor:
+            if end is not None and key >= end:
+                break
+            if len(entries) >= size and not are_of_one_group(entries[-1][0], key):
+                break
+            entries.append((key, value))
+    return entries
+
+
+def chunk_backward(cursor: lmdb.Cursor[bytes], first: bytes, end: bytes | None, size: int) -> list[tuple[bytes, bytes]]:
+    """As ``chunk_forward``, from before `end` down to `first`."""
+    entries: list[tuple[bytes, bytes]] = []
+    at_end = end is not None and cursor.set_range(end)
+    if cursor.prev() if at_end else cursor.last():
+        for key, value in cursor.iterprev():
+            if key < first or (len(entries) >= size and not are_of_one_group(entries[-1][0], key)):
+                break
+            entries.append((key, value))
+    return entries

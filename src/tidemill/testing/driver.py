@@ -3,11 +3,16 @@
 Decides what stands for the rest of an instance: every topic has one partition, each sub-topology is one task, records of
 repartition topics are read in a batch of their own before the next input, the wall clock stands still unless it is moved.
 State is kept in a folder that goes with the driver. Plans, steps, stores and operators are those of an instance.
+
+The drivers of a process share one Spark session, started by the first and ended with the process: starting one takes seconds,
+and a process can have one at a time. A session that is there already is used as it is.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,9 +29,11 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import configured_topology
 from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
+from tidemill.runtime.instance.machine_jvm import machine_jvm
 from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.worker.task_store import ReadStores
 from tidemill.spark.engine import BatchEngine
+from tidemill.spark.launch.session import SparkHandle
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
 from tidemill.steps.state_step import Written
@@ -34,9 +41,7 @@ from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, tim
 from tidemill.task.batch_id import BatchId
 from tidemill.task.partition_time import Times
 from tidemill.testing.desk import THREAD, shared_desk
-from tidemill.testing.sessions import shared_session
-from tidemill.testing.topics import Duration, TestInputTopic, TestOutputTopic
-from tidemill.testing.wire import RawRecord, data, from_json, to_json
+from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, from_json, to_json
 from tidemill.testing.worker import Place, source_of, step_of
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
@@ -248,3 +253,31 @@ class _Now:
 def _global_topics(topology: Topology) -> list[str]:
     sources = (node for node in topology.nodes.values() if isinstance(node, SourceNode) and node.is_global)
     return [topic for source in sources for topic in source.topics]
+
+
+_START_LIMIT_S = 120.0
+_started: list[SparkHandle] = []
+
+
+def shared_session() -> SparkSession:
+    """The process's session.
+
+    Raises:
+        EnvironmentProblem: there is no Java, or the JVM does not come up.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    if _started and _started[0].jvm_is_alive():
+        return _started[0].session
+    if not _started:
+        atexit.register(close_shared_session)
+    jvm = machine_jvm(os.environ, application_id="tidemill-tests", threads=1, settings={})
+    _started[:] = [jvm.session(_START_LIMIT_S)]
+    return _started[0].session
+
+
+def close_shared_session() -> None:
+    """Ends the session that ``shared_session`` has started, if it has."""
+    while _started:
+        _started.pop().close()

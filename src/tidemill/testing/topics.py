@@ -1,16 +1,52 @@
-"""Topics of a TopologyTestDriver as tests see them: values in, values out (Kafka's TestInputTopic and TestOutputTopic)."""
+"""Topics of a TopologyTestDriver as tests see them: values in, values out (Kafka's TestInputTopic and TestOutputTopic).
+
+``RawRecord`` is a record as it is handed to and taken from the plan: bytes, in the form of JSON text that crosses to the
+workers.
+"""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from tidemill.errors import TopologyError
-from tidemill.testing.wire import Headers, RawRecord
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.nodes import Serde
+
+Headers = tuple[tuple[str, "bytes | None"], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """A record of a topic's only partition."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers = ()
+
+
+def to_json(record: RawRecord) -> list[Any]:
+    headers = [[name, text(value)] for name, value in record.headers]
+    return [record.topic, text(record.key), text(record.value), record.timestamp, headers]
+
+
+def from_json(row: list[Any]) -> RawRecord:
+    topic, key, value, timestamp, headers = row
+    return RawRecord(topic, data(key), data(value), timestamp, tuple((name, data(held)) for name, held in headers))
+
+
+def text(found: bytes | None) -> str | None:
+    return None if found is None else base64.b64encode(found).decode()
+
+
+def data(found: str | None) -> bytes | None:
+    return None if found is None else base64.b64decode(found)
+
 
 Duration = int | timedelta
 

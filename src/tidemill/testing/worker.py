@@ -33,7 +33,7 @@ from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
 from tidemill.testing.desk import THREAD
-from tidemill.testing.wire import RawRecord, from_json, text, to_json
+from tidemill.testing.topics import RawRecord, from_json, text, to_json
 
 _KEPT = "tidemill_testing_kept"
 """A module that outlives a task: Spark unpickles the step's function for each."""

@@ -82,7 +82,7 @@ class Store:
     time_ordered: bool = False
     """Of a window or session store: its rows are emitted when their windows close (EmitStrategy.onWindowClose)."""
     left_open: frozenset[str] = field(default=frozenset(), compare=False)
-    """Which of ``persistent`` and ``with_headers`` the program has not said, so that settings may (``store_defaults``)."""
+    """Which of ``persistent`` and ``with_headers`` the program has not said, so that settings may (``configured_topology``)."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.assignment.groups import after, application_states, client, group, process, shown, tasks
 from tests.assignment.recorded import examples
 from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
-from tidemill.assignment.balanced.shares import is_balanced, share
+from tidemill.assignment.balanced.nearest_target import is_balanced, share
 from tidemill.assignment.invariants import guarantee_violations, unbalanced, violations
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, AssignmentConfig, CopyRole, TaskInfo

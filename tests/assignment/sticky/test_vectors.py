@@ -3,11 +3,9 @@
 import pytest
 
 from tests.assignment.recorded import recorded
-from tidemill.assignment.java.iteration import sorted_iteration
-from tidemill.assignment.java.java_hash import task_hash_2_7
+from tidemill.assignment.java.java_hash import sorted_iteration, task_hash_2_7
 from tidemill.assignment.model import CopyRole
-from tidemill.assignment.sticky.assignor import PublicStickyTaskAssignor, StickyTaskAssignor
-from tidemill.assignment.sticky.fallback import FallbackPriorTaskAssignor
+from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.replay.records import application_state, expected, texts
 
 

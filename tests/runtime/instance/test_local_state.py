@@ -21,9 +21,9 @@ from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
-from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.meta import StateIdentity
 from tidemill.state.store import Positions
 from tidemill.task.batch import BatchReport, Outcome, StoresAt
 from tidemill.task.lifecycle import Bounds, Phase

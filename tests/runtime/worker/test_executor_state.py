@@ -12,9 +12,9 @@ from tidemill.ids import TaskId
 from tidemill.runtime.reads.executor_reads import FarState
 from tidemill.runtime.worker import executor_state
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
-from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.meta import StateIdentity
 from tidemill.state.store import Positions
 from tidemill.task.batch import TaskRun
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.spark.launch.session_checks import require_classic, require_room_for_own
+from tidemill.spark.launch.session import require_classic, require_room_for_own
 
 
 def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:

@@ -12,7 +12,7 @@ from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.graph.graph_step import KeptGraphs
-from tidemill.testing.wire import RawRecord
+from tidemill.testing.topics import RawRecord
 
 STRING, LONG = Serdes.string(), Serdes.long()
 ASIDE = ExceptionHandlers(

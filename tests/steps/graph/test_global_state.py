@@ -14,7 +14,7 @@ from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.last_step import run_last_step, run_middle_step
 from tidemill.steps.source_step import source_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
-from tidemill.testing.wire import RawRecord
+from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader
 from tidemill.topology.nodes import Topology
 

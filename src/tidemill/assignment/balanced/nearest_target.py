@@ -1,19 +1,24 @@
 """The balanced target that is nearest to what is: as few tasks as possible change their client.
 
-Decides the client of every task, with and without state, as a flow of least cost from tasks over (sub-topology, client)
-and clients: each client gets its share, rounded down or up, of each sub-topology, of the tasks with state, of those
-without, and of all. Among balanced targets the one wins that moves the fewest running stateful tasks; then the one with
-the fewest tasks on clients that are not caught up; then that with the fewest on clients without any of their state; then
-that which moves the fewest stateless tasks. So what is balanced stays as it is, and a warm-up that was begun is kept.
+Decides the client of every task, with and without state, as a flow of least cost from tasks over (sub-topology, client) and
+clients: each client gets its share, rounded down or up, of each sub-topology, of the tasks with state, of those without, and
+of all. Among balanced targets the one wins that moves the fewest running stateful tasks; then the one with the fewest tasks on
+clients that are not caught up; then that with the fewest on clients without any of their state; then that which moves the
+fewest stateless tasks. So what is balanced stays as it is, and a warm-up that was begun is kept.
+
+Balanced (KIP-441): clients differ by at most one task, in all and in each sub-topology; with unequal threads each client has
+its share, rounded down or up. Shares of all groups of tasks can be met at once, because the fractional shares themselves meet
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidemill.assignment.balanced.cheapest_flow import CheapestFlow
-from tidemill.assignment.balanced.shares import is_balanced, share
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import LATEST_OFFSET, ClientState
 from tidemill.ids import TaskId
@@ -146,3 +151,38 @@ class _Network:
     def _add_share(self, tail: int, head: int, tasks: int, client: int) -> None:
         least, most = share(tasks, self._capacity[client], self._threads)
         self._flow.add_edge(tail, head, most=most, least=least)
+
+
+class Share(NamedTuple):
+    least: int
+    most: int
+
+
+def share(tasks: int, capacity: int, threads: int) -> Share:
+    """The share of a client with ``capacity`` of all ``threads``."""
+    return Share(tasks * capacity // threads, -(-tasks * capacity // threads))
+
+
+def groups_of(task: TaskId, stateful: Collection[TaskId]) -> tuple[object, object, object]:
+    """The groups that are balanced each: all tasks, those with (or without) state, those of the sub-topology."""
+    has_state = task in stateful
+    return "all", has_state, (has_state, task.subtopology)
+
+
+def is_balanced(
+    client_of: Mapping[TaskId, int], tasks: Iterable[TaskId], stateful: Collection[TaskId], capacity: Sequence[int]
+) -> bool:
+    """Whether each client has its share of each group, ``client_of`` naming the client of each task."""
+    totals: Counter[object] = Counter()
+    held: Counter[tuple[object, int]] = Counter()
+    for task in tasks:
+        for group in groups_of(task, stateful):
+            totals[group] += 1
+            held[group, client_of[task]] += 1
+    threads = sum(capacity)
+    for group, total in totals.items():
+        for client, of_client in enumerate(capacity):
+            least, most = share(total, of_client, threads)
+            if not least <= held[group, client] <= most:
+                return False
+    return True

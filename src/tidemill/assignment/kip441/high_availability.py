@@ -1,13 +1,14 @@
 """HighAvailabilityTaskAssignor: KIP-441 as Kafka implements it, in the form of 4.3 and in that of 2.7.
 
-Decides the order of the phases and the target: stateful tasks in order, round robin over the clients in order,
-whatever was before, then balanced over threads. What moves there when is decided in ``movements``, standbys in
-``standby`` and ``tags``, racks in ``rack.aware``. Invariant: the same state gives the same answer, whatever the order of its
-clients and tasks.
+Decides the order of the phases and the target: stateful tasks in order, round robin over the clients in order, whatever was
+before, then balanced over threads; each stateless task to the client with the fewest actives per thread. What moves there when
+is decided in ``movements``, standbys in ``standby`` and ``tags``, racks in ``rack.aware``. Invariant: the same state gives the
+same answer, whatever the order of its clients and tasks.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -31,7 +32,6 @@ from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig, ClientAssignment, RackStrategy
 from tidemill.assignment.placement import TaskPlacement
 from tidemill.assignment.rack import aware as rack
-from tidemill.assignment.stateless import least_active_clients
 from tidemill.ids import ProcessId, TaskId
 
 DEFAULT_COSTS = rack.RackCosts(traffic=10, non_overlap=1)
@@ -210,3 +210,18 @@ def _positions(placement: TaskPlacement, held: Mapping[ProcessId, Set[TaskId]]) 
 
 def _copied(standbys: Sequence[Sequence[int]]) -> list[list[int]]:
     return [list(clients) for clients in standbys]
+
+
+def least_active_clients(placement: TaskPlacement, task_count: int) -> list[int]:
+    """The clients of so many stateless tasks, in task order."""
+    count = list(placement.active_count)
+    capacity: Sequence[int] = placement.capacity
+    by_load = [(count[client] / capacity[client], client) for client in range(len(count))]
+    heapq.heapify(by_load)
+    clients = []
+    for _ in range(task_count):
+        client = by_load[0][1]
+        clients.append(client)
+        count[client] += 1
+        heapq.heapreplace(by_load, (count[client] / capacity[client], client))
+    return clients

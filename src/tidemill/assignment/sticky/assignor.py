@@ -1,8 +1,10 @@
-"""StickyTaskAssignor in its two forms: the legacy class (also 2.7's), and the one on KIP-924's interface.
+"""StickyTaskAssignor in its two forms, the legacy class (also 2.7's) and the one on KIP-924's interface; and
+FallbackPriorTaskAssignor, for when the lags could not be had.
 
-Decides the order of the steps and the rack-aware defaults: stickiness costs 10, traffic 1. Which client a task goes to
-is decided in ``placing``; neither form ever asks for a probing rebalance, except the KIP-924 one where it must
-preserve actives.
+Decides the order of the steps and the rack-aware defaults: stickiness costs 10, traffic 1. Which client a task goes to is
+decided in ``placing``; neither form ever asks for a probing rebalance, except the KIP-924 one where it must preserve actives.
+The fallback gives every task back to whoever ran it before, whatever the load and the lag, and asks for another rebalance;
+tasks that no one ran, and standbys, follow the sticky rules.
 """
 
 from __future__ import annotations
@@ -10,8 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tidemill.assignment.java.iteration import IterationOrder, TaskHash, hash_iteration
-from tidemill.assignment.java.java_hash import HashTable, hash_order, process_hash, task_hash
+from tidemill.assignment.java.java_hash import (
+    HashTable,
+    IterationOrder,
+    TaskHash,
+    hash_iteration,
+    hash_order,
+    process_hash,
+    task_hash,
+)
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, RackStrategy, TaskInfo
 from tidemill.assignment.rack import aware as rack
 from tidemill.assignment.rack.aware import RackCosts
@@ -159,3 +168,16 @@ def _tasks_and_costs(state: ApplicationState) -> tuple[tuple[Iterable[TaskId], R
     stateless = set(state.tasks) - state.stateful_tasks
     costs = rack.configured_costs(state.config, default=STATEFUL_COSTS)
     return (state.stateful_tasks, costs), (stateless, rack.STATELESS_COSTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackPriorTaskAssignor:
+    """The previous assignment as far as there is one; always asks for a probing rebalance."""
+
+    task_hash: TaskHash = task_hash
+    iteration: Callable[[ApplicationState], IterationOrder] | None = None
+
+    def assign(self, state: ApplicationState) -> Assignment:
+        placing, order = place_by_stickiness(state, self.task_hash, self.iteration, preserve_active=True)
+        placing.place_standbys()
+        return assignment_of(placing, order.clients, followup_needed=True)

@@ -1,15 +1,14 @@
 """The rules of "balanced stickiness": a task goes back to who had it, as long as that one has room, else to the least loaded.
 
 Decides one task at a time, in the order of Java's hash containers, which is also the tie rule everywhere. Ignores lags.
-In which order the steps run, and what the result is called, is left to ``assignor`` and ``fallback``.
+In which order the steps run, and what the result is called, is left to ``assignor``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tidemill.assignment.java.iteration import IterationOrder, TaskHash
-from tidemill.assignment.java.java_hash import HashTable, process_hash
+from tidemill.assignment.java.java_hash import HashTable, IterationOrder, TaskHash, process_hash
 from tidemill.assignment.model import ApplicationState, ClientState, CopyRole, Decision
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, MissingRightError, RetriableError, StopError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.security.access_errors import keeps_out, no_entry
@@ -73,12 +74,12 @@ class AdminCalls:
         ``group``; MissingRightError names all that are missing. ``answered`` makes the answer of a done future: a value, or a
         KafkaError, returned or raised. RetriableError, after the time, says what is missing.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = Deadline.after(timeout_s)
         answers: dict[K, Any] = {}
         pending = list(dict.fromkeys(keys))
         last: dict[K, KafkaError] = {}
         while pending:
-            left_s = deadline - time.monotonic()
+            left_s = deadline.left_s
             if left_s <= 0:
                 raise RetriableError(self._overdue(what, pending[0], len(pending), last, timeout_s))
             futures = submit(pending, max(left_s, 0.1))
@@ -125,22 +126,22 @@ class AdminCalls:
         return missing_right(doing, rights, self.settings)
 
     def _await(self, futures: Mapping[Any, Future[Any]], limit_s: float) -> None:
-        deadline = time.monotonic() + limit_s
+        deadline = Deadline.after(limit_s)
         self._trouble = None
         left = set(futures.values())
-        while left and time.monotonic() < deadline:
+        while left and not deadline.is_over:
             left = wait(left, timeout=0.2).not_done
             self.client.poll(0)  # serves the error callback
             trouble = self._trouble
             if trouble is not None and keeps_out(trouble):
                 raise no_entry(self.servers, trouble, self.settings)
 
-    def _rest(self, deadline: float, *, fetch_metadata: bool) -> None:
+    def _rest(self, deadline: Deadline, *, fetch_metadata: bool) -> None:
         """A pause before the next try, at most until the deadline."""
         if fetch_metadata:
             with suppress(KafkaException):  # the next try says what is wrong
-                self.client.list_topics(timeout=max(0.1, min(5.0, deadline - time.monotonic())))
-        time.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
+                self.client.list_topics(timeout=max(0.1, min(5.0, deadline.left_s)))
+        time.sleep(min(_PAUSE_S, deadline.left_s))
 
     def _remember(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # which only repeats that there is none

@@ -16,6 +16,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from tidemill.deadline import Deadline
 from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.calls import AdminCalls
@@ -112,7 +113,7 @@ class Admin:
         A topic that is there with as many partitions is left as it is; with another number: PartitionCountError.
         """
         limit_s = self._limit(timeout_s)
-        deadline = time.monotonic() + limit_s
+        deadline = Deadline.after(limit_s)
         by_name = {spec.name: spec for spec in specs}
 
         def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
@@ -128,8 +129,8 @@ class Admin:
             return self._calls.client.create_topics(new, request_timeout=left_s)
 
         was_made = self._calls.each("creating topics", by_name, submit, limit_s, Operation.CREATE, _false_if_there)
-        self.wait_for_leaders(by_name, timeout_s=max(1.0, deadline - time.monotonic()))
-        found = self.partitions(by_name, timeout_s=max(1.0, deadline - time.monotonic()))
+        self.wait_for_leaders(by_name, timeout_s=max(1.0, deadline.left_s))
+        found = self.partitions(by_name, timeout_s=max(1.0, deadline.left_s))
         for name, spec in by_name.items():
             if found[name] != spec.partitions:
                 raise PartitionCountError(name, found=found[name], expected=spec.partitions)
@@ -138,13 +139,13 @@ class Admin:
     def wait_for_leaders(self, topics: Collection[str], *, timeout_s: float | None = None) -> None:
         """Returns when every partition of the topics has a leader."""
         limit_s = self._limit(timeout_s)
-        deadline = time.monotonic() + limit_s
+        deadline = Deadline.after(limit_s)
         while True:
-            described = self.describe_topics(topics, timeout_s=max(1.0, deadline - time.monotonic()))
+            described = self.describe_topics(topics, timeout_s=max(1.0, deadline.left_s))
             waiting = [name for topic, states in described.items() for name in _leaderless(topic, states)]
             if not waiting:
                 return
-            if time.monotonic() >= deadline:
+            if deadline.is_over:
                 raise RetriableError(
                     f"no leader after {limit_s:g} s for {', '.join(waiting[:5])}"
                     f"{f' and {len(waiting) - 5} more' if len(waiting) > 5 else ''}; check that all brokers run"

@@ -16,6 +16,7 @@ import kafka.errors as kafka_errors
 from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem
 from tidemill.kafka.group.client import Connection, GroupClient, UnreachableError
 from tidemill.kafka.group.coordinator import PROTOCOL_NAME, PROTOCOL_TYPE
@@ -50,7 +51,7 @@ def live_group(settings: Mapping[str, Any], group: str, *, limit_s: float = 15) 
     EnvironmentProblem if there is no such group, nobody is in it, its members don't speak Kafka Streams' protocol, or
     it is not stable, or no broker tells, within the limit.
     """
-    deadline = time.monotonic() + limit_s
+    deadline = Deadline.after(limit_s)
     with _client(settings, group) as client:
         while True:
             try:
@@ -60,7 +61,7 @@ def live_group(settings: Mapping[str, Any], group: str, *, limit_s: float = 15) 
                 found = f"it is {described.group_state}"
             except UnreachableError as error:
                 found = f"no broker tells of it: {error}"
-            if time.monotonic() > deadline:
+            if deadline.is_over:
                 raise EnvironmentProblem(
                     f"consumer group {group!r} was not found stable within {limit_s:g} s ({found}): a group tells of its "
                     "members between rebalances only. Check that the brokers can be reached, and ask again"

@@ -1,19 +1,25 @@
-"""A group's committed offsets, read through a consumer that never joins it.
+"""A group's committed offsets, and an application's open transactions: what confluent-kafka's admin client can't be asked.
 
-Not through librdkafka's admin client: where the group's coordinator has moved or is still being made, that one looks for the
-consumer group of its own client, has none, and the process dies of a segmentation fault. Decides nothing else.
+Offsets are read through a consumer that never joins the group. Not through librdkafka's admin client: where the group's
+coordinator has moved or is still being made, that one looks for the consumer group of its own client, has none, and the
+process dies of a segmentation fault. Decides nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
+import kafka.errors as kafka_errors
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
+from kafka import KafkaAdminClient
+from kafka.admin import TransactionState
 
+from tidemill.errors import RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.security.rights import lacks
 
@@ -61,3 +67,25 @@ class GroupOffsets:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._consumer.close()
+
+
+def open_transactions(client_settings: Mapping[str, Any], prefix: str, *, timeout_ms: int = 10_000) -> list[str]:
+    """The transactional ids that begin with ``prefix`` and have a transaction under way, sorted.
+
+    ``client_settings`` under kafka-python's names. RetriableError if the brokers did not tell.
+    """
+    try:
+        client = KafkaAdminClient(**{**client_settings, "request_timeout_ms": timeout_ms})
+        try:
+            listings = client.list_transactions(state_filters=[TransactionState.ONGOING.value])
+        finally:
+            with contextlib.suppress(Exception):
+                client.close()
+    except kafka_errors.KafkaError as problem:
+        raise RetriableError(f"the brokers did not tell which transactions are open: {problem}") from problem
+    return sorted(
+        listing.transactional_id
+        for found in listings.values()
+        for listing in found
+        if listing.transactional_id.startswith(prefix)
+    )

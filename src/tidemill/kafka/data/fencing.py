@@ -11,7 +11,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from tidemill.errors import RetriableError, TidemillError
-from tidemill.kafka.admin.group_transactions import open_transactions
+from tidemill.kafka.admin.group_offsets import open_transactions
 from tidemill.kafka.data.producer import fence
 from tidemill.log_format import LogEvent
 

@@ -24,6 +24,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
+from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError, StopError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.client import Connection, GroupClient, UnreachableError
@@ -197,9 +198,9 @@ class GroupCoordinator:
                 self._judge(partition.error_code, "OffsetCommit", f"{topic.name}-{partition.partition_index}", topic.name)
 
     def committed(
-        self, partitions: Collection[TopicPartition], *, require_stable: bool, deadline: float
+        self, partitions: Collection[TopicPartition], *, require_stable: bool, deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets; a partition without one is missing. Tries until ``deadline`` (time.monotonic).
+        """The committed offsets; a partition without one is missing. Tries until ``deadline``.
 
         With ``require_stable``, waits while a transaction that commits offsets of these partitions is open.
         Raises RetriableError if that, or an outage, outlasts the deadline.
@@ -209,7 +210,7 @@ class GroupCoordinator:
                 return self._fetch_committed(partitions, require_stable)
             except UnreachableError as error:
                 pause_ms = _UNSTABLE_RETRY_MS if isinstance(error, _UnstableError) else _RETRY_MS
-                if time.monotonic() + pause_ms / 1000 > deadline:
+                if deadline.left_s < pause_ms / 1000:
                     raise RetriableError(
                         f"The committed offsets of group {self._group_id} for {_listed(partitions)} could not be "
                         f"read in the time given: {error}. The same call may work later."

@@ -1,14 +1,15 @@
 """A member of a Kafka consumer group with an assignor of its own: the group half of one stream thread.
 
-Decides when the member joins, syncs, sends heartbeats, commits and leaves; never what is owned. It posts events, and
-the application finishes its batches, gives partitions up and asks for another rebalance in its own time: a running
-batch is never interrupted, and no callback ever takes a partition away.
+Decides when the member joins, syncs, sends heartbeats, commits and leaves; never what is owned. It posts events, and the
+application finishes its batches, gives partitions up and asks for another rebalance in its own time: a running batch is never
+interrupted, and no callback ever takes a partition away. ``GroupMemberConfig`` is what it must be told once; names are
+Kafka's, in underscores.
 
-Three threads of its own: the membership thread joins, asks the application (GroupProtocol) and watches the partition
-counts if it leads; the heartbeat thread keeps the session alive meanwhile, whatever the application or the leader's
-assignor is doing; the network thread is the client library's. Invariants: heartbeats go on from the answer to JoinGroup
-to the next JoinGroup; owned partitions are claimed only while the membership in which they were assigned lasts; every
-request carries the Membership that was current when it was decided on (see group_state for what becomes of the answer).
+Three threads of its own: the membership thread joins, asks the application (GroupProtocol) and watches the partition counts if
+it leads; the heartbeat thread keeps the session alive meanwhile, whatever the application or the leader's assignor is doing;
+the network thread is the client library's. Invariants: heartbeats go on from the answer to JoinGroup to the next JoinGroup;
+owned partitions are claimed only while the membership in which they were assigned lasts; every request carries the Membership
+that was current when it was decided on (see ``state`` for what becomes of the answer).
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from tidemill.deadline import Deadline
 from tidemill.errors import (
     BatchLostError,
     CommitRefusedError,
+    ConfigError,
     RejoinError,
     RetriableError,
     StopError,
@@ -30,7 +34,6 @@ from tidemill.errors import (
 )
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.client import ClientClosedError, GroupClient, UnreachableError
-from tidemill.kafka.group.config import GroupMemberConfig
 from tidemill.kafka.group.coordinator import (
     FencedInstanceError,
     GroupCoordinator,
@@ -51,6 +54,38 @@ from tidemill.kafka.group.protocol import (
 from tidemill.kafka.group.state import GroupPhase, MembershipState
 from tidemill.log_format import LogEvent
 from tidemill.start_trace import span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemberConfig:
+    """``client_settings`` under kafka-python's names (``bootstrap_servers``, ``security_protocol`` ...).
+
+    ``leave_on_close`` None: a dynamic member leaves, a static one (``instance_id``) stays until its session times out.
+    """
+
+    client_settings: Mapping[str, Any] = field(repr=False)
+    group_id: str
+    client_id: str
+    instance_id: str | None = None
+    rack: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    eager: bool = False
+    leave_on_close: bool | None = None
+    report_unreachable_after_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat.interval.ms={self.heartbeat_interval_ms} must lie between 0 and "
+                f"session.timeout.ms={self.session_timeout_ms}; a third of it or less is advised."
+            )
+        if self.max_poll_interval_ms <= 0:
+            raise ConfigError(f"max.poll.interval.ms={self.max_poll_interval_ms} must be greater than 0.")
+        if self.instance_id == "":
+            raise ConfigError("group.instance.id is empty: expected a name that is unique in the group, or no setting.")
+
 
 __all__ = ["GroupMember", "GroupMemberConfig"]
 
@@ -157,7 +192,7 @@ class GroupMember:
         answer came in time (committing again does no harm).
         """
         who = membership or self._state.membership
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline = Deadline.after(timeout_ms / 1000)
         while True:
             if not who.is_member or who.incarnation != self._state.membership.incarnation:
                 raise CommitRefusedError(
@@ -179,7 +214,7 @@ class GroupMember:
             except ClientClosedError as error:
                 raise StopError(f"The member of group {self._config.group_id} is closed.") from error
             except UnreachableError as error:
-                if time.monotonic() + _FIRST_PAUSE_MS / 1000 > deadline:
+                if deadline.left_s < _FIRST_PAUSE_MS / 1000:
                     raise BatchLostError(
                         f"A commit to group {self._config.group_id} was not answered within {timeout_ms} ms ({error}); "
                         f"whether it was carried out is not known."
@@ -196,7 +231,7 @@ class GroupMember:
         """
         try:
             return self._coordinator.committed(
-                partitions, require_stable=require_stable, deadline=time.monotonic() + timeout_ms / 1000
+                partitions, require_stable=require_stable, deadline=Deadline.after(timeout_ms / 1000)
             )
         except ClientClosedError as error:
             raise StopError(f"The member of group {self._config.group_id} is closed.") from error
@@ -213,9 +248,9 @@ class GroupMember:
         if given_up is not None and self._leaves(leave):
             self._leave(given_up, "the member was closed")
         self._client.close()
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline = Deadline.after(timeout_ms / 1000)
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(deadline.left_s)
             if thread.is_alive():
                 log.warning(LogEvent("thread-left-behind", group=self._config.group_id, thread=thread.name))
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from tidemill.deadline import Deadline
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group import protocol as group_protocol
 from tidemill.kafka.group.metadata import Membership
@@ -71,9 +71,9 @@ class GroupSide:
 
     def begin_commit(self) -> None:
         """Called before the generation is read for a commit; no join begins from here to ``end_commit``."""
-        deadline = time.monotonic() + _JOIN_LIMIT_S
+        deadline = Deadline.after(_JOIN_LIMIT_S)
         with self._gate:
-            while self._joins_from == _generation(self.membership()) and time.monotonic() < deadline:
+            while self._joins_from == _generation(self.membership()) and not deadline.is_over:
                 self._gate.wait(0.002)
             self._joins_from = None
             self._is_committing = True

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from tidemill.deadline import Deadline
 from tidemill.errors import TidemillError
 from tidemill.kafka.admin.client import Admin
 from tidemill.log_format import LogEvent
@@ -46,8 +47,8 @@ class FirstJoin:
 
     def wait_for_others(self, is_stopped: Callable[[], bool]) -> None:
         """Until all are ready, at most so long that a thread in trouble doesn't keep the others from work."""
-        deadline = time.monotonic() + _OTHERS_LIMIT_S
-        while self._ready < self._threads and not is_stopped() and time.monotonic() < deadline:
+        deadline = Deadline.after(_OTHERS_LIMIT_S)
+        while self._ready < self._threads and not is_stopped() and not deadline.is_over:
             time.sleep(_PAUSE_S)
 
     def _is_group_at_work(self) -> bool:

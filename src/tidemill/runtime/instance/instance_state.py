@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 
+from tidemill.deadline import Deadline
 from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.application")
@@ -83,10 +84,10 @@ class InstanceState:
 
     def wait(self, *states: State, timeout_s: float) -> State:
         """Until it is one of these or the instance has ended, at most so long; the state it is in then."""
-        deadline = time.monotonic() + timeout_s
+        deadline = Deadline.after(timeout_s)
         with self.changed:
             while self.now not in (*states, State.ERROR, State.NOT_RUNNING):
-                left_s = deadline - time.monotonic()
+                left_s = deadline.left_s
                 if left_s <= 0:
                     break
                 self.changed.wait(left_s)

@@ -22,9 +22,9 @@ from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.state.checkpoint import OFFSET_UNKNOWN
 from tidemill.state.directory import StateDirectory
-from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.meta import StateIdentity
 from tidemill.state.registry import DATA_FILE, LOCK_FILE
 
 log = logging.getLogger("tidemill.state")

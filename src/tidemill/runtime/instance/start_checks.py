@@ -1,7 +1,10 @@
-"""What is looked at before an instance starts anything: topics that must be there, and what an earlier version has left.
+"""What is looked at before an instance starts anything: topics that must be there, rights on them, and what an earlier version
+has left.
 
 Decides which brokers' answers and which local files are compared with the topology; what fits is ``membership.topology_fit``'s
-and ``steps.commit.store_layout``'. An application that has never run passes at once, and so does one that was reset.
+and ``steps.commit.store_layout``'. An application that has never run passes at once, and so does one that was reset. The
+brokers say which rights are lacking on topics that exist, and all of these are told at once; rights on the group and the
+transactional ids are judged when they are used.
 """
 
 from __future__ import annotations
@@ -13,18 +16,18 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.security.rights import Operation
 from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
-from tidemill.runtime.instance.rights_check import needed_operations, require_rights
 from tidemill.runtime.instance.task_layout import task_facts
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.commit.store_layout import form_of, is_other_changelog
 from tidemill.steps.step_spec import StoreSpec
-from tidemill.topology.graph import internal_topics
-from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.graph import broker_topic, internal_topics
+from tidemill.topology.nodes import SinkNode, SourceNode, Topology
 
 log = logging.getLogger("tidemill.application")
 
@@ -148,3 +151,28 @@ def _forms(directory: StateDirectory, task: TaskId) -> Mapping[str, str]:
         return state.forms()
     finally:
         state.close(clean=False)
+
+
+_READ_AND_WRITTEN = frozenset({Operation.READ, Operation.WRITE})
+
+
+def needed_operations(topology: Topology, config: StreamsConfig) -> dict[str, frozenset[Operation]]:
+    """By topic. What a topic extractor will name is not known before."""
+    known = task_facts(topology, config.application_id)
+    needs: dict[str, set[Operation]] = {topic: {Operation.READ} for topic in known.topics}
+    for changelogs in known.changelogs.values():
+        for topic in changelogs.values():
+            needs.setdefault(topic, set()).update({Operation.READ} if topic in known.source_changelogs else _READ_AND_WRITTEN)
+    for topic in known.internal_topics:
+        needs[topic] |= {Operation.WRITE, Operation.DELETE}  # what has been processed is deleted
+    for node in topology.nodes.values():
+        if isinstance(node, SinkNode) and node.topic:
+            needs.setdefault(broker_topic(topology, config.application_id, node.topic), set()).add(Operation.WRITE)
+    if config.dead_letter_topic:
+        needs.setdefault(config.dead_letter_topic, set()).add(Operation.WRITE)
+    return {topic: frozenset(operations) for topic, operations in needs.items()}
+
+
+def require_rights(admin: Admin, needs: Mapping[str, frozenset[Operation]]) -> None:
+    """MissingRightError that names every right that is missing."""
+    admin.require_rights("looking at the application's topics", needs)

@@ -16,6 +16,7 @@ from typing import Any
 
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.control.channel import ControlServer
+from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
@@ -29,7 +30,6 @@ from tidemill.runtime.instance.launching import Launched, launch
 from tidemill.runtime.instance.local_state import LocalState, StateCleaner
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
-from tidemill.runtime.instance.spark_setup import compiled_for
 from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.runtime.instance.task_layout import task_facts
 from tidemill.runtime.instance.thread_maker import ThreadMaker, WorkerStarters, thread_name
@@ -40,11 +40,10 @@ from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.reads.queries import InstanceReads, store_facts
 from tidemill.runtime.thread.batch_handover import new_batch_folder
 from tidemill.runtime.worker.worker import Fault
-from tidemill.spark.jvm_gone import needing_the_jvm
-from tidemill.spark.launch.session import SparkHandle, adopt_session
-from tidemill.spark.launch.session_checks import require_classic
+from tidemill.spark.batch_failures import needing_the_jvm
+from tidemill.spark.launch.session import SparkHandle, adopt_session, require_classic
 from tidemill.spark.placement import Placement, placement_of
-from tidemill.spark.plan.compiled_topology import CompiledTopology
+from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
@@ -223,3 +222,19 @@ def _engine_parts(
         compiled = compiled_for(config, instance.topology, spark.session)
     require_one_machine(config, instance.session, compiled.batch_functions)
     return EngineParts(spark=spark, placement=placement, starters=starters, compiled=compiled)
+
+
+def compiled_for(config: StreamsConfig, topology: Topology, session: Any) -> CompiledTopology:
+    """The topology as the instance's stream threads run it."""
+    return compile_topology(
+        session,
+        topology,
+        config.application_id,
+        default_key=serde_of_setting(config.default_key_serde),
+        default_value=serde_of_setting(config.default_value_serde),
+        presum=config.presum,
+        by_time=True,
+        idle_ms=config.max_task_idle_ms,
+        one_by_one=takes_one_by_one(config),
+        emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
+    )

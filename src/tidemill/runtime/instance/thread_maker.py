@@ -39,8 +39,8 @@ from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.runtime.worker.executor_state import ExecutorDisk
 from tidemill.runtime.worker.worker import Fault, WorkerSpec, source_function, step_function, warm
+from tidemill.spark.batch_failures import needing_the_jvm
 from tidemill.spark.engine import BatchEngine, start_workers
-from tidemill.spark.jvm_gone import needing_the_jvm
 from tidemill.spark.launch.session import SparkHandle
 from tidemill.spark.placement import Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology

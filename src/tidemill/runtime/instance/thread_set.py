@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, RetriableError, StopError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.runtime.instance.first_join import FirstJoin
@@ -128,14 +128,14 @@ class ThreadSet:
 
     def end(self, timeout_s: float, leave_group: bool | None = None) -> bool:
         """Ends all of them, in order; whether they did in time. No others are started once ``is_open`` says so."""
-        deadline = time.monotonic() + timeout_s
+        deadline = Deadline.after(timeout_s)
         with self._changing:
             threads = list(self.threads)
         for thread in threads:
             thread.stop(leave_group, within_s=timeout_s)
         for thread in threads:
             if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+                thread.join(deadline.left_s)
         return not any(thread.is_alive() for thread in threads)
 
 

@@ -38,8 +38,8 @@ from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.runtime.worker.task_store import VOLATILE_FOLDER
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.state.directory import StateDirectory
-from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
+from tidemill.state.meta import StateIdentity
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.topology.graph import Subtopology, subtopologies
 

@@ -19,14 +19,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, StateDirectoryInUseError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.instance.local_state import written_s
 from tidemill.state.directory import StateDirectory
-from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.meta import StateIdentity
 from tidemill.task.batch import TaskRun
 
 log = logging.getLogger("tidemill.state")
@@ -66,13 +67,13 @@ class ExecutorState:
             return
         path = self.directory.task_path(task)
         path.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + _PREDECESSOR_LIMIT_S
+        deadline = Deadline.after(_PREDECESSOR_LIMIT_S)
         while True:
             try:
                 self._locks[task] = StateDirectoryLock.acquire(path, timeout_s=1.0)
                 return
             except StateDirectoryInUseError as in_use:
-                if time.monotonic() > deadline:
+                if deadline.is_over:
                     raise BatchLostError(f"task {task}: {in_use}") from in_use
                 time.sleep(0.05)
 

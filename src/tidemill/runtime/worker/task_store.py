@@ -28,8 +28,8 @@ from tidemill.errors import (
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.state.durability import Shutdown
-from tidemill.state.identity import StateIdentity
 from tidemill.state.lmdb import TaskState, wipe_files
+from tidemill.state.meta import StateIdentity
 from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
 from tidemill.steps.commit.store_layout import form_of
 from tidemill.steps.rows.task_rows import NO_STATE

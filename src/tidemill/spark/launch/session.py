@@ -1,7 +1,9 @@
 """The Spark session of an application: starting the JVM, the settings that the data path rests on, and refusing others.
 
-Decides which settings are required (``docs/spark.md`` says why) and leaves to the user all the rest. The JVM
-ends when its standard input closes, so that no JVM outlives its driver, however that one dies.
+Decides which settings are required (``docs/spark.md`` says why) and leaves to the user all the rest. The JVM ends when its
+standard input closes, so that no JVM outlives its driver, however that one dies.
+
+Which sessions can carry an instance at all is decided by what a session is, before anything is asked of one.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JJavaError
@@ -29,6 +32,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
+from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.log_format import LogEvent
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
@@ -300,12 +304,12 @@ def _own_interrupt() -> Iterator[None]:
 
 
 def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -> tuple[int, str]:
-    deadline = time.monotonic() + limit_s
+    deadline = Deadline.after(limit_s)
     while not info.is_file():
         if jvm.poll() is not None:
             log = (info.parent / "jvm.log").read_text(errors="replace")[-2000:]
             raise EnvironmentProblem(f"the Spark JVM ended with code {jvm.returncode} while starting; it said: {log}")
-        if time.monotonic() > deadline:
+        if deadline.is_over:
             _end_jvm(jvm, 1.0)
             raise EnvironmentProblem(f"waited {limit_s:.0f} s for the Spark JVM to open its gateway: it never did")
         time.sleep(0.02)
@@ -346,3 +350,30 @@ def _end_jvm(jvm: subprocess.Popen[bytes], timeout_s: float) -> None:
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait(5)
+
+
+_CONNECT = "pyspark.sql.connect."
+
+
+def require_classic(session: Any) -> None:
+    """ConfigError for a session of Spark Connect, or for what is no session at all."""
+    kind = type(session)
+    if f"{kind.__module__}.".startswith(_CONNECT):
+        raise ConfigError(
+            "the session that was handed in is a Spark Connect session, whose JVM is out of reach: hand in a classic one "
+            "(SparkSession.builder.master('local[4]').getOrCreate() without SPARK_REMOTE), or none"
+        )
+    if not hasattr(session, "sparkContext"):
+        raise ConfigError(f"session is a {kind.__module__}.{kind.__qualname__}, expected a SparkSession")
+
+
+def require_room_for_own(environ: Mapping[str, str]) -> None:
+    """ConfigError where a session of our own can't be started: a process has one SparkContext at most."""
+    if environ.get("SPARK_REMOTE"):
+        raise ConfigError("SPARK_REMOTE is set, which makes every session a Spark Connect session: unset it, and start again")
+    active = SparkContext._active_spark_context
+    if active is not None:
+        raise ConfigError(
+            f"this process has a SparkSession already ({active.appName}): hand it in with KafkaStreams(..., session=spark), or "
+            "stop it first with spark.stop()"
+        )

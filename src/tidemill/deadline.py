@@ -1,0 +1,32 @@
+"""A deadline: until when something may take. One way to write what every wait must have, a limit.
+
+Decides only how much time is left, on the monotonic clock, which nobody sets. What is waited for, and what happens when the
+time is over, is the caller's matter.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """``at_s``: on ``time.monotonic``, so of this process only."""
+
+    at_s: float
+
+    @classmethod
+    def after(cls, limit_s: float) -> Deadline:
+        """The deadline that is ``limit_s`` seconds from now."""
+        return cls(time.monotonic() + limit_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; 0 when it is over."""
+        return max(0.0, self.at_s - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """True from the deadline on."""
+        return time.monotonic() >= self.at_s
