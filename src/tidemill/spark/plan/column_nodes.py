@@ -1,18 +1,24 @@
 """Nodes of columns: what one does to a wave of rows, as expressions; the user's functions are called here, once.
 
 Decides nothing about where a node runs or in which projection. Functions are called while now-like functions give the batch's
-wall clock (``clock``).
+wall clock (``clock``); what is wrong with one is said with its node, file and line (``columns``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyspark.sql import Column
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegralType, NullType
+from pyspark.sql.types import BooleanType, DataType, IntegralType, NullType
 
+from tidemill.columns.check import called
+from tidemill.columns.functions import ColumnFunction, functions_of
+from tidemill.columns.sentences import where
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.changes import Changes, Pair, type_of
 from tidemill.spark.plan.clock import wall_clock_functions
@@ -37,16 +43,19 @@ from tidemill.topology.operations import (
 )
 from tidemill.topology.spark_operations import DataFrameJoin
 
+Predicates = list[tuple[ColumnFunction, Column]]
+"""Predicates with what they gave, to find the one that Spark refuses."""
 
-def branch(operation: Branch, tags: dict[str, int], at: Pair) -> Column:
+
+def branch(node: ProcessorNode, operation: Branch, tags: dict[str, int], at: Pair, predicates: Predicates) -> Column:
     """The tag that each row gets."""
     column = F.lit(tags[operation.default] if operation.default else DROPPED)
     for predicate, child in reversed(list(zip(operation.predicates, operation.children, strict=True))):
-        column = F.when(_call(predicate, at), F.lit(tags[child])).otherwise(column)
+        column = F.when(_predicate(node, predicate, at, predicates), F.lit(tags[child])).otherwise(column)
     return column
 
 
-def applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
+def applied(changes: Changes, node: ProcessorNode, at: Pair, predicates: Predicates) -> Pair:
     """What a node that makes at most one record of one does to it."""
     operation: Operation = node.operation
     frame = changes.frame
@@ -57,20 +66,24 @@ def applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
     if isinstance(operation, TableSource):
         return at.passing(at.key.isNotNull(), lost=DROPPED_COUNT)
     if isinstance(operation, Filter):
-        passes = F.coalesce(_call(operation.predicate, at), F.lit(False))
+        passes = F.coalesce(_predicate(node, operation.predicate, at, predicates), F.lit(False))
         return at.passing(~passes if operation.negate else passes)
     if isinstance(operation, (TableFilter, TableMapValues)):
-        return at.with_value(frame, table_value(operation, at))
+        return table_value(frame, node, operation, at)
     if isinstance(operation, MapValues):
-        return at.with_value(frame, _call_values(operation, at))
+        use, value = _call_values(node, operation, at)
+        with _computed(use):
+            return at.with_value(frame, value)
     if isinstance(operation, SelectKey):
-        return at.with_key(frame, _call(operation.function, at))
+        use, key = _call(node, operation.function, at)
+        with _computed(use):
+            return at.with_key(frame, key)
     if isinstance(operation, Map):
+        use = _use(node, operation.function, at)
         with wall_clock_functions():
-            pair = operation.function(at.key, at.value)
-        if not (isinstance(pair, tuple) and len(pair) == 2):
-            raise TopologyError(f"{node.name}: map's function gave {type(pair).__name__}, expected a pair (key, value)")
-        return at.with_key(frame, _column(pair[0])).with_value(frame, _column(pair[1]))
+            pair = called(use, at.key, at.value)
+        with _computed(use):
+            return at.with_key(frame, _column(use, pair[0])).with_value(frame, _column(use, pair[1]))
     raise TopologyError(f"{node.name}: {type(operation).__name__} can't run in the JVM")
 
 
@@ -78,18 +91,26 @@ def exploded(changes: Changes, tag: int, node: ProcessorNode, at: Pair) -> Pair:
     """What a flat map makes of it."""
     operation = node.operation
     if isinstance(operation, FlatMapValues):
-        return changes.explode_values(tag, node.name, at, _call_values(operation, at))
+        use, array = _call_values(node, operation, at)
+        with _computed(use):
+            return changes.explode_values(tag, node.name, at, array)
     assert isinstance(operation, FlatMap)
-    return changes.explode_pairs(tag, node.name, _call(operation.function, at))
+    use, array = _call(node, operation.function, at)
+    with _computed(use):
+        return changes.explode_pairs(tag, node.name, array)
 
 
 def joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, side: Side) -> Pair:
     """What a join with a DataFrame makes of it."""
     operation = node.operation
     assert isinstance(operation, DataFrameJoin)
-    with wall_clock_functions():
-        selected = at.key if operation.selector is None else operation.selector(at.key, at.value)
-    keys = [_column(key) for key in selected] if isinstance(selected, (tuple, list)) else [_column(selected)]
+    selected: Any = at.key
+    if operation.selector is not None:
+        use = _use(node, operation.selector, at)
+        with wall_clock_functions():
+            selected = called(use, at.key, at.value)
+        selected = [_column(use, key) for key in (selected if isinstance(selected, (tuple, list)) else [selected])]
+    keys: list[Column] = selected if isinstance(selected, list) else [selected]
     if len(keys) != len(operation.on):
         raise TopologyError(
             f"{node.name}: the selector gave {len(keys)} columns, but on names {len(operation.on)}: {', '.join(operation.on)}"
@@ -101,8 +122,8 @@ def joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, side: Side
         if operation.joiner is None:
             return F.struct(at.value.alias("value"), row.alias("row"))
         with wall_clock_functions():
-            found = operation.joiner(at.key, at.value, row) if operation.takes_key else operation.joiner(at.value, row)
-        return _column(found)
+            own = _use(node, operation.joiner, at)
+            return _column(own, called(own, *([at.key] if operation.takes_key else []), at.value, row))
 
     return changes.join(tag, at, keys, side, value, left=operation.left)
 
@@ -117,23 +138,74 @@ def _check_comparable(name: str, ours: DataType, theirs: DataType, on: str) -> N
     )
 
 
-def table_value(operation: TableFilter | TableMapValues, at: Pair) -> Column:
+def table_value(frame: DataFrame, node: ProcessorNode, operation: TableFilter | TableMapValues, at: Pair) -> Pair:
     """What a table passes on: null stays null, and what a filter refuses becomes null."""
     if isinstance(operation, TableMapValues):
-        return F.when(at.value.isNotNull(), _call_values(operation, at))
-    passes = F.coalesce(_call(operation.predicate, at), F.lit(False))
-    return F.when(~passes if operation.negate else passes, at.value)
+        use, value = _call_values(node, operation, at)
+        with _computed(use):
+            return at.with_value(frame, F.when(at.value.isNotNull(), value))
+    predicates: Predicates = []
+    passes = F.coalesce(_predicate(node, operation.predicate, at, predicates), F.lit(False))
+    with refusals(frame, predicates):
+        return at.with_value(frame, F.when(~passes if operation.negate else passes, at.value))
 
 
-def _column(value: Any) -> Column:
-    return value if isinstance(value, Column) else F.lit(value)
+# --- the user's functions ----------------------------------------------------------------------------------------------
 
 
-def _call(function: Callable[..., Any], at: Pair) -> Column:
+@contextlib.contextmanager
+def refusals(frame: DataFrame, predicates: Predicates) -> Iterator[None]:
+    """Within it Spark looks at a projection of ``frame``: where it refuses it, the predicate to blame is named."""
+    try:
+        yield
+    except AnalysisException:
+        for use, column in predicates:
+            with _computed(use):
+                kind = type_of(frame, column)
+            if not isinstance(kind, (BooleanType, NullType)):
+                raise TopologyError(f"{where(use)}: the function gives {kind.simpleString()}, expected a boolean") from None
+        raise
+
+
+@contextlib.contextmanager
+def _computed(use: ColumnFunction) -> Iterator[None]:
+    """Within it Spark looks at what a function gave: what it refuses is said of the function."""
+    try:
+        yield
+    except AnalysisException as error:
+        said = (error.getMessage() or str(error)).splitlines()[0]
+        raise TopologyError(f"{where(use)}: Spark can't compute what the function gives: {said}") from error
+
+
+def _use(node: ProcessorNode, function: Callable[..., Any], at: Pair) -> ColumnFunction:
+    """What is said of the function when something is wrong with it."""
+    types = at.key_type.simpleString(), at.value_type.simpleString()
+    return next(use for use in functions_of(node.operation, node.name, *types) if use.function is function)
+
+
+def _call(node: ProcessorNode, function: Callable[..., Any], at: Pair) -> tuple[ColumnFunction, Column]:
+    use = _use(node, function, at)
     with wall_clock_functions():
-        return _column(function(at.key, at.value))
+        return use, _column(use, called(use, at.key, at.value))
 
 
-def _call_values(operation: MapValues | FlatMapValues | TableMapValues, at: Pair) -> Column:
+def _call_values(
+    node: ProcessorNode, operation: MapValues | FlatMapValues | TableMapValues, at: Pair
+) -> tuple[ColumnFunction, Column]:
+    use = _use(node, operation.function, at)
     with wall_clock_functions():
-        return _column(operation.function(at.key, at.value) if operation.takes_key else operation.function(at.value))
+        return use, _column(use, called(use, at.key, at.value) if operation.takes_key else called(use, at.value))
+
+
+def _predicate(node: ProcessorNode, function: Callable[..., Any], at: Pair, predicates: Predicates) -> Column:
+    predicates.append(_call(node, function, at))
+    return predicates[-1][1]
+
+
+def _column(use: ColumnFunction, value: Any) -> Column:
+    try:
+        return value if isinstance(value, Column) else F.lit(value)
+    except (PySparkException, Py4JError, AttributeError, TypeError) as error:  # py4j's, of what it can't hand over
+        raise TopologyError(
+            f"{where(use)}: the function gives {value!r} of type {type(value).__name__}, expected {use.gives.value} or a constant"
+        ) from error
