@@ -411,6 +411,18 @@ def test_where_the_interpreter_gives_no_columns_the_function_is_shown(monkeypatc
     assert "Write F.lower(value['name']), or" in text
 
 
+@pytest.mark.parametrize("function", [function for function, _, _ in VALUES])
+def test_without_them_all_are_refused_too(monkeypatch: pytest.MonkeyPatch, function: Any) -> None:
+    monkeypatch.setattr("tidemill.columns.source_code._spans", lambda code: iter(()))
+    assert "map_values KSTREAM-MAPVALUES-0000000001" in str(error_of(lambda stream: stream.map_values(function)))
+
+
+def test_lambdas_on_one_line_are_told_apart_by_what_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.columns.source_code._spans", lambda code: iter(()))
+    _, second = lambda value: value["name"].upper(), lambda value: value["name"].lower()
+    assert "Write F.lower(value['name']), or" in str(error_of(lambda stream: stream.map_values(second)))
+
+
 def test_functions_are_called_with_columns_only_once() -> None:
     seen: list[Any] = []
     builder = StreamsBuilder()

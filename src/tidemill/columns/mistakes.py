@@ -20,7 +20,7 @@ from tidemill.columns.counterparts import FUNCTIONS
 from tidemill.columns.functions import ColumnFunction, Gives
 from tidemill.columns.recorded import TextInArithmeticError, TextOfColumnError, is_text_of_column
 from tidemill.columns.rewriting import Names, of_columns, rewritten
-from tidemill.columns.source_code import Place, raised_by_python, text_of, where_defined, where_failed
+from tidemill.columns.source_code import FunctionNode, Place, raised_by_python, text_of, where_defined, where_failed
 
 _NOT_CALLABLE = "'Column' object is not callable"
 _REFUSALS = {
@@ -101,10 +101,16 @@ def _what(error: Exception, node: ast.AST | None, columns: Names) -> str | None:
         return f"takes Column's method .{_method_as_field(node, columns)} for a field"
     if isinstance(error, _OF_ARGUMENTS) and re.search(r"\bColumn\b", text):
         return _refused(node)
-    if not isinstance(node, ast.Call) or not any(of_columns(argument, columns) for argument in node.args):
-        return None
     is_pythons = type(error).__name__ in ("TypeError", "error") and raised_by_python(error.__traceback__)
-    return _refused(node) if is_pythons and not _OF_SIGNATURE.search(text) else None
+    if not is_pythons or _OF_SIGNATURE.search(text) or not _hands_over(node, columns):
+        return None
+    return _refused(node)
+
+
+def _hands_over(node: ast.AST | None, columns: Names) -> bool:
+    """Does a call that failed get a Column? Where only the function is known, any of its calls may have."""
+    calls = ast.walk(node) if isinstance(node, FunctionNode) else [node]
+    return any(isinstance(call, ast.Call) and any(of_columns(argument, columns) for argument in call.args) for call in calls)
 
 
 def _refused(node: ast.AST | None) -> str:

@@ -115,8 +115,15 @@ def function_node(code: CodeType) -> FunctionNode | None:
     ]
     if len(found) > 1:
         spans = [span for span in _spans(code) if span is not None]
-        found = [node for node in found if spans and all(_holds(node, span) for span in spans)]
+        held = [node for node in found if all(_holds(node, span) for span in spans)]
+        found = held if spans else [node for node in found if isinstance(node, ast.Lambda) and _compiles_to(node, code)]
     return found[0] if len(found) == 1 else None
+
+
+def _compiles_to(node: ast.Lambda, code: CodeType) -> bool:
+    """Is it, compiled alone, the same code? Names from functions around it make a difference: then it is not known."""
+    alone = compile(ast.Expression(node), code.co_filename, "eval").co_consts[0]
+    return all(getattr(alone, part) == getattr(code, part) for part in ("co_code", "co_names", "co_consts"))
 
 
 def text_of(node: ast.AST) -> str:
