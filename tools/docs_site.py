@@ -26,8 +26,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Home": ("index.md",),
     "Tutorial": ("tutorial.md",),
     "How to": (
-        "how-to/index.md", "how-to/count-per-key.md", "how-to/windowed-count.md", "how-to/join-stream-with-table.md",
-        "how-to/drop-duplicates.md", "how-to/sessionise.md", "how-to/test-a-program.md", "how-to/restart-and-resume.md",
+        "how-to/index.md", "how-to/new-project.md", "how-to/columns.md", "how-to/count-per-key.md", "how-to/windowed-count.md",
+        "how-to/join-stream-with-table.md", "how-to/drop-duplicates.md",
+        "how-to/sessionise.md", "how-to/test-a-program.md", "how-to/restart-and-resume.md",
         "how-to/*",
     ),
     "Writing programs": (

@@ -34,6 +34,17 @@ class TopologyError(TidemillError):
     """The topology can't be built as written: change the program."""
 
 
+class ColumnMistakeError(TopologyError):
+    """A function of PySpark Columns treats one as a record's value: write it with Columns, or wrap it in ``per_record``.
+
+    ``node`` and ``operator``: whose function it is; ``file`` and ``line``: where, if that is known.
+    """
+
+    def __init__(self, message: str, *, node: str, operator: str, file: str | None, line: int | None) -> None:
+        super().__init__(message)
+        self.node, self.operator, self.file, self.line = node, operator, file, line
+
+
 class SerdeError(TidemillError):
     """Bytes can't be read, or a value can't be written, by the serde that was given: correct the serde or the data."""
 

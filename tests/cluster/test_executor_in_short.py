@@ -1,4 +1,4 @@
-"""One executor of a ``local-cluster``, in short: workers elsewhere count exactly, which has to hold before a change goes in."""
+"""One executor of a ``local-cluster``, in short: that workers elsewhere count exactly has to hold before a change goes in."""
 
 from __future__ import annotations
 

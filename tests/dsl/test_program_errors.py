@@ -33,7 +33,7 @@ def record(key: Any, value: Any) -> Any:
 
 
 def never(*_: Any) -> Any:
-    raise AssertionError("building a topology called a function of the user")
+    raise AssertionError("a function of Python values was called")
 
 
 PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
@@ -273,13 +273,27 @@ def test_a_refused_operator_leaves_no_node_behind() -> None:
     assert builder.build().nodes["split"].operation == Branch((), ())
 
 
-def test_building_calls_no_function() -> None:
+def test_building_calls_functions_of_columns_once_and_no_others() -> None:
+    called: list[str] = []
+
+    def once(name: str, gives: Callable[[Any, Any], Any] = record) -> Callable[[Any, Any], Any]:
+        def function(key: Any, value: Any) -> Any:
+            called.append(name)
+            return gives(key, value)
+
+        return function
+
     builder = StreamsBuilder()
-    stream = builder.stream("in").map(never).map_values(never).flat_map(never).flat_map_values(never)
-    stream = stream.filter(never).filter_not(never).select_key(never).peek(never)
-    branches = stream.split().branch(never).default_branch()
-    for branch in branches.values():
+    stream = builder.stream("in").map(once("map", lambda k, v: (k, v))).map_values(once("map_values"))
+    stream = stream.flat_map(once("flat_map")).flat_map_values(once("flat_map_values")).filter(once("filter"))
+    stream = stream.filter_not(once("filter_not")).select_key(once("select_key")).peek(never)
+    branches = stream.split().branch(once("branch")).default_branch()
+    for number, branch in enumerate(branches.values()):
         branch.foreach(never)
-        branch.group_by(never).reduce(never)
-    stream.group_by_key().aggregate(never, never, store=Materialized(name="s")).filter(never).map_values(never)
+        branch.group_by(once(f"group_by {number}")).reduce(never)
+    table = stream.group_by_key().aggregate(never, never, store=Materialized(name="s")).filter(once("table filter"))
+    table.map_values(once("table map_values")).group_by(never).reduce(never, never)
+    assert called == []
     assert len(builder.build(optimization="all").nodes) > 20
+    assert sorted(called) == sorted(set(called))
+    assert len(called) == 12

@@ -37,6 +37,10 @@ def record(key: Any, value: Any) -> Any:
     return value
 
 
+def pair(key: Any, value: Any) -> Any:
+    return key, value
+
+
 def one(value: Any) -> Any:
     return value
 
@@ -120,7 +124,7 @@ class Program:
         if operator in ("to_stream", "group_by_key", "print"):
             self.made[result] = getattr(at, operator)(name=name)
         else:
-            function = one if operator in ("map_values", "flat_map_values") else record
+            function = one if operator in ("map_values", "flat_map_values") else pair if operator == "map" else record
             self.made[result] = getattr(at, operator)(function, name=name)
 
     def run_merge(self, result: str, above: str, name: str | None, other: str) -> None:

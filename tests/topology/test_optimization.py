@@ -15,6 +15,10 @@ def record(key: object, value: object) -> object:
     return value
 
 
+def pair(key: object, value: object) -> object:
+    return key, value
+
+
 def repartition_topics(builder: StreamsBuilder) -> set[str]:
     return set(builder.build(optimization="merge.repartition.topics").repartition_topics)
 
@@ -55,7 +59,7 @@ def test_building_leaves_the_program_as_it_is() -> None:
 
 def test_the_shared_repartition_has_the_serdes_that_are_known() -> None:
     builder = StreamsBuilder()
-    changed = builder.stream("in").map(record)
+    changed = builder.stream("in").map(pair)
     changed.group_by_key(value=Serdes.long()).count(store="one")
     changed.group_by_key(key=Serdes.string(), value=Serdes.long()).count(store="other")
     topology = builder.build(optimization="all")

@@ -52,6 +52,10 @@ def of_record(key: Any, value: Any) -> Any:
     return value
 
 
+def pair(key: Any, value: Any) -> Any:
+    return key, value
+
+
 def of_value(value: Any) -> Any:
     return value
 
@@ -103,7 +107,7 @@ def pattern_source(b: StreamsBuilder) -> None:
 
 @program
 def filter_map_foreach(b: StreamsBuilder) -> None:
-    b.stream("in").filter(true).filter_not(true).map(of_record).peek(nothing).foreach(nothing)
+    b.stream("in").filter(true).filter_not(true).map(pair).peek(nothing).foreach(nothing)
 
 
 @program
@@ -271,7 +275,7 @@ def topic_name_extractor(b: StreamsBuilder) -> None:
 
 @program
 def two_counts_unnamed_key_change(b: StreamsBuilder) -> None:
-    s = b.stream("in").map(of_record)
+    s = b.stream("in").map(pair)
     s.group_by_key().count().to_stream().to("o1")
     s.filter(true).group_by_key().count().to_stream().to("o2")
     s.group_by_key().windowed_by(TimeWindows.of_size(SECOND)).count()
@@ -280,7 +284,7 @@ def two_counts_unnamed_key_change(b: StreamsBuilder) -> None:
 @program
 def windowed_tumbling(b: StreamsBuilder) -> None:
     counts = b.stream("in").group_by_key().windowed_by(TimeWindows.of_size(5 * MINUTE)).count()
-    counts.to_stream().map(of_record).to("out", key=Serdes.string(), value=Serdes.long())
+    counts.to_stream().map(pair).to("out", key=Serdes.string(), value=Serdes.long())
 
 
 @program
@@ -346,7 +350,7 @@ def stream_stream_outer_join(b: StreamsBuilder) -> None:
 
 @program
 def stream_stream_join_rekeyed_both(b: StreamsBuilder) -> None:
-    left, right = b.stream("left").select_key(of_record), b.stream("right").map(of_record)
+    left, right = b.stream("left").select_key(of_record), b.stream("right").map(pair)
     left.join(right, joiner, FIVE_MINUTES).to("out")
 
 
@@ -428,7 +432,7 @@ def same_topic_table_and_stream(b: StreamsBuilder) -> None:
 
 @program
 def optimizable_repartition_merge(b: StreamsBuilder) -> None:
-    mapped = b.stream("input").map(of_record)
+    mapped = b.stream("input").map(pair)
     counts = mapped.group_by_key().count(store="count-store")
     mapped.filter(true).group_by_key().aggregate(int, aggregated, store="agg-store").to_stream().to("agg")
     mapped.group_by_key().reduce(reduced, store="reduce-store").to_stream().to("reduce")

@@ -18,7 +18,7 @@ from typing import Any
 from tidemill.cli.files import read_text
 from tidemill.config.secrets import has_credentials, is_secret, without_credentials
 from tidemill.dsl.builder import StreamsBuilder
-from tidemill.errors import ConfigError, TopologyError
+from tidemill.errors import ColumnMistakeError, ConfigError, TopologyError
 from tidemill.topology.nodes import Topology
 
 MODULE_NAME = "tidemill_application"
@@ -47,6 +47,8 @@ def load_application(path: str | Path, overrides: Mapping[str, str]) -> tuple[To
     builder = _of_type(file, names, "builder", StreamsBuilder)
     try:
         return builder.build(optimization=config.get(OPTIMIZATION_SETTING, "none")), config
+    except ColumnMistakeError:  # says its file and line itself
+        raise
     except TopologyError as error:
         raise TopologyError(f"{file}: {error}") from error
 
@@ -84,6 +86,8 @@ def _failed(file: Path, error: BaseException) -> Exception:
     in it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = lines[-1] if lines else None
+    if isinstance(error, ColumnMistakeError):
+        return error
     if isinstance(error, (ConfigError, TopologyError)):
         return type(error)(f"{file}, line {line}: {error}")
     try:

@@ -22,6 +22,8 @@ from tidemill.printable import printable
 
 # Command -> the module that has it and its name there: a typer.Typer for a group, a function for a single command.
 COMMANDS = {
+    "new": ("tidemill.cli.new_project", "new_project"),
+    "try": ("tidemill.cli.try_program", "try_program"),
     "describe": ("tidemill.cli.describe", "describe"),
     "group": ("tidemill.cli.group", "app"),
     "assign": ("tidemill.cli.assign", "app"),

@@ -1,4 +1,4 @@
-"""StreamsBuilder: where a program begins. Building has no side effect and calls no function of the user.
+"""StreamsBuilder: where a program begins. Building has no side effect; functions of Columns are looked at (``columns``).
 
 Decides how topics become streams and tables. Leaves merging of sources and every other rewrite to
 ``tidemill.topology``: ``build`` gives a value and can be called again with other optimisations.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tidemill.columns.functions import column_functions
 from tidemill.dsl.arguments import (
     offset_reset_or_none,
     pattern_text,
@@ -31,7 +32,7 @@ from tidemill.topology.optimization import optimizations, optimized
 
 
 class StreamsBuilder:
-    """Builds a topology from streams and tables (org.apache.kafka.streams.StreamsBuilder). Nothing is read or called meanwhile.
+    """Builds a topology from streams and tables (org.apache.kafka.streams.StreamsBuilder). Nothing is read meanwhile.
 
     Names that are not given are numbered as in Kafka Streams, so that topics and stores have the same names. ``key`` and
     ``value`` are serdes; without them ``default.key.serde`` and ``default.value.serde`` hold.
@@ -189,7 +190,15 @@ class StreamsBuilder:
         """The topology, optimised as ``topology.optimization`` says: none, all, or the names of optimisations. May be called
         again.
 
+        Functions of Columns are called once, with Columns that need no Spark: one that takes them for values is refused here.
+
         Raises:
             TopologyError: the program can't run as written; the message names the nodes and what to change.
+            ColumnMistakeError: a function of Columns takes one for a record's value; with file and line.
         """
-        return lower(optimized(self._recorder.graph, optimizations(optimization)))
+        topology = lower(optimized(self._recorder.graph, optimizations(optimization)))
+        if any(column_functions(topology)):
+            from tidemill.columns.check import check_column_functions  # loads PySpark, which other programs need not
+
+            check_column_functions(topology)
+        return topology

@@ -127,7 +127,38 @@ class TopologyTestDriver:
         """All topics that something was written to."""
         return tuple(sorted(topic for topic, records in self._written.items() if records))
 
+    @property
+    def source_topics(self) -> dict[str, tuple[Serde, Serde]]:
+        """The topics that the program reads, with the serdes of their keys and values; repartition topics are not among them."""
+        edges = self._compiled.compiler.serdes.leaving
+        found: dict[str, tuple[Serde, Serde]] = {}
+        for name, node in self._compiled.topology.nodes.items():
+            for topic in node.topics if isinstance(node, SourceNode) else ():
+                if topic not in self._compiled.topology.repartition_topics:
+                    edge = edges.get(name)
+                    found[topic] = self._serdes(edge.key if edge else node.key_serde, edge.value if edge else node.value_serde)
+        return found
+
+    @property
+    def sink_topics(self) -> dict[str, tuple[Serde, Serde]]:
+        """The topics that the program writes, with their serdes; of those that a function names, what was written so far."""
+        own = [sink for sink in self._compiled.steps[-1].sinks.values() if sink.topic not in self._internal]
+        found = {sink.topic: self._serdes(sink.key_serde, sink.value_serde) for sink in own if sink.topic_extractor is None}
+        for sink in own:
+            if sink.topic_extractor is not None:
+                others = [topic for topic in self.produced_topics if not topic.startswith(f"{self._application}-")]
+                found.update({topic: self._serdes(sink.key_serde, sink.value_serde) for topic in others if topic not in found})
+        return found
+
+    def _serdes(self, key: Serde | None, value: Serde | None) -> tuple[Serde, Serde]:
+        return key or self._default_key, value or self._default_value
+
     # --- stores ---
+
+    @property
+    def store_kinds(self) -> dict[str, str]:
+        """The kind of each of the program's stores, as ``describe`` names it."""
+        return {name: store.kind.value for name, store in self._compiled.topology.stores.items()}
 
     def store(self, name: str) -> Any:
         """A store as it is now, with the reads of its kind: ``get``, ``all``, ``range``, ``fetch`` ...

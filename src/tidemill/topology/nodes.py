@@ -167,3 +167,21 @@ class Topology:
         from tidemill.topology.describe import describe  # reads this module
 
         return describe(self)
+
+    def to_mermaid(self) -> str:
+        """A Mermaid flowchart: a box for each sub-topology, topics between them, stores beside the nodes that use them."""
+        from tidemill.topology.describe import to_mermaid
+
+        return to_mermaid(self)
+
+    def to_dot(self) -> str:
+        """Graphviz' DOT text of the same, for ``dot -Tsvg``."""
+        from tidemill.topology.drawing import to_dot
+
+        return to_dot(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the topology drawn, as SVG that needs no network."""
+        from tidemill.topology.drawing import to_svg
+
+        return to_svg(self)

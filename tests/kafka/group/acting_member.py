@@ -55,8 +55,8 @@ class ActingMember:
         admin = make_admin(data_client_settings(config, ClientRole.ADMIN))
         leader = Leader(config, admin, self.process_id, facts, group_client_settings(config), producer)
         identity = machine.MemberConfig(process_id=self.process_id)
-        self.tasks = TaskRegistry(no_tasks(identity, TaskLayout()))
-        self.side = GroupSide(f"{application}-{number}", [topic], self.tasks, leader, _nothing)
+        self.registry = TaskRegistry(no_tasks(identity, TaskLayout()))
+        self.side = GroupSide(f"{application}-{number}", [topic], self.registry, leader, _nothing)
         self.told: list[AssignmentInfo] = []
         self.generations: list[int] = []
         self._said = said
@@ -117,7 +117,7 @@ class ActingMember:
             try:
                 self._take(self.member.events.get(timeout=0.02))
             except queue.Empty:
-                self._act(self.tasks.handle(machine.TimePassed()))
+                self._act(self.registry.handle(machine.TimePassed()))
 
     def _take(self, event: group_protocol.GroupEvent) -> None:
         if isinstance(event, group_protocol.Failed):
@@ -125,12 +125,12 @@ class ActingMember:
         if isinstance(event, machine.Assigned):
             self.told.append(decode_assignment(event.user_data))
             self.generations.append(event.generation)
-        self._act(self.tasks.handle(event))
+        self._act(self.registry.handle(event))
 
     def _act(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, CloseTasks):
-                self._act(self.tasks.handle(TasksClosed(tasks=instruction.tasks, kept=instruction.kept)))
+                self._act(self.registry.handle(TasksClosed(tasks=instruction.tasks, kept=instruction.kept)))
             elif isinstance(instruction, machine.RejoinNow):
                 self.member.request_rejoin(instruction.reason)
 

@@ -37,6 +37,7 @@ from tidemill.runtime.instance.launching import Launched
 from tidemill.runtime.instance.starting import LOCK_WAIT_S, OpenParts, StartContext, Started, started
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
+from tidemill.runtime.observe.instance_html import instance_html, not_started
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.runtime.worker.worker import Fault
@@ -172,6 +173,12 @@ class KafkaStreams:
         queries = self._require_started().reads.queries
         assert queries is not None, "a start that has ended has them"
         return queries
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the state, and each thread with its tasks."""
+        if self._started is None:
+            return not_started(self.config.application_id, self.state.value)
+        return instance_html(self._started.status.status())
 
     def _require_started(self) -> Started:
         if self._started is None:

@@ -1,18 +1,25 @@
 """Nodes of columns: what one does to a wave of rows, as expressions; the user's functions are called here, once.
 
 Decides that for each operation that the table of operations (``operators.operation_table``) has run in a layer; nothing about
-where a node runs or in which projection. Functions are called while now-like functions give the batch's wall clock (``clock``).
+where a node runs or in which projection. Functions are called while now-like functions give the batch's wall clock (``clock``);
+what is wrong with one is said with its node, file and line (``columns``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegralType, NullType
+from pyspark.sql.types import BooleanType, DataType, IntegralType, NullType
 
+from tidemill.columns.check import called
+from tidemill.columns.functions import ColumnFunction, functions_of
+from tidemill.columns.sentences import where
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.changes import Changes, Pair, type_of
 from tidemill.spark.plan.clock import wall_clock_functions
@@ -22,57 +29,73 @@ from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode
 from tidemill.topology.spark_operations import DataFrameJoin
 
+Predicates = list[tuple[ColumnFunction, Column]]
+"""Predicates with what they gave, to find the one that Spark refuses."""
+
 # --- one record of one, at most ---------------------------------------------------------------------------------------
 
 
-def applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
+def applied(changes: Changes, node: ProcessorNode, at: Pair, predicates: Predicates) -> Pair:
     """What a node that makes at most one record of one does to it: those of ``ONE_OF_ONE``."""
-    return ONE_OF_ONE[type(node.operation)](node, node.operation, changes.frame, at)
+    return ONE_OF_ONE[type(node.operation)](node, node.operation, changes.frame, at, predicates)
 
 
-def _as_it_is(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair) -> Pair:
+def _as_it_is(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
     return at
 
 
-def _with_key(_node: ProcessorNode, _operation: op.NullKeyFilter, _frame: DataFrame, at: Pair) -> Pair:
+def _with_key(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
     return at.passing(at.key.isNotNull())
 
 
-def _table_row(_node: ProcessorNode, _operation: op.TableSource, _frame: DataFrame, at: Pair) -> Pair:
+def _table_row(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
     return at.passing(at.key.isNotNull(), lost=DROPPED_COUNT)
 
 
-def _filtered(_node: ProcessorNode, operation: op.Filter, _frame: DataFrame, at: Pair) -> Pair:
-    return at.passing(_passes(operation, at))
+def _filtered(node: ProcessorNode, operation: op.Filter, _frame: DataFrame, at: Pair, predicates: Predicates) -> Pair:
+    return at.passing(_passes(node, operation, at, predicates))
 
 
-def _mapped_values(_node: ProcessorNode, operation: op.MapValues, frame: DataFrame, at: Pair) -> Pair:
-    return at.with_value(frame, _call_values(operation, at))
+def _mapped_values(node: ProcessorNode, operation: op.MapValues, frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+    use, value = _call_values(node, operation, at)
+    with _computed(use):
+        return at.with_value(frame, value)
 
 
-def _filtered_table(_node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair) -> Pair:
+def _filtered_table(
+    node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair, _predicates: Predicates
+) -> Pair:
     """Null stays null, and what is refused becomes null."""
-    return at.with_value(frame, F.when(_passes(operation, at), at.value))
+    own: Predicates = []
+    passes = _passes(node, operation, at, own)
+    with refusals(frame, own):
+        return at.with_value(frame, F.when(passes, at.value))
 
 
-def _mapped_table(_node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair) -> Pair:
+def _mapped_table(
+    node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair, _predicates: Predicates
+) -> Pair:
     """Null stays null."""
-    return at.with_value(frame, F.when(at.value.isNotNull(), _call_values(operation, at)))
+    use, value = _call_values(node, operation, at)
+    with _computed(use):
+        return at.with_value(frame, F.when(at.value.isNotNull(), value))
 
 
-def _selected_key(_node: ProcessorNode, operation: op.SelectKey, frame: DataFrame, at: Pair) -> Pair:
-    return at.with_key(frame, _call(operation.function, at))
+def _selected_key(node: ProcessorNode, operation: op.SelectKey, frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+    use, key = _call(node, operation.function, at)
+    with _computed(use):
+        return at.with_key(frame, key)
 
 
-def _mapped(node: ProcessorNode, operation: op.Map, frame: DataFrame, at: Pair) -> Pair:
+def _mapped(node: ProcessorNode, operation: op.Map, frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+    use = _use(node, operation.function, at)
     with wall_clock_functions():
-        pair = operation.function(at.key, at.value)
-    if not (isinstance(pair, tuple) and len(pair) == 2):
-        raise TopologyError(f"{node.name}: map's function gave {type(pair).__name__}, expected a pair (key, value)")
-    return at.with_key(frame, _column(pair[0])).with_value(frame, _column(pair[1]))
+        pair = called(use, at.key, at.value)
+    with _computed(use):
+        return at.with_key(frame, _column(use, pair[0])).with_value(frame, _column(use, pair[1]))
 
 
-ONE_OF_ONE: Mapping[type, Callable[[ProcessorNode, Any, DataFrame, Pair], Pair]] = {
+ONE_OF_ONE: Mapping[type, Callable[[ProcessorNode, Any, DataFrame, Pair, Predicates], Pair]] = {
     op.PassThrough: _as_it_is,
     op.TableToStream: _as_it_is,
     op.Branch: _as_it_is,  # which child gets it, ``chosen`` says
@@ -94,12 +117,13 @@ def choices(operation: op.Operation) -> tuple[str, ...]:
     return (*operation.children, *([operation.default] if operation.default else []))
 
 
-def chosen(operation: op.Operation, tags: Mapping[str, int], at: Pair) -> Column:
+def chosen(node: ProcessorNode, tags: Mapping[str, int], at: Pair, predicates: Predicates) -> Column:
     """The tag that each row gets, of those of ``choices``."""
+    operation = node.operation
     assert isinstance(operation, op.Branch)
     column = F.lit(tags[operation.default] if operation.default else DROPPED)
     for predicate, child in reversed(list(zip(operation.predicates, operation.children, strict=True))):
-        column = F.when(_call(predicate, at), F.lit(tags[child])).otherwise(column)
+        column = F.when(_predicate(node, predicate, at, predicates), F.lit(tags[child])).otherwise(column)
     return column
 
 
@@ -118,20 +142,28 @@ def multiplied(changes: Changes, tag: int, node: ProcessorNode, at: Pair, sides:
 
 def _flat_mapped_values(changes: Changes, tag: int, node: ProcessorNode, at: Pair, _sides: Mapping[str, Side]) -> Pair:
     operation: Any = node.operation
-    return changes.explode_values(tag, node.name, at, _call_values(operation, at))
+    use, array = _call_values(node, operation, at)
+    with _computed(use):
+        return changes.explode_values(tag, node.name, at, array)
 
 
 def _flat_mapped(changes: Changes, tag: int, node: ProcessorNode, at: Pair, _sides: Mapping[str, Side]) -> Pair:
     operation: Any = node.operation
-    return changes.explode_pairs(tag, node.name, _call(operation.function, at))
+    use, array = _call(node, operation.function, at)
+    with _computed(use):
+        return changes.explode_pairs(tag, node.name, array)
 
 
 def _joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, sides: Mapping[str, Side]) -> Pair:
     operation, side = node.operation, sides[node.name]
     assert isinstance(operation, DataFrameJoin)
-    with wall_clock_functions():
-        selected = at.key if operation.selector is None else operation.selector(at.key, at.value)
-    keys = [_column(key) for key in selected] if isinstance(selected, (tuple, list)) else [_column(selected)]
+    selected: Any = at.key
+    if operation.selector is not None:
+        use = _use(node, operation.selector, at)
+        with wall_clock_functions():
+            selected = called(use, at.key, at.value)
+        selected = [_column(use, key) for key in (selected if isinstance(selected, (tuple, list)) else [selected])]
+    keys: list[Column] = selected if isinstance(selected, list) else [selected]
     if len(keys) != len(operation.on):
         raise TopologyError(
             f"{node.name}: the selector gave {len(keys)} columns, but on names {len(operation.on)}: {', '.join(operation.on)}"
@@ -143,8 +175,8 @@ def _joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, sides: Ma
         if operation.joiner is None:
             return F.struct(at.value.alias("value"), row.alias("row"))
         with wall_clock_functions():
-            found = operation.joiner(at.key, at.value, row) if operation.takes_key else operation.joiner(at.value, row)
-        return _column(found)
+            own = _use(node, operation.joiner, at)
+            return _column(own, called(own, *([at.key] if operation.takes_key else []), at.value, row))
 
     return changes.join(tag, at, keys, side, value, left=operation.left)
 
@@ -166,20 +198,67 @@ MANY_OF_ONE: Mapping[type, Callable[[Changes, int, ProcessorNode, Pair, Mapping[
 }
 
 
-def _passes(operation: op.Filter | op.TableFilter, at: Pair) -> Column:
-    passes = F.coalesce(_call(operation.predicate, at), F.lit(False))
+# --- the user's functions ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def refusals(frame: DataFrame, predicates: Predicates) -> Iterator[None]:
+    """Within it Spark looks at a projection of ``frame``: where it refuses it, the predicate to blame is named."""
+    try:
+        yield
+    except AnalysisException:
+        for use, column in predicates:
+            with _computed(use):
+                kind = type_of(frame, column)
+            if not isinstance(kind, (BooleanType, NullType)):
+                raise TopologyError(f"{where(use)}: the function gives {kind.simpleString()}, expected a boolean") from None
+        raise
+
+
+@contextlib.contextmanager
+def _computed(use: ColumnFunction) -> Iterator[None]:
+    """Within it Spark looks at what a function gave: what it refuses is said of the function."""
+    try:
+        yield
+    except AnalysisException as error:
+        said = (error.getMessage() or str(error)).splitlines()[0]
+        raise TopologyError(f"{where(use)}: Spark can't compute what the function gives: {said}") from error
+
+
+def _use(node: ProcessorNode, function: Callable[..., Any], at: Pair) -> ColumnFunction:
+    """What is said of the function when something is wrong with it."""
+    types = at.key_type.simpleString(), at.value_type.simpleString()
+    return next(use for use in functions_of(node.operation, node.name, *types) if use.function is function)
+
+
+def _call(node: ProcessorNode, function: Callable[..., Any], at: Pair) -> tuple[ColumnFunction, Column]:
+    use = _use(node, function, at)
+    with wall_clock_functions():
+        return use, _column(use, called(use, at.key, at.value))
+
+
+def _call_values(
+    node: ProcessorNode, operation: op.MapValues | op.FlatMapValues | op.TableMapValues, at: Pair
+) -> tuple[ColumnFunction, Column]:
+    use = _use(node, operation.function, at)
+    with wall_clock_functions():
+        return use, _column(use, called(use, at.key, at.value) if operation.takes_key else called(use, at.value))
+
+
+def _passes(node: ProcessorNode, operation: op.Filter | op.TableFilter, at: Pair, predicates: Predicates) -> Column:
+    passes = F.coalesce(_predicate(node, operation.predicate, at, predicates), F.lit(False))
     return ~passes if operation.negate else passes
 
 
-def _column(value: Any) -> Column:
-    return value if isinstance(value, Column) else F.lit(value)
+def _predicate(node: ProcessorNode, function: Callable[..., Any], at: Pair, predicates: Predicates) -> Column:
+    predicates.append(_call(node, function, at))
+    return predicates[-1][1]
 
 
-def _call(function: Callable[..., Any], at: Pair) -> Column:
-    with wall_clock_functions():
-        return _column(function(at.key, at.value))
-
-
-def _call_values(operation: op.MapValues | op.FlatMapValues | op.TableMapValues, at: Pair) -> Column:
-    with wall_clock_functions():
-        return _column(operation.function(at.key, at.value) if operation.takes_key else operation.function(at.value))
+def _column(use: ColumnFunction, value: Any) -> Column:
+    try:
+        return value if isinstance(value, Column) else F.lit(value)
+    except (PySparkException, Py4JError, AttributeError, TypeError) as error:  # py4j's, of what it can't hand over
+        raise TopologyError(
+            f"{where(use)}: the function gives {value!r} of type {type(value).__name__}, expected {use.gives.value} or a constant"
+        ) from error

@@ -16,12 +16,14 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemill.columns.check import called
+from tidemill.columns.functions import ColumnFunction, Otherwise
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import functions_of
 from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, numbered, type_of
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded
-from tidemill.spark.plan.column_nodes import applied, choices, chosen, multiplied, multiplies
+from tidemill.spark.plan.column_nodes import Predicates, applied, choices, chosen, multiplied, multiplies, refusals
 from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
@@ -143,8 +145,10 @@ class Compiler:
             frame, entering = self._fan_out(frame, left, out_of_parts)
             out_of_parts = []
             changes = Changes(frame, self._fresh())
-            left = [wave for wave in (self._run(changes, wave, combinable) for wave in entering) if wave is not None]
-            frame = changes.apply()
+            predicates: Predicates = []
+            left = [wave for wave in (self._run(changes, wave, combinable, predicates) for wave in entering) if wave is not None]
+            with refusals(frame, predicates):
+                frame = changes.apply()
             self._shift += changes.shift
         self.shifts[number] = self._shift
         merging = [found for name in combinable if (found := self._mergings.get(name)) is not None]
@@ -174,13 +178,14 @@ class Compiler:
         """Sends waves that have left a node on to its children; several children multiply the rows' tags only. ``entering``:
         waves that are about to enter their node already."""
         retagged: list[tuple[int, list[Column]]] = []
+        predicates: Predicates = []
         arrivals: dict[str, list[Wave]] = {wave.node: [wave] for wave in entering}
         for wave in left:
             node = self.topology.nodes[wave.node]
             if isinstance(node, ProcessorNode) and choices(node.operation):
                 children = list(choices(node.operation))
                 tags = {child: self._fresh() for child in children}
-                retagged.append((wave.tag, [chosen(node.operation, tags, wave.at)]))
+                retagged.append((wave.tag, [chosen(node, tags, wave.at, predicates)]))
             else:
                 children = list(self._children(wave.node))
                 tags = {child: self._fresh() if len(children) > 1 else wave.tag for child in children}
@@ -188,13 +193,14 @@ class Compiler:
                     retagged.append((wave.tag, [F.lit(tag) for tag in tags.values()] or [F.lit(DROPPED)]))
             for child in children:
                 arrivals.setdefault(child, []).append(Wave(tags[child], child, wave.at))
-        if any(len(to) > 1 for _, to in retagged):
-            arrays = [(tag, F.array(*to)) for tag, to in retagged]
-            bits = max(len(to) for _, to in retagged).bit_length()
-            frame = numbered(frame, by_tag(arrays, F.array(F.col("node"))), "node", bits)
-            self._shift += bits
-        elif retagged:
-            frame = frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in retagged], F.col("node")))
+        with refusals(frame, predicates):
+            if any(len(to) > 1 for _, to in retagged):
+                arrays = [(tag, F.array(*to)) for tag, to in retagged]
+                bits = max(len(to) for _, to in retagged).bit_length()
+                frame = numbered(frame, by_tag(arrays, F.array(F.col("node"))), "node", bits)
+                self._shift += bits
+            elif retagged:
+                frame = frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in retagged], F.col("node")))
         merged = {child: waves for child, waves in arrivals.items() if len(waves) > 1}
         if merged:
             frame = self._merge(frame, merged, arrivals)
@@ -218,7 +224,7 @@ class Compiler:
         columns["node"] = by_tag(tags, F.col("node"))
         return frame.withColumns(columns)
 
-    def _run(self, changes: Changes, wave: Wave, combinable: list[str]) -> Wave | None:
+    def _run(self, changes: Changes, wave: Wave, combinable: list[str], predicates: Predicates) -> Wave | None:
         """Runs a wave through as many nodes as one projection can hold; None when it waits for a Python step.
 
         A projection ends where rows multiply or meet others, and before a node that reads what this very projection
@@ -233,7 +239,7 @@ class Compiler:
             assert isinstance(node, ProcessorNode)
             if multiplies(node.operation):
                 return Wave(wave.tag, name, multiplied(changes, wave.tag, node, at, self.lookups.sides))
-            at = applied(changes, node, at)
+            at = applied(changes, node, at, predicates)
             children = self.topology.children(name)
             if choices(node.operation) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
                 return Wave(wave.tag, name, changes.keep(wave.tag, at))
@@ -256,7 +262,7 @@ class Compiler:
     def _terminal(self, changes: Changes, tag: int, name: str, at: Pair, combinable: list[str]) -> None:
         node = self.topology.nodes[name]
         if isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation):
-            at = applied(changes, node, at)  # the step keeps what they give
+            at = applied(changes, node, at, [])  # the step keeps what they give
         if name in self._merges:
             at = at.passing(at.key.isNotNull() & at.value.isNotNull(), lost=DROPPED_COUNT)
         key, value = self.serdes.enter(name, at)
@@ -286,8 +292,12 @@ class Compiler:
                 "reduce with a plain Python function"
             )
         function = self._merges[name]
+        types = (at.value_type.simpleString(),) * 2
+        use = ColumnFunction(
+            node=name, operator="reduce", function=function, names=("aggregate", "value"), types=types, otherwise=Otherwise.PLAIN
+        )
         with wall_clock_functions():
-            made = type_of(changes.frame, function(at.value, at.value))
+            made = type_of(changes.frame, called(use, at.value, at.value))
         if made.simpleString() != at.value_type.simpleString():  # what may be null is no matter
             raise TopologyError(
                 f"{name}: the function of reduce makes a {made.simpleString()} of two values of type "

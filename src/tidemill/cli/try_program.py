@@ -1,0 +1,139 @@
+"""``tidemill try APP.py``: a program run on a few records, typed in or from a file, and what came out of it as tables.
+
+Decides what is shown: each topic that was written, each store with rows of its own, and of typed records what each brought.
+The program runs on the plan that an instance would run, without a broker (``testing.TopologyTestDriver``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from tidemill.cli.application_file import load_application
+from tidemill.cli.files import read_text
+from tidemill.cli.progress import status_line
+from tidemill.cli.record_lines import GRAMMAR, TypedRecord, record_of, records_of
+from tidemill.cli.run import ConfigFile, Settings, outside_settings
+from tidemill.errors import ConfigError
+from tidemill.printable import printable
+from tidemill.topology.nodes import Serde, StoreKind
+from tidemill.topology.windows import Windowed
+
+if TYPE_CHECKING:
+    from tidemill.testing.driver import TopologyTestDriver
+
+_NEEDLESS = ("application.id", "bootstrap.servers")
+_SHOWN = (
+    StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED, StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW,
+    StoreKind.SESSION,
+)  # fmt: skip
+"""Kinds of stores whose rows are keys and values of the program's; the others hold what waits."""
+_WITH_TIME = (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED, StoreKind.TIMESTAMPED_WINDOW)
+_WIDEST = 60
+
+
+def try_program(
+    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    records: Annotated[
+        Path | None, typer.Argument(help=f"Records, one a line: {GRAMMAR}. Without a file they are typed in.")
+    ] = None,
+    settings: Settings = None,
+    config: ConfigFile = None,
+) -> None:
+    """Run a program on a few records and show what comes out: no broker is needed."""
+    topology, merged = load_application(app, outside_settings(settings or [], config))
+    lines = None if records is None else read_text(records, expected="records, one a line").splitlines()
+    if lines is None and not sys.stdin.isatty():
+        lines = sys.stdin.read().splitlines()
+    with status_line() as say:
+        say("starting Spark")
+        from tidemill.testing.driver import TopologyTestDriver
+
+        driver = TopologyTestDriver(topology, {name: value for name, value in merged.items() if name not in _NEEDLESS})
+    with driver:
+        topics = driver.source_topics
+        if not topics:
+            raise ConfigError(f"{app}: the program names no topic to read (a pattern of topics needs a broker: tidemill run)")
+        if lines is not None:
+            _pipe(driver, records_of(lines, topics, str(records or "standard input")))
+        else:
+            _converse(driver, topics, sys.stdin)
+        typer.echo("\n\n".join(tables(driver)) or "Nothing was written, and no store has a row.")
+
+
+def _pipe(driver: TopologyTestDriver, records: Iterable[TypedRecord]) -> None:
+    """All of them are read before the first runs, so that a mistake in the last line spoils nothing."""
+    for record in list(records):
+        key, value = driver.source_topics[record.topic]
+        driver.create_input_topic(record.topic, key, value).pipe_input(record.key, record.value, record.timestamp)
+
+
+def _converse(driver: TopologyTestDriver, topics: Mapping[str, tuple[Serde, Serde]], lines: TextIO) -> None:
+    """Runs each line as it is typed and shows what it brought; a wrong one is told and may be typed again."""
+    typer.echo(f"Records as {GRAMMAR}, one a line; Ctrl-D ends. Topics read:")
+    for topic, (key, value) in sorted(topics.items()):
+        typer.echo(f"  {topic}: key {key.name}, value {value.name}")
+    seen = dict.fromkeys(driver.sink_topics, 0)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            _pipe(driver, [record_of(line, topics, f"line {number}")])
+        except ConfigError as error:
+            typer.echo(f"  {error}", err=True)
+            continue
+        for topic in driver.sink_topics:
+            written = _written(driver, topic)
+            for row in written[seen.get(topic, 0) :]:
+                typer.echo(f"  {topic}: {row[1]} => {row[2]}")
+            seen[topic] = len(written)
+    typer.echo()
+
+
+def tables(driver: TopologyTestDriver) -> Iterator[str]:
+    """A table of each topic that was written and of each store that has rows."""
+    for topic in driver.sink_topics:
+        written = _written(driver, topic)
+        if written:
+            yield _table(f"topic {topic}", ("time", "key", "value"), written)
+    for name, kind_name in sorted(driver.store_kinds.items()):
+        kind = StoreKind(kind_name)
+        rows = list(_rows(driver, name, kind)) if kind in _SHOWN else []
+        if rows:
+            is_windowed = "window" in kind.value or kind is StoreKind.SESSION
+            yield _table(f"store {name}", ("key", "from", "to", "value") if is_windowed else ("key", "value"), rows)
+
+
+def _written(driver: TopologyTestDriver, topic: str) -> list[tuple[str, ...]]:
+    records = driver.create_output_topic(topic, *driver.sink_topics[topic]).read_records()
+    return [(str(record.timestamp), _text(record.key), _text(record.value)) for record in records]
+
+
+def _rows(driver: TopologyTestDriver, name: str, kind: StoreKind) -> Iterator[tuple[str, ...]]:
+    for key, row in driver.store(name).all():
+        value = row[0] if kind in _WITH_TIME else row
+        keys = (_text(key.key), str(key.start), str(key.end)) if isinstance(key, Windowed) else (_text(key),)
+        yield (*keys, _text(value))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Windowed):
+        return f"{_text(value.key)} [{value.start}, {value.end})"
+    return "null" if value is None else value if isinstance(value, str) else repr(value)
+
+
+def _table(title: str, names: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Columns as wide as what is in them, up to a limit; names of others are made printable."""
+    cells = [tuple(_cut(printable(cell, longest=1_000)) for cell in row) for row in rows]
+    widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(names)]
+    lines = [[name.ljust(width) for name, width in zip(names, widths, strict=True)], ["-" * width for width in widths]]
+    lines += [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
+    return "\n".join((f"{title} ({len(rows)})", *("  " + "  ".join(line).rstrip() for line in lines)))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

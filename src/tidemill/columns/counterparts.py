@@ -1,0 +1,80 @@
+"""What of Python has which counterpart in PySpark: tables, as templates of code.
+
+``{0}`` of a method is the Column that it is called on, then come its arguments; ``{0}`` of a function is its first argument.
+"""
+
+from __future__ import annotations
+
+import ast
+
+METHODS: dict[tuple[str, int], str] = {
+    # text
+    ("lower", 0): "F.lower({0})", ("casefold", 0): "F.lower({0})", ("upper", 0): "F.upper({0})",
+    ("title", 0): "F.initcap({0})",
+    ("capitalize", 0): "F.initcap({0})",
+    ("strip", 0): "F.trim({0})", ("lstrip", 0): "F.ltrim({0})", ("rstrip", 0): "F.rtrim({0})",
+    ("strip", 1): "F.trim({0}, F.lit({1}))", ("lstrip", 1): "F.ltrim({0}, F.lit({1}))", ("rstrip", 1): "F.rtrim({0}, F.lit({1}))",
+    ("split", 0): "F.split({0}, '[ \\\\t\\\\n]+')", ("split", 1): "F.split({0}, {1})", ("splitlines", 0): "F.split({0}, '\\\\n')",
+    ("replace", 2): "F.replace({0}, F.lit({1}), F.lit({2}))", ("zfill", 1): "F.lpad({0}, {1}, '0')",
+    ("ljust", 1): "F.rpad({0}, {1}, ' ')", ("rjust", 1): "F.lpad({0}, {1}, ' ')", ("find", 1): "F.instr({0}, {1}) - 1",
+    ("index", 1): "F.instr({0}, {1}) - 1",
+    ("isdigit", 0): "{0}.rlike('^[0-9]+$')", ("isnumeric", 0): "{0}.rlike('^[0-9]+$')",
+    ("isdecimal", 0): "{0}.rlike('^[0-9]+$')", ("isalpha", 0): "{0}.rlike('^[A-Za-z]+$')",
+    ("isalnum", 0): "{0}.rlike('^[A-Za-z0-9]+$')", ("isspace", 0): "{0}.rlike('^[ \\\\t\\\\n]+$')",
+    ("encode", 0): "F.encode({0}, 'UTF-8')", ("encode", 1): "F.encode({0}, {1})", ("decode", 0): "F.decode({0}, 'UTF-8')",
+    ("decode", 1): "F.decode({0}, {1})", ("hex", 0): "F.hex({0})", ("format", 1): "F.format_string({0}, {1})",
+    # mappings and lists
+    ("get", 1): "{0}[{1}]", ("get", 2): "F.coalesce({0}[{1}], F.lit({2}))", ("keys", 0): "F.map_keys({0})",
+    ("values", 0): "F.map_values({0})", ("items", 0): "F.map_entries({0})", ("append", 1): "F.array_append({0}, F.lit({1}))",
+    ("extend", 1): "F.concat({0}, {1})", ("sort", 0): "F.array_sort({0})", ("reverse", 0): "F.reverse({0})", ("copy", 0): "{0}",
+    ("union", 1): "F.array_union({0}, {1})", ("intersection", 1): "F.array_intersect({0}, {1})",
+    # times
+    ("isoformat", 0): "{0}.cast('string')", ("strftime", 1): "F.date_format({0}, 'yyyy-MM-dd')", ("date", 0): "F.to_date({0})",
+    ("timestamp", 0): "F.unix_timestamp({0})", ("weekday", 0): "F.weekday({0})",
+    # numpy's and pandas' habits
+    ("round", 0): "F.round({0})", ("round", 1): "F.round({0}, {1})", ("fillna", 1): "F.coalesce({0}, F.lit({1}))",
+    ("isna", 0): "{0}.isNull()", ("notna", 0): "{0}.isNotNull()", ("isnull", 0): "{0}.isNull()",
+}  # fmt: skip
+"""By name and number of arguments."""
+
+FUNCTIONS: dict[tuple[str, int], str] = {
+    ("len", 1): "F.length({0})", ("int", 1): "{0}.cast('bigint')", ("float", 1): "{0}.cast('double')",
+    ("str", 1): "{0}.cast('string')", ("repr", 1): "{0}.cast('string')", ("bool", 1): "{0}.cast('boolean')",
+    ("bytes", 1): "{0}.cast('binary')", ("abs", 1): "F.abs({0})", ("round", 1): "F.round({0})", ("round", 2): "F.round({0}, {1})",
+    ("pow", 2): "F.pow({0}, {1})", ("divmod", 2): "F.struct(F.floor({0} / {1}), {0} % {1})", ("min", 1): "F.array_min({0})",
+    ("max", 1): "F.array_max({0})", ("sum", 1): "F.aggregate({0}, F.lit(0.0), lambda total, each: total + each)",
+    ("sorted", 1): "F.array_sort({0})", ("reversed", 1): "F.reverse({0})", ("list", 1): "{0}", ("tuple", 1): "{0}",
+    ("set", 1): "F.array_distinct({0})",
+    ("frozenset", 1): "F.array_distinct({0})", ("dict", 1): "{0}", ("ord", 1): "F.ascii({0})",
+    ("chr", 1): "F.char({0})", ("hash", 1): "F.xxhash64({0})", ("hex", 1): "F.hex({0})", ("bin", 1): "F.bin({0})",
+    ("range", 1): "F.sequence(F.lit(0), {0} - 1)", ("any", 1): "F.exists({0}, lambda each: each)",
+    ("all", 1): "F.forall({0}, lambda each: each)", ("Decimal", 1): "{0}.cast('decimal(38,9)')",
+    ("decimal.Decimal", 1): "{0}.cast('decimal(38,9)')",
+    ("json.loads", 1): "F.from_json({0}, 'field string')", ("json.dumps", 1): "F.to_json({0})",
+    ("re.sub", 3): "F.regexp_replace({2}, {0}, {1})", ("re.split", 2): "F.split({1}, {0})",
+    ("re.findall", 2): "F.regexp_extract_all({1}, F.lit({0}), F.lit(0))",
+    ("datetime.fromisoformat", 1): "F.to_timestamp({0})", ("datetime.strptime", 2): "F.to_timestamp({0}, 'yyyy-MM-dd')",
+    ("datetime.fromtimestamp", 1): "F.timestamp_seconds({0})", ("date.fromisoformat", 1): "F.to_date({0})",
+    ("base64.b64decode", 1): "F.unbase64({0})", ("base64.b64encode", 1): "F.base64({0})", ("hashlib.md5", 1): "F.md5({0})",
+    ("hashlib.sha1", 1): "F.sha1({0})", ("hashlib.sha256", 1): "F.sha2({0}, 256)", ("hashlib.sha512", 1): "F.sha2({0}, 512)",
+    ("parse.quote", 1): "F.url_encode({0})", ("parse.unquote", 1): "F.url_decode({0})",
+    ("isnan", 1): "F.isnan({0})", ("sqrt", 1): "F.sqrt({0})", ("exp", 1): "F.exp({0})", ("log", 1): "F.log({0})",
+    ("log", 2): "F.log({0}) / F.log({1})",
+    ("log2", 1): "F.log2({0})", ("log10", 1): "F.log10({0})", ("log1p", 1): "F.log1p({0})",
+    ("floor", 1): "F.floor({0})", ("ceil", 1): "F.ceil({0})", ("fabs", 1): "F.abs({0})", ("trunc", 1): "{0}.cast('bigint')",
+    ("sin", 1): "F.sin({0})", ("cos", 1): "F.cos({0})", ("tan", 1): "F.tan({0})", ("hypot", 2): "F.hypot({0}, {1})",
+    ("radians", 1): "F.radians({0})", ("degrees", 1): "F.degrees({0})", ("atan2", 2): "F.atan2({0}, {1})",
+    ("str.lower", 1): "F.lower({0})", ("str.upper", 1): "F.upper({0})", ("str.strip", 1): "F.trim({0})",
+}  # fmt: skip
+"""By name, with its module where people write it so, and number of arguments; those of ``math`` without."""
+
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.FloorDiv: "F.floor({0} / {1})", ast.LShift: "F.shiftleft({0}, {1})", ast.RShift: "F.shiftright({0}, {1})",
+    ast.BitXor: "{0}.bitwiseXOR({1})",
+}  # fmt: skip
+"""Those that Column has not."""
+
+
+def constant_text(node: ast.AST | None) -> str | None:
+    """The text of a string in the code."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
