@@ -41,7 +41,7 @@ FAILING: dict[str, tuple[Callable[[KStream], object], type[TopologyError], str]]
         r"map_values lowered \(.*test_functions_that_fail.py, line \d+\): `v\['customer'\].lower\(\)` calls .* Write F.lower",
     ),
     "a mistake behind what needs a session": (
-        lambda s: s.map_values(lambda v: F.udf(lambda x: x, "string")(v["customer"]).lower(), name="lowered").to("out", value=TEXT),
+        lambda s: s.map_values(lambda v: F.udf(lambda x: x, "string")(v["customer"]).lower(), name="lowered").to("out"),
         ColumnMistakeError, r"map_values lowered .* calls .lower\(\)",
     ),
     "a predicate that asks for truth": (
