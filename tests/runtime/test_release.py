@@ -13,6 +13,7 @@ from tidemill.membership.member_state import CloseRequested
 from tidemill.task.batch import Outcome, Taken, request_from_json, request_to_json
 
 COPY = TaskId(1, 0)
+NEW = TaskId(1, 1)
 
 
 def held(thread: ThreadAlone) -> tuple[set[TaskId], set[TaskId]]:
@@ -126,3 +127,11 @@ def test_workers_are_told_that_the_driver_has_fenced_their_producer(tmp_path: Pa
     thread.runner.run()
     before, after = (request_from_json(request_to_json(request)).fences for request in engine.asked)
     assert after == before + 1
+
+
+def test_the_instance_hears_of_new_tasks_before_anything_is_done_for_them(tmp_path: Path) -> None:
+    """It is RUNNING until then, with tasks that don't run yet."""
+    thread = thread_with(Engine(Outcome.COMMITTED), tmp_path, has_stores=())
+    thread.told.clear()
+    thread.assign(KEPT, GIVEN, NEW)
+    assert thread.told == [frozenset({KEPT, GIVEN, NEW})]

@@ -77,7 +77,7 @@ def test_a_killed_instances_tasks_move_and_are_restored_from_the_changelog_throu
     restored = pair.two.look()["restored"]
     pair.one.kill_tree()
     pair.has_all(pair.two)
-    assert pair.two.look()["restored"] > restored
+    pair.two.wait(lambda at: at["restored"] > restored, "restored from the changelogs")
     pair.all_is_counted_exactly()
     pair.one.start()
     pair.share()

@@ -105,9 +105,12 @@ class ThreadAlone:
         engine.desk = WorkerDesk(self.runner, group, member, handover=unused)
         self.changes = TaskChanges(
             "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
-            commits=commits, rebalance=rebalance, metrics=self.metrics, on_change=lambda: None,
+            commits=commits, rebalance=rebalance, metrics=self.metrics,
+            on_change=lambda: self.told.append(frozenset(self.registry.now.active)),
         )  # fmt: skip
         self._generation = 0
+        self.told: list[frozenset[TaskId]] = []
+        """The active tasks, each time that the instance is told of a change."""
 
     def assign(self, *active: TaskId, standby: Collection[TaskId] = ()) -> None:
         """The group's assignment is carried out."""

@@ -143,6 +143,7 @@ class TaskChanges:
                     self._on_change()
                     self._act(follow)
                 case RunTasks(new=new):
+                    self._on_change()  # at once: an instance that has tasks which don't run yet is not RUNNING
                     found = self._local.positions(new)
                     if found:
                         self._act(self._registry.handle(PositionsRead(stores=found)))
