@@ -87,16 +87,16 @@ def test_a_full_share_of_standbys_takes_nothing_from_the_inputs(
     assert (10, 20) in shares, shares
 
 
-def test_a_trickle_for_standbys_does_not_end_the_wait_for_inputs(
+def test_a_trickle_for_standbys_ends_the_wait_for_inputs_a_moment_later_not_at_once(
     reader: ThreadReader, topics: tuple[TopicPartition, TopicPartition]
 ) -> None:
     log, source = topics
     asked = BatchRequest(batch_id=1, inputs={source: RECORDS}, standbys={log: 0}, wait_ms=400)
     until_read(reader, lambda: asked, lambda found: len(found) > 0)
     began = time.monotonic()
-    found, inputs = batch(reader, BatchRequest(batch_id=2, inputs={source: RECORDS}, standbys={log: RECORDS - 5}, wait_ms=400))
+    found, inputs = batch(reader, BatchRequest(batch_id=2, inputs={source: RECORDS}, standbys={log: RECORDS - 5}, wait_ms=60_000))
     assert (len(found), inputs) == (5, [])
-    assert time.monotonic() - began >= 0.4
+    assert 0.1 <= time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("role", ["standbys", "changelogs"])

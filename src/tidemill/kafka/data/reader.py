@@ -227,8 +227,8 @@ class ThreadReader:
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
         """Each kind until its share is used up, all together have ``max_bytes`` of values and more, or nothing more is there, and
         each partition that is new has been heard of.
-        Standbys alone don't end the wait for inputs: their records are taken as they come, and the batch is closed after
-        ``wait_ms`` or when their share is full."""
+        Standbys alone don't end the wait for inputs at once: their records are taken as they come, and the batch is closed a
+        moment later (``_STANDBY_DELAY_S``), or when their share is full."""
         left = dict.fromkeys(_INPUTS, request.max_records)
         left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
         left[_GLOBAL] = request.max_restore_records
@@ -274,7 +274,10 @@ class ThreadReader:
             waiting = [kind for kind in kinds if self._consumers[kind].holds_any and left[kind] > 0]
             is_brief = len(waiting) > 1 and now - began < _IDLE_AFTER_S
             slice_s = min(_WAIT_SLICE_S if is_brief else _IDLE_SLICE_S, until - now)
-            found = (yield from self._wait(waiting, left, slice_s)) or found
+            came = yield from self._wait(waiting, left, slice_s)
+            found = found or came not in (None, _STANDBY)
+            if came == _STANDBY:
+                idle_until = min(idle_until, time.monotonic() + _STANDBY_DELAY_S)
             now = time.monotonic()
 
     def _is_one_unheard(self, kinds: Sequence[str], left: Mapping[str, int]) -> bool:
@@ -283,8 +286,8 @@ class ThreadReader:
 
     def _wait(
         self, kinds: Sequence[str], left: dict[str, int], slice_s: float
-    ) -> Generator[tuple[bool, Sequence[Any]], None, bool]:
-        """One short wait on each consumer in turn; gives whether something came that ends the waiting."""
+    ) -> Generator[tuple[bool, Sequence[Any]], None, str | None]:
+        """One short wait on each consumer in turn, until something comes of one; gives its kind."""
         if not kinds:
             time.sleep(slice_s)
         for kind in kinds:
@@ -292,9 +295,8 @@ class ThreadReader:
             if messages:
                 yield from self._handed_over(kind, messages)
                 left[kind] -= len(messages)
-                if kind != _STANDBY:
-                    return True
-        return False
+                return kind
+        return None
 
     def _handed_over(self, kind: str, messages: list[Any]) -> Iterator[tuple[bool, Sequence[Any]]]:
         if kind in _RESTORED and self._limits:
