@@ -1,6 +1,6 @@
 """A deadline: until when something may take. One way to write what every wait must have, a limit.
 
-Decides only how much time is left, on the monotonic clock, which nobody sets. What is waited for, and what happens when the
+Decides only how much time is left, on the monotonic clock. What is waited for, and what happens when the
 time is over, is the caller's matter.
 """
 

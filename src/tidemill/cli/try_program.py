@@ -73,7 +73,7 @@ def _pipe(driver: TopologyTestDriver, records: Iterable[TypedRecord]) -> None:
 
 
 def _converse(driver: TopologyTestDriver, topics: Mapping[str, tuple[Serde, Serde]], lines: TextIO) -> None:
-    """Runs each line as it is typed and shows what it brought; a wrong one is told and may be typed again."""
+    """Runs each line as it is typed and shows what it brought; an error is reported, and the line may be typed again."""
     typer.echo(f"Records as {GRAMMAR}, one a line; Ctrl-D ends. Topics read:")
     for topic, (key, value) in sorted(topics.items()):
         typer.echo(f"  {topic}: key {key.name}, value {value.name}")

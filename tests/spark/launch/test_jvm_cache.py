@@ -100,7 +100,7 @@ def test_a_cache_that_the_jvm_refuses_is_told_once_and_it_starts_without(
     java = find_java(os.environ)
     cache = cache_for(java.path, java.major, tmp_path)
     if java.major < jvm_cache.FIRST_WITH_AOT:
-        pytest.skip(f"Java {java.major} has no AOT cache")
+        pytest.skip(f"Java {java.major} has no AOT cache: JEP 514 came with 25")
     cache.path.parent.mkdir()
     cache.path.write_bytes(b"no cache")
     jvm = start_jvm(
