@@ -1,4 +1,4 @@
-"""Functions of Columns, called once while a program is built, with Columns that need no JVM: mistakes are reported before a start.
+"""Functions of Columns, called once while a program is built, with Columns that need no JVM: mistakes are found before a start.
 
 Never a false alarm: what can't be judged without a session is left to the plan, whose error says the same (``called``).
 """
