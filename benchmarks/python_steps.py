@@ -35,7 +35,7 @@ from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.schema import CHUNK, SCHEMA, first_sequence
 from tidemill.steps.source_step import marker_rows
 from tidemill.steps.step_spec import SourceSpec, StepSpec
-from tidemill.task.batch import BatchRequest, Marker, Membership, Outcome, TaskRun
+from tidemill.task.batch import BatchRequest, CommittingMember, Marker, Outcome, TaskRun
 from tidemill.task.commit import CommitStep
 from tidemill.topology.nodes import ProcessorNode, SourceNode
 
@@ -80,8 +80,8 @@ class Worker:
     def open_stores(self, runs: Sequence[TaskRun]) -> Any:
         return self.tasks.open(runs)
 
-    def membership(self) -> Membership:
-        return Membership(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
+    def membership(self) -> CommittingMember:
+        return CommittingMember(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
 
     def committed(self, _partitions: Any) -> Mapping[TopicPartition, int]:
         return {}
@@ -165,7 +165,7 @@ def measure(program: str, records: int, size: int, folder: Path, profile: cProfi
             batch_id=number, starts=starts, ends=ends, changelog_ends={}, chunks=1, rows=rows.num_rows - 1, out_of_range=(),
             high_watermarks={}, global_ends={},
         )
-        request = BatchRequest(batch_id=number, inputs=starts, tasks=runs, now_ms=1000 * number, follows=number - 1)
+        request = BatchRequest(batch_id=number, inputs=starts, tasks=runs, now_ms=1000 * number, last_committed_batch=number - 1)
         began = time.process_time()
         if profile is not None:
             profile.enable()

@@ -127,10 +127,19 @@ class Simulated:
     rebalances: int
 
 
-def simulated(kind: str, costs: Costs, *, standbys: int, is_eager: bool, is_static: bool, assignor: str = DEFAULT) -> Simulated:
+def simulated(
+    kind: str,
+    costs: Costs,
+    *,
+    standbys: int,
+    is_eager: bool,
+    is_static: bool,
+    drains: bool = False,
+    assignor: str = DEFAULT,
+) -> Simulated:
     """Ten instances, each restarted once; ``kind`` names the run."""
     scenario = replace(scenario_of(tomllib.loads(SCENARIO.read_text(encoding="utf-8")), kind), assignor=assignor)
-    run = simulate(_with(scenario, costs, standbys, is_eager, is_static), Random(scenario.seed))
+    run = simulate(_with(scenario, costs, standbys, is_eager, is_static, drains), Random(scenario.seed))
     pauses = [outage.to_ms - outage.from_ms for outage in run.outages]
     return Simulated(
         paused_ms=sum(pauses),
@@ -139,9 +148,9 @@ def simulated(kind: str, costs: Costs, *, standbys: int, is_eager: bool, is_stat
     )
 
 
-def _with(scenario: Scenario, costs: Costs, standbys: int, is_eager: bool, is_static: bool) -> Scenario:
+def _with(scenario: Scenario, costs: Costs, standbys: int, is_eager: bool, is_static: bool, drains: bool) -> Scenario:
     protocol = RebalanceProtocol.EAGER if is_eager else RebalanceProtocol.COOPERATIVE
-    what = Happening.PAUSE if is_static else Happening.RESTART
+    what = Happening.PAUSE if is_static else Happening.DRAIN if drains else Happening.RESTART
     return replace(
         scenario,
         settings=replace(scenario.settings, num_standby_replicas=standbys, probing_rebalance_interval_ms=PROBING_MS),

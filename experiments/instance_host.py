@@ -93,6 +93,10 @@ class Instances:
         streams = self._running.get(name)
         return {"closed": streams is None or streams.close(timeout_s), **self.look(name)}
 
+    def drain(self, name: str, timeout_s: float) -> dict[str, Any]:
+        """Its tasks go to others as these catch up, then it closes."""
+        return {"drained": self._running[name].drain(timeout_s), **self.look(name)}
+
     def _session(self) -> Any:
         with self._lock:
             if self._spark is None:
@@ -115,6 +119,7 @@ def main() -> int:
     instances = Instances(asked["program"], asked["slots"], asked["heap"])
     orders: dict[str, Callable[..., dict[str, Any]]] = {
         "start": instances.start, "look": instances.look, "close": instances.close,
+        "drain": instances.drain,
     }  # fmt: skip
     out, answering = sys.stdout, threading.Lock()
     sys.stdout = sys.stderr  # whatever a library prints is no answer

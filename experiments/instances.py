@@ -131,6 +131,14 @@ class Instance:
         return answer
 
 
+    def drain(self, limit_s: float = LIMIT_S) -> dict[str, Any]:
+        """Its tasks are handed over to others as these catch up, then it closes."""
+        answer = self.host.ask("drain", limit_s + 60, name=self.name, timeout_s=limit_s)
+        if not answer["drained"]:
+            raise ExperimentError(f"instance {self.name} did not drain within {limit_s:.0f} s; log: {self.host.log_end()}")
+        return answer
+
+
 class Host:
     """A process of ``instance_host``; started when its first instance is, again after ``kill``. Made by a Scene."""
 

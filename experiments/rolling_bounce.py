@@ -52,6 +52,7 @@ class Kind:
     name: str
     settings: Mapping[str, object]
     is_static: bool = False
+    drains: bool = False
     most: float | None = None
 
 
@@ -67,6 +68,13 @@ KINDS = (
         name="the same, balanced assignor",
         settings={"num.standby.replicas": 1, "leave.group.on.close": "true", "task.assignor.class": "balanced"},
     ),
+    Kind(name="drained", settings={}, drains=True),
+    Kind(
+        name="drained, balanced assignor",
+        settings={"task.assignor.class": "balanced"},
+        drains=True,
+        most=1 / 30,
+    ),
     Kind(
         name="static membership",
         settings={"session.timeout.ms": 60_000, "heartbeat.interval.ms": 1_000},
@@ -77,7 +85,8 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounce:
-    """What one kind of restart has cost. ``away_s``: of each instance, from the call of close to running again."""
+    """What one kind of restart has cost. ``away_s``: of each instance, from the call of close, or the end of its drain, until it
+    runs again."""
 
     kind: Kind
     gaps_s: list[list[float]]
@@ -185,6 +194,9 @@ def _under_load(
                 tell(f"{member.name} restarts")
                 moved += len(member.look()["tasks"])
                 readers.out_of_service(servers[member.name])
+                if kind.drains:
+                    tell(f"{member.name} drains")
+                    member.drain()
                 away_at = time.monotonic()
                 member.close()
                 member.start()
@@ -317,6 +329,7 @@ def _tell_simulated(report: Report, bounces: list[Bounce]) -> None:
             standbys=int(str(kind.settings.get("num.standby.replicas", 0))),
             is_eager=kind.settings.get("rebalance.protocol") == "eager",
             is_static=kind.is_static,
+            drains=kind.drains,
             assignor=str(kind.settings.get("task.assignor.class", DEFAULT)),
         )
         eager_ms = found.paused_ms if bounce.kind.name == "eager" else eager_ms

@@ -12,13 +12,6 @@ MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCE.rglob("*.py")
 }
 OPERATIONS = "tidemill.topology.operations"
-TWINS = {
-    "GroupAssignment": {"tidemill.membership.group_assignment", "tidemill.kafka.group.protocol"},
-    "Joined": {"tidemill.dsl.joined", "tidemill.steps.vector.join_waiting"},
-    "MemberAssignment": {"tidemill.membership.group_assignment", "tidemill.kafka.group.protocol"},
-    "Membership": {"tidemill.task.batch", "tidemill.kafka.group.metadata"},
-}
-"""Names that still have two meanings. The list only ever gets shorter."""
 CIRCLES = {
     "tidemill.config.rules": "rules look at a whole config, which applies them when it is made: types only",
     "tidemill.dsl.stream": "a stream makes groups, groups make tables, and tables make streams",
@@ -48,13 +41,7 @@ def _classes() -> dict[str, set[str]]:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    twins = {name: modules for name, modules in _classes().items() if len(modules) > 1}
-    assert {name: modules for name, modules in twins.items() if TWINS.get(name) != modules} == {}
-
-
-def test_every_name_that_is_listed_as_a_twin_still_is_one() -> None:
-    found = _classes()
-    assert {name for name in TWINS if len(found.get(name, ())) < 2} == set()
+    assert {name: modules for name, modules in _classes().items() if len(modules) > 1} == {}
 
 
 def _imports(node: ast.AST, *, later: bool) -> Iterator[str]:
@@ -81,11 +68,11 @@ def _circles(*, later: bool) -> list[set[str]]:
     while bare := {module for module, names in left.items() if not names & left.keys()}:  # what imports nothing that is left
         for module in bare:
             del left[module]
+    reached = {module: _reached(module, left) for module in left}
     circles: list[set[str]] = []
     for module in sorted(left):
-        if not any(module in circle for circle in circles):
-            circle = _reached(module, left) & {other for other in left if module in _reached(other, left)}
-            circles += [circle] if circle else []
+        if module in reached[module] and not any(module in circle for circle in circles):
+            circles.append({other for other in reached[module] if module in reached[other]})
     return circles
 
 

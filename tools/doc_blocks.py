@@ -92,7 +92,8 @@ def check_python(blocks: list[Block]) -> list[str]:
     """Checks all Python of a page, in order; the names of the topologies that were built. BlockError says what is wrong.
 
     A block that makes a builder begins a program; the ones after it go on with its names. Blocks that talk to a broker, or need a
-    Spark session, are parsed and their imports looked up, not run.
+    Spark session, are parsed and their imports looked up, not run. The topology of a block with the directive ``refused`` must be
+    refused.
     """
     built: list[str] = []
     with tempfile.TemporaryDirectory() as temporary, _importing_from(temporary):
@@ -102,6 +103,9 @@ def check_python(blocks: list[Block]) -> list[str]:
                 continue
             tree = _parsed(block)
             _look_up_imports(block, tree)
+            if "refused" in block.directives:
+                _check_refused(block)
+                continue
             if block.title is not None and block.title.endswith(".py"):
                 (Path(temporary) / block.title).write_text(block.text, encoding="utf-8")
             if _talks(tree):
@@ -157,9 +161,20 @@ def _talks(tree: ast.Module) -> bool:
 
 def _run(block: Block, names: dict[str, object]) -> None:
     try:
-        exec(compile(block.text, f"docs/{block.page}", "exec"), names)
+        exec(compile(block.text, f"docs/{block.page}", "exec", dont_inherit=True), names)
     except Exception as error:
         raise BlockError(f"{block.where}: {type(error).__name__}: {error}") from error
+
+
+def _check_refused(block: Block) -> None:
+    """A program that the page shows as a mistake must not build."""
+    names: dict[str, object] = {"__name__": "page"}
+    _run(block, names)
+    try:
+        _described(block, names)
+    except BlockError:
+        return
+    raise BlockError(f"{block.where}: the page says that its topology is refused, and it is not")
 
 
 def _described(block: Block, names: dict[str, object]) -> str:

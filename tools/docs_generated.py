@@ -6,6 +6,7 @@ Decides their contents; `tools/docs_site.py` decides where they stand. Nothing i
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -72,9 +73,8 @@ def settings_page() -> str:
     lines = [
         "# Settings from A to Z",
         "",
-        "All names that an application's settings may have, made from `StreamsConfig`. A name that ends in `*` stands for",
-        "all that begin so. [Configuration](../configuration.md) has them by subject, says where they come from and what",
-        "Kafka's clients take.",
+        "All names of settings, generated from `StreamsConfig`. A name that ends in `*` is a prefix.",
+        "[Configuration](../configuration.md) has them by subject, with their sources and the settings of Kafka's clients.",
         "",
         "| setting | attribute of `StreamsConfig` | default | meaning |",
         "|---|---|---|---|",
@@ -94,8 +94,8 @@ def command_line_page() -> str:
     lines = [
         "# The command line",
         "",
-        "Every command of `tidemill`; `tidemill COMMAND --help` says the same. Exit codes: 0; 1 a run that went wrong; 2 wrong",
-        "usage, settings or surroundings; 130 after Ctrl-C.",
+        "Every command of `tidemill`; `tidemill COMMAND --help` prints the same. Exit codes: 0; 1 a run that failed; 2 a mistake",
+        "in the program, the usage, the settings or the environment; 130 after Ctrl-C.",
     ]
     for path, command in commands():
         lines += ["", f"## {' '.join(path)}", "", _sentence(command.help or ""), ""]
@@ -138,4 +138,5 @@ _TYPES = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
 def _sentence(text: str) -> str:
-    return " ".join(text.replace("\b", "").split()).replace("|", "\\|")
+    shown = " ".join(text.replace("\b", "").split())
+    return re.sub(r"([|\[\]<])", r"\\\1", shown)  # or it is a cell's end, a link or a tag

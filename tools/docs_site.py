@@ -1,7 +1,7 @@
 """MkDocs' hooks for the documentation: the navigation, the pages that are made of something else, and links out of docs/.
 
-Decides where each page stands. A page that is named here and not there yet is left out, and one that is there and not named
-goes to the end of its folder's section: nobody has to touch this file to add a page. Links to files of the repository
+Decides the place of each page. A page that is named here and does not exist yet is left out, and one that exists and is not named
+goes where its folder has a star: nobody has to touch this file to add a page. Links to files of the repository
 outside docs/ become links to pages made of them, or plain text.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,38 +23,54 @@ if TYPE_CHECKING:  # the tests look at navigation and links without MkDocs, whic
 
 ROOT = Path(__file__).parents[1]
 
-SECTIONS: dict[str, tuple[str, ...]] = {
+Pages = tuple[str, ...]
+SECTIONS: dict[str, Pages | dict[str, Pages]] = {
     "Home": ("index.md",),
-    "Tutorial": ("tutorial.md",),
-    "How to": (
-        "how-to/index.md", "how-to/new-project.md", "how-to/columns.md", "how-to/count-per-key.md", "how-to/windowed-count.md",
-        "how-to/join-stream-with-table.md", "how-to/drop-duplicates.md",
-        "how-to/sessionise.md", "how-to/test-a-program.md", "how-to/restart-and-resume.md",
-        "how-to/*",
-    ),
-    "Writing programs": (
-        "dsl.md", "dsl/operators.md", "dsl/tables.md", "dsl/joins.md", "dsl/windows.md", "processor-api.md", "serdes.md",
-        "dataframes.md", "testing.md", "dsl/*", "examples/*",
-    ),
-    "Running": (
-        "operations.md", "configuration.md", "lifecycle.md", "reads.md", "metrics.md", "dashboard.md", "security.md",
-        "cluster.md", "deploy/kubernetes.md", "deploy/spark-on-kubernetes.md", "deploy/*", "broker.md", "simulate.md",
-    ),
-    "How it works": (
-        "architecture.md", "words.md", "topology.md", "data-path.md", "exactly-once.md", "correctness.md", "state.md",
-        "high-availability.md", "spark.md", "adr/*",
-    ),
-    "Reference": (
-        "reference/index.md", "reference/builder.md", "reference/streams.md", "reference/tables.md", "reference/windows.md",
-        "reference/joins.md", "reference/serdes.md", "reference/stores.md", "reference/processors.md",
-        "reference/application.md", "reference/listeners.md", "reference/assignors.md", "reference/testing.md",
-        "reference/errors.md", "reference/*",
-    ),
-    "Coming from": ("migration/kafka-streams.md", "migration/faust.md", "migration/quix-streams.md", "migration/*"),
-    "Measured": ("comparison.md", "benchmarks.md", "benchmarks/results.md", "experiments/*", "scaling.md"),
+    "Tutorials": ("first-hour.md", "tutorial.md", "examples/*"),
+    "How-to guides": {
+        "All guides": ("how-to/index.md",),
+        "Writing programs": (
+            "how-to/new-project.md", "how-to/columns.md", "how-to/functions-in-batches.md", "how-to/count-per-key.md",
+            "how-to/windowed-count.md", "how-to/quiet-topics.md", "how-to/join-stream-with-table.md",
+            "how-to/drop-duplicates.md", "how-to/sessionise.md", "how-to/test-a-program.md", "how-to/bad-records.md",
+            "how-to/notebook.md", "how-to/write-an-assignor.md", "testing.md", "dataframes.md",
+        ),
+        "Operating": (
+            "operations.md", "how-to/restart-and-resume.md", "how-to/scale-out.md", "how-to/upgrade-without-downtime.md",
+            "how-to/drain-and-roll.md", "how-to/autoscale.md", "how-to/reset-and-recompute.md", "how-to/read-a-store.md",
+            "how-to/never-older-reads.md", "how-to/*", "dashboard.md", "security.md", "simulate.md",
+            "broker.md",
+        ),
+        "Deploying": ("cluster.md", "deploy/kubernetes.md", "deploy/spark-on-kubernetes.md", "deploy/*"),
+        "Coming from": ("migration/kafka-streams.md", "migration/faust.md", "migration/quix-streams.md", "migration/*"),
+    },
+    "Reference": {
+        "Programs": (
+            "dsl.md", "dsl/operators.md", "dsl/aggregates.md", "dsl/tables.md", "dsl/joins.md", "dsl/windows.md",
+            "processor-api.md", "serdes.md", "json.md", "dsl/*",
+        ),
+        "Applications": (
+            "configuration.md", "reference/settings.md", "reference/command-line.md", "lifecycle.md", "reads.md", "metrics.md",
+        ),
+        "Python API": (
+            "reference/index.md", "reference/builder.md", "reference/streams.md", "reference/tables.md", "reference/windows.md",
+            "reference/joins.md", "reference/functions.md", "reference/serdes.md", "reference/stores.md",
+            "reference/processors.md", "reference/application.md", "reference/listeners.md", "reference/assignors.md",
+            "reference/testing.md", "reference/errors.md", "reference/*",
+        ),
+    },
+    "Explanation": {
+        "Concepts": (
+            "words.md", "topology.md", "data-path.md", "exactly-once.md", "state.md", "high-availability.md", "spark.md",
+            "correctness.md",
+        ),
+        "Measurements": ("comparison.md", "benchmarks.md", "benchmarks/results.md", "experiments/*", "scaling.md"),
+        "Design": ("architecture.md", "adr/*"),
+    },
     "More": ("changelog.md", "contributing/index.md", "contributing/*", "*"),
 }  # fmt: skip
-"""Section -> its pages in order; a star stands for the pages of a folder that no section names."""
+"""Section -> its pages in order, or its groups with theirs. Sections are kinds of pages: tutorials, how-to guides, reference and
+explanation. A star is every page of a folder that is named nowhere."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -75,12 +92,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def navigation(pages: Iterable[str]) -> list[dict[str, Any]]:
     """The sections, with all of ``pages`` in them."""
     there = set(pages)
-    named = {page for wanted in SECTIONS.values() for page in wanted if not page.endswith("*")}
-    left = sorted(there - named)
+    grouped = [page for wanted in SECTIONS.values() for page in (chain(*wanted.values()) if isinstance(wanted, dict) else wanted)]
+    left = sorted(there - set(grouped))
     sections: list[dict[str, Any]] = []
     for title, wanted in SECTIONS.items():
-        found = list(_found(wanted, there, left))
-        if found:
+        if isinstance(wanted, dict):
+            groups = {name: list(_found(of_group, there, left)) for name, of_group in wanted.items()}
+            sections.append({title: [{name: found} for name, found in groups.items() if found]})
+        elif found := list(_found(wanted, there, left)):
             sections.append({title: found[0] if len(wanted) == 1 and len(found) == 1 else found})
     return sections
 
@@ -106,10 +125,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def links_within(markdown: str, page: str, pages: set[str], made: Mapping[str, str], origin: str) -> str:
-    """``markdown`` with links that fit where ``page`` stands.
+    """``markdown`` with links that fit the place of ``page``.
 
     It was written in ``origin``, a file of the repository. What ``made`` says to be a page of its own, and pages, are linked
-    to; other files of the repository become plain text. A link that leads nowhere stays, so that MkDocs tells.
+    to; other files of the repository become plain text. A link that leads nowhere stays, so that MkDocs reports it.
     """
 
     def replaced(found: re.Match[str]) -> str:

@@ -1,9 +1,11 @@
-"""`make docs-tutorial`: docs/tutorial.md done as it is written, in a temporary folder, on a broker of its own.
+"""`make docs-tutorial`: the tutorials done as they are written, each in a temporary folder, on a broker of its own.
 
 Programs with a title are saved under it, commands are run, and what the page says they print must be in what they print. Comments
-in the page say what a reader does by hand: what runs in another terminal, what is tried until it fits, what is stopped or killed.
-Ports of the page are replaced by free ones, and the broker's folder by one below the temporary folder. Invariant: nothing that
-was started is left, however this ends.
+in the page say what a reader does by hand: what runs in another terminal, what is tried until it fits, what is stopped or killed,
+and which command ends with another exit code than 0. Ports of the page are replaced by free ones, and the broker's folder by one
+below the temporary folder. Invariant: nothing that was started is left, however this ends.
+
+    python tools/run_tutorial.py [PAGE ...]     pages below docs/; without one, all tutorials
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 from doc_blocks import DOCS, Block, fenced
 
+PAGES = ("first-hour.md", "tutorial.md")
 LIMIT_S = 240.0
 _PORT = re.compile(r"localhost:(\d{4,5})")
 _MARK = "TIDEMILL_TUTORIAL"
@@ -36,6 +40,7 @@ class Walk:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._cwd = folder
         self._ports: dict[str, str] = {}
         self._terminals: dict[str, subprocess.Popen[bytes]] = {}
         bin_ = Path(sys.executable).parent
@@ -47,7 +52,7 @@ class Walk:
 
     def save(self, block: Block) -> None:
         assert block.title is not None
-        (self._folder / block.title).write_text(self._here(block.text), encoding="utf-8")
+        (self._cwd / block.title).write_text(self._here(block.text), encoding="utf-8")
 
     def run(self, block: Block, expected: str | None) -> None:
         wanted = [line.strip() for line in (expected or "").splitlines() if line.strip()]
@@ -56,11 +61,13 @@ class Walk:
         if background is not None:
             self._start(background.removeprefix("in the background as "), block.text.strip())
             return
+        endings = [directive.removeprefix("ends with ") for directive in block.directives if directive.startswith("ends with ")]
+        expected_status = int(endings[0]) if endings else 0
         deadline = time.monotonic() + LIMIT_S
         while True:
             status, said = self._run_lines(block.text)
             missing = [line for line in wanted if line not in said]
-            if status == 0 and not missing:
+            if status == expected_status and not missing:
                 return
             if not is_tried or time.monotonic() > deadline:
                 raise TutorialError(
@@ -97,7 +104,7 @@ class Walk:
         self.commands += 1
         with (self._folder / f"{name}.log").open("wb") as log:
             self._terminals[name] = subprocess.Popen(
-                shlex.split(self._here(command)), cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL, stdout=log,
+                shlex.split(self._here(command)), cwd=self._cwd, env=self._environment, stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
@@ -106,10 +113,13 @@ class Walk:
         for line in text.strip().splitlines():
             self.commands += 1
             command = self._here(line)
+            if command.startswith("cd "):
+                self._cwd /= command.removeprefix("cd ")
+                continue
             if command.startswith("tidemill broker start"):
                 command += f" --port {self._port('9092')} --data {self._folder / 'broker'}"
             done = subprocess.run(
-                command, shell=True, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=LIMIT_S,
+                command, shell=True, cwd=self._cwd, env=self._environment, capture_output=True, text=True, timeout=LIMIT_S,
                 check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             said, status = said + done.stdout + done.stderr, status or done.returncode
@@ -154,31 +164,38 @@ def _marked() -> list[psutil.Process]:
     return found
 
 
-def main() -> int:
-    page = "tutorial.md"
-    blocks = fenced(page, (DOCS / page).read_text(encoding="utf-8"))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tidemill-tutorial-", ignore_cleanup_errors=True) as temporary:
-        walk = Walk(Path(temporary))
-        try:
-            for number, block in enumerate(blocks):
-                walk.obey(block)
-                following = blocks[number + 1] if number + 1 < len(blocks) else None
-                if "skip" in block.directives:
-                    continue
-                if block.title is not None:
-                    walk.save(block)
-                elif block.language == "console":
-                    walk.run(block, following.text if following is not None and following.language == "text" else None)
-                    print(f"  ok     {time.monotonic() - began:5.1f} s  {block.text.strip().splitlines()[0]}", flush=True)
-        except TutorialError as error:
-            print(f"  FAILED {error}")
-            return 1
-        finally:
-            walk.close()
-    print(f"tutorial: {walk.commands} commands, all as the page says, {time.monotonic() - began:.0f} s")
+def main(pages: Sequence[str]) -> int:
+    began, commands = time.monotonic(), 0
+    for page in pages:
+        print(f"docs/{page}", flush=True)
+        blocks = fenced(page, (DOCS / page).read_text(encoding="utf-8"))
+        with tempfile.TemporaryDirectory(prefix="tidemill-tutorial-", ignore_cleanup_errors=True) as temporary:
+            walk = Walk(Path(temporary))
+            try:
+                _follow(walk, blocks)
+            except TutorialError as error:
+                print(f"  FAILED {error}")
+                return 1
+            finally:
+                walk.close()
+        commands += walk.commands
+    print(f"tutorials: {commands} commands, all as the pages say, {time.monotonic() - began:.0f} s")
     return 0
 
 
+def _follow(walk: Walk, blocks: Sequence[Block]) -> None:
+    began = time.monotonic()
+    for number, block in enumerate(blocks):
+        walk.obey(block)
+        following = blocks[number + 1] if number + 1 < len(blocks) else None
+        if "skip" in block.directives:
+            continue
+        if block.title is not None:
+            walk.save(block)
+        elif block.language == "console":
+            walk.run(block, following.text if following is not None and following.language == "text" else None)
+            print(f"  ok     {time.monotonic() - began:5.1f} s  {block.text.strip().splitlines()[0]}", flush=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or PAGES))

@@ -26,9 +26,34 @@ if TYPE_CHECKING:
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.config.texts import load_toml
     from tidemill.dsl.aggregators import Aggregator, Aggregators
+    from tidemill.dsl.batch_functions import per_batch, per_record_async
     from tidemill.dsl.branches import BranchedKStream
     from tidemill.dsl.builder import StreamsBuilder
     from tidemill.dsl.cogroup import CogroupedKStream, WindowedCogroupedKStream
+    from tidemill.dsl.function_types import (
+        AggregatorFunction,
+        ColumnJoiner,
+        ColumnJoinerWithKey,
+        ForeachAction,
+        ForeachBatchFunction,
+        ForeignKeyExtractor,
+        FrameSource,
+        GroupSelector,
+        Initializer,
+        KeySelector,
+        KeyValueMapper,
+        Merger,
+        Predicate,
+        Reducer,
+        StreamJoiner,
+        TimestampExtractor,
+        TopicNameExtractor,
+        ValueJoiner,
+        ValueJoinerWithKey,
+        ValueMapper,
+        ValueMapperWithKey,
+        ValueTransformerSupplier,
+    )
     from tidemill.dsl.functions import of_columns, per_record
     from tidemill.dsl.grouped import KGroupedStream
     from tidemill.dsl.grouped_table import KGroupedTable
@@ -47,6 +72,7 @@ if TYPE_CHECKING:
         AssignmentError,
         ConfigError,
         CorruptStateError,
+        DrainRefusedError,
         EnvironmentProblem,
         ForeignStateError,
         InvalidStateStoreError,
@@ -72,9 +98,17 @@ if TYPE_CHECKING:
     from tidemill.metrics.names import Metric, MetricName, RecordingLevel
     from tidemill.operators.context import RecordMetadata
     from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext, ExceptionResponse
-    from tidemill.operators.processors import ProcessorContext, PunctuationType
+    from tidemill.operators.processors import (
+        Processor,
+        ProcessorContext,
+        ProcessorSupplier,
+        PunctuationType,
+        ValueTransformerWithKey,
+    )
     from tidemill.operators.record import Record
+    from tidemill.operators.wrapped import ProcessorWrapper
     from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
+    from tidemill.query.position import Position
     from tidemill.query.store_facts import ValueAndTimestamp
     from tidemill.query.store_frame import StoreDataFrame
     from tidemill.query.store_queries import LagInfo
@@ -88,10 +122,12 @@ if TYPE_CHECKING:
     from tidemill.task.batch_id import BatchId, OffsetRange
     from tidemill.task.progress import SuspendReason
     from tidemill.topology.nodes import Serde, Store, Topology
+    from tidemill.topology.partitioning import StreamPartitioner
     from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 __all__ = [
     "Aggregator",
+    "AggregatorFunction",
     "Aggregators",
     "ApplicationState",
     "Assignment",
@@ -102,19 +138,28 @@ __all__ = [
     "ClientAssignment",
     "ClientState",
     "CogroupedKStream",
+    "ColumnJoiner",
+    "ColumnJoinerWithKey",
     "ColumnsFunctionError",
     "ConfigError",
     "ConsumerState",
     "CopyRole",
     "CorruptStateError",
     "Decision",
+    "DrainRefusedError",
     "EmitStrategy",
     "EnvironmentProblem",
     "ErrorContext",
     "ExceptionResponse",
+    "ForeachAction",
+    "ForeachBatchFunction",
+    "ForeignKeyExtractor",
     "ForeignStateError",
+    "FrameSource",
     "GlobalKTable",
+    "GroupSelector",
     "HostInfo",
+    "Initializer",
     "InvalidStateStoreError",
     "JoinWindows",
     "Joined",
@@ -125,15 +170,23 @@ __all__ = [
     "KTable",
     "KafkaStreams",
     "KeyQueryMetadata",
+    "KeySelector",
+    "KeyValueMapper",
     "LagInfo",
     "Materialized",
+    "Merger",
     "Metric",
     "MetricName",
     "MissingRightError",
     "OffsetRange",
     "PartitionCountError",
+    "Position",
+    "Predicate",
     "ProcessId",
+    "Processor",
     "ProcessorContext",
+    "ProcessorSupplier",
+    "ProcessorWrapper",
     "PunctuationType",
     "QueryError",
     "RackStrategy",
@@ -144,6 +197,7 @@ __all__ = [
     "RecordError",
     "RecordMetadata",
     "RecordingLevel",
+    "Reducer",
     "RetriableError",
     "SchemaRegistry",
     "Serde",
@@ -165,6 +219,8 @@ __all__ = [
     "StoredBytesError",
     "Stores",
     "StreamJoined",
+    "StreamJoiner",
+    "StreamPartitioner",
     "StreamThreadExceptionResponse",
     "StreamsBuilder",
     "StreamsConfig",
@@ -179,6 +235,8 @@ __all__ = [
     "TidemillError",
     "TimeWindowedKStream",
     "TimeWindows",
+    "TimestampExtractor",
+    "TopicNameExtractor",
     "TopicPartition",
     "Topology",
     "TopologyBuilder",
@@ -188,12 +246,20 @@ __all__ = [
     "UnknownStoreError",
     "UnlimitedWindows",
     "ValueAndTimestamp",
+    "ValueJoiner",
+    "ValueJoinerWithKey",
+    "ValueMapper",
+    "ValueMapperWithKey",
+    "ValueTransformerSupplier",
+    "ValueTransformerWithKey",
     "Windowed",
     "WindowedCogroupedKStream",
     "WindowedSerdes",
     "load_toml",
     "of_columns",
+    "per_batch",
     "per_record",
+    "per_record_async",
 ]
 
 _EXPORTS: dict[str, tuple[str, ...]] = {
@@ -213,9 +279,34 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.config.streams_config": ("StreamsConfig",),
     "tidemill.config.texts": ("load_toml",),
     "tidemill.dsl.aggregators": ("Aggregator", "Aggregators"),
+    "tidemill.dsl.batch_functions": ("per_batch", "per_record_async"),
     "tidemill.dsl.branches": ("BranchedKStream",),
     "tidemill.dsl.builder": ("StreamsBuilder",),
     "tidemill.dsl.cogroup": ("CogroupedKStream", "WindowedCogroupedKStream"),
+    "tidemill.dsl.function_types": (
+        "AggregatorFunction",
+        "ColumnJoiner",
+        "ColumnJoinerWithKey",
+        "ForeachAction",
+        "ForeachBatchFunction",
+        "ForeignKeyExtractor",
+        "FrameSource",
+        "GroupSelector",
+        "Initializer",
+        "KeySelector",
+        "KeyValueMapper",
+        "Merger",
+        "Predicate",
+        "Reducer",
+        "StreamJoiner",
+        "TimestampExtractor",
+        "TopicNameExtractor",
+        "ValueJoiner",
+        "ValueJoinerWithKey",
+        "ValueMapper",
+        "ValueMapperWithKey",
+        "ValueTransformerSupplier",
+    ),
     "tidemill.dsl.functions": ("of_columns", "per_record"),
     "tidemill.dsl.grouped": ("KGroupedStream",),
     "tidemill.dsl.grouped_table": ("KGroupedTable",),
@@ -234,6 +325,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "AssignmentError",
         "ConfigError",
         "CorruptStateError",
+        "DrainRefusedError",
         "EnvironmentProblem",
         "ForeignStateError",
         "InvalidStateStoreError",
@@ -259,9 +351,17 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.metrics.names": ("Metric", "MetricName", "RecordingLevel"),
     "tidemill.operators.context": ("RecordMetadata",),
     "tidemill.operators.exception_handlers": ("ColumnsFunctionError", "ErrorContext", "ExceptionResponse"),
-    "tidemill.operators.processors": ("ProcessorContext", "PunctuationType"),
+    "tidemill.operators.processors": (
+        "Processor",
+        "ProcessorContext",
+        "ProcessorSupplier",
+        "PunctuationType",
+        "ValueTransformerWithKey",
+    ),
     "tidemill.operators.record": ("Record",),
+    "tidemill.operators.wrapped": ("ProcessorWrapper",),
     "tidemill.query.metadata": ("KeyQueryMetadata", "StreamsMetadata"),
+    "tidemill.query.position": ("Position",),
     "tidemill.query.store_facts": ("ValueAndTimestamp",),
     "tidemill.query.store_frame": ("StoreDataFrame",),
     "tidemill.query.store_queries": ("LagInfo",),
@@ -275,6 +375,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.task.batch_id": ("BatchId", "OffsetRange"),
     "tidemill.task.progress": ("SuspendReason",),
     "tidemill.topology.nodes": ("Serde", "Store", "Topology"),
+    "tidemill.topology.partitioning": ("StreamPartitioner",),
     "tidemill.topology.windows": (
         "JoinWindows",
         "SessionWindows",

@@ -122,6 +122,10 @@ class StopError(TidemillError):
     """The thread or instance can't go on and must stop; the message says why."""
 
 
+class DrainRefusedError(StopError):
+    """The instance can't drain: no other could take its tasks, another one drains, or it does not run. Nothing was changed."""
+
+
 class UnexpectedEventError(StopError):
     """A state machine got an event that it has no rule for: a fault of this library. The message tells what was held and what
     came before."""
@@ -204,11 +208,6 @@ class StateBehindError(StateError):
         )
         self.expected_epoch, self.found_epoch = expected_epoch, found_epoch
         self.expected_offsets, self.found_offsets = dict(expected_offsets), dict(found_offsets)
-
-    @property
-    def claimed_by_another(self) -> bool:
-        """Whether another owner has the task, and not only another position."""
-        return self.found_epoch != self.expected_epoch
 
 
 class CorruptStateError(StateError):

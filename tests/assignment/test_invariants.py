@@ -62,7 +62,7 @@ def test_a_client_without_an_assignment_is_named():
              "b": ClientAssignment(active=tasks("1_0"), standby=tasks("1_1"))},
             f"task 1_0 is active on {B}, which lags by 100000, though a caught-up client exists",
         ),
-        ({"b": ClientAssignment(active=tasks("1_1"))}, "task 1_0 has 0 standbys beside its warm-ups; expected 1"),
+        ({"b": ClientAssignment(active=tasks("1_1"))}, "task 1_0 has 0 standbys besides its warm-ups; expected 1"),
     ],
 )
 def test_each_broken_guarantee_is_named(changed, sentence):

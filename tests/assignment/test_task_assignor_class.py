@@ -15,6 +15,7 @@ from tidemill.assignment.custom import CheckedAssignor
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment
 from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
+from tidemill.config.slices import GroupConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
@@ -72,7 +73,7 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _leader(**settings: str) -> leading.Leader:
-    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1", **settings})
+    config = StreamsConfig.read_slice(GroupConfig, {"application.id": "app", **settings})
     return leading.Leader(config, Broker(), P1, FACTS, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 
 from tidemill.cli.application_file import MODULE_NAME, load_application
 from tidemill.cli.describe import describe
 from tidemill.errors import ConfigError, TidemillError, TopologyError
+from tidemill.topology.nodes import SourceNode
 
 ROOT = Path(__file__).parents[2]
 BUILDER = "from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\n"
@@ -65,6 +68,12 @@ def test_a_builder_is_optimised_as_the_config_says(
     write: Write, config: str, overrides: dict[str, str], count: int
 ) -> None:
     assert len(load_application(write(REKEYED + config), overrides)[0].repartition_topics) == count
+
+
+def test_an_optimization_of_another_type_is_refused_with_what_was_expected(write: Write) -> None:
+    file = write(REKEYED + 'config = {"topology.optimization": 1}')
+    with pytest.raises(ConfigError, match=r"topology\.optimization is 1, expected none, all or a list of names"):
+        load_application(file, {})
 
 
 def test_a_file_runs_under_its_own_name_with_its_folder_on_the_import_path(write: Write, tmp_path: Path) -> None:
@@ -184,3 +193,27 @@ def test_json_and_mermaid_are_printed_but_not_both(write: Write, capsys: pytest.
 """
     with pytest.raises(ConfigError, match="exclude each other"):
         describe(file, json=True, mermaid=True)
+
+
+def test_a_class_of_the_file_as_json_travels_by_value(tmp_path: Path) -> None:
+    file = tmp_path / "orders.py"
+    file.write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from datetime import datetime\n"
+        "from pydantic import BaseModel\n"
+        "from tidemill import Serdes, StreamsBuilder\n"
+        "class Item(BaseModel):\n    sku: str\n"
+        "@dataclass\nclass Order:\n    at: datetime\n    items: list[Item]\n"
+        "builder = StreamsBuilder()\n"
+        "builder.stream('in', key=Serdes.json(Item), value=Serdes.json(Order)).to('out')\n"
+    )
+    topology, _ = load_application(file, {})
+    [source] = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
+    read = "import pickle, sys; serde = pickle.load(sys.stdin.buffer); print(serde.deserialize(sys.argv[1].encode()))"
+    text = '{"at":"2026-01-31T12:00:00Z","items":[{"sku":"a"}]}'
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", read, text], input=cloudpickle.dumps(source.value_serde), capture_output=True, check=True,
+        timeout=60,
+    )
+    assert elsewhere.stdout.decode().startswith("Order(at=datetime.datetime(2026, 1, 31, 12, 0, tzinfo=datetime.timezone.utc)")

@@ -43,10 +43,10 @@ def test_equal_counts_do_not_differ() -> None:
 
 def test_missing_wrong_and_strange_words_are_told() -> None:
     assert differences({"a": 1, "b": 2, "c": 3}, {"b": 2, "c": 4, "d": 5}) == (
-        "3 counts differ: 'a' stands 1 times, counted 0; 'c' stands 3 times, counted 4; 'd' stands 0 times, counted 5"
+        "3 counts differ: 'a' is there 1 times, counted 0; 'c' is there 3 times, counted 4; 'd' is there 0 times, counted 5"
     )
     many = {f"w{number:02}": 1 for number in range(12)}
-    assert differences(many, {}).startswith("12 counts differ: 'w00' stands 1 times, counted 0; ")
+    assert differences(many, {}).startswith("12 counts differ: 'w00' is there 1 times, counted 0; ")
     assert differences(many, {}).endswith("; and 7 more")
 
 
@@ -87,7 +87,7 @@ def test_counts_that_differ_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(demo_module, "_IDLE_LIMIT_S", 3.0)
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        told = r"2 counts differ: '' stands 0 times, counted \d+; 'the' stands \d+ times, counted 0"
+        told = r"2 counts differ: '' is there 0 times, counted \d+; 'the' is there \d+ times, counted 0"
         with pytest.raises(StopError, match=told):
             demo_module.demo(lines=300)
     finally:

@@ -52,6 +52,16 @@ def test_a_new_project_has_a_program_that_builds(in_folder: Path, options: list[
     assert all("NAME" not in file.read_text() for file in (in_folder / "my-words").iterdir() if file.is_file())
 
 
+@pytest.mark.parametrize("command", ["describe", "explain-plan", "try", "run"])
+def test_a_column_mistake_ends_every_command_with_2_before_anything_starts(in_folder: Path, command: str) -> None:
+    cli("new", "words")
+    program = in_folder / "words" / "app.py"
+    program.write_text(program.read_text().replace("F.lower(line)", "line.lower()"))
+    code, said, text = cli(command, program)
+    assert (code, said) == (2, "")
+    assert "app.py, line 13): `line.lower()` calls .lower(), which a Column does not have" in text
+
+
 @pytest.mark.parametrize("name", ["My words", "1st", "", "a" * 70, "ä", "a.b"])
 def test_a_name_that_no_project_can_have_is_refused(in_folder: Path, name: str) -> None:
     code, _, text = cli("new", name)
@@ -118,11 +128,11 @@ def test_with_one_topic_a_line_is_a_value() -> None:
     ("line", "told"),
     [
         ("hello", "in.txt, line 3: the program reads counts, orders, orders-late, and 'hello' names none of them; write [@TIME]"),
-        ("counts: x => 1", "in.txt, line 3: key: 'x' is none of the serde long (.*); expected a whole number"),
-        ("counts: 1 => one", "in.txt, line 3: value: 'one' is none of the serde double (.*); expected a number"),
-        ("counts: 99999999999999999999 => 1", "key: '99999999999999999999' is none of the serde long"),
-        ("orders: {", r"value: '{' is none of the serde json.*expected a JSON object of struct<"),
-        ('orders: {"amount": "two"}', "is none of the serde json"),
+        ("counts: x => 1", "in.txt, line 3: key: 'x' can't be read by the serde long (.*); expected a whole number"),
+        ("counts: 1 => one", "in.txt, line 3: value: 'one' can't be read by the serde double (.*); expected a number"),
+        ("counts: 99999999999999999999 => 1", "key: '99999999999999999999' can't be read by the serde long"),
+        ("orders: {", r"value: '{' can't be read by the serde json.*expected a JSON object of struct<"),
+        ('orders: {"amount": "two"}', "can't be read by the serde json"),
         ("@soon orders: {}", "in.txt, line 3: '@soon' is no time; expected @ and the ms since the epoch"),
         ("@5", "'@5' is no time"),
     ],

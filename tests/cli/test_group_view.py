@@ -69,6 +69,28 @@ def test_warm_ups_come_before_standbys_with_what_they_lack() -> None:
     assert (copy_rows(document)[0].role, copy_rows(document)[0].seconds_left) == ("restoring", 4.0)
 
 
+def test_an_instance_that_restores_says_how_much_and_how_long() -> None:
+    document = group()
+    told = {"tasks": ["1_1", "1_0"], "offsets_left": 12_000, "offsets_per_s": 300.0, "seconds_left": 40.0}
+    document["instances"][0] |= {"state": "REBALANCING", "restoring": told}
+    row = instance_rows(document)[0]
+    assert (row.state, row.trouble) == ("RESTORING", "restores 1_0 1_1: 12,000 offsets left, 300/s, time left 40 s")
+    told |= {"offsets_left": None, "offsets_per_s": None, "seconds_left": None}
+    assert instance_rows(document)[0].trouble == "restores 1_0 1_1: how much is left is not known yet, time left unknown"
+    document["instances"][0]["restoring"] = None
+    assert instance_rows(document)[0].state == "REBALANCING"
+
+
+def test_an_instance_that_drains_says_what_is_still_there() -> None:
+    document = group()
+    told = {"phase": "draining", "message": "", "since_ms": 1, "until_ms": 2, "active": 3, "standby": 1}
+    document["instances"][0]["drain"] = told
+    row = instance_rows(document)[0]
+    assert (row.state, row.trouble) == ("DRAINING", "drains: 3 active tasks and 1 copies are still here")
+    told["phase"] = "called off"
+    assert (instance_rows(document)[0].state, instance_rows(document)[0].trouble) == ("RUNNING", "")
+
+
 def test_rebalances_say_who_came_and_what_moved_newest_first_without_follow_ups() -> None:
     told = rebalances(group(), 9)
     assert len(told) == 3
@@ -115,7 +137,7 @@ def test_another_instance_is_asked_when_the_one_asked_before_is_away(monkeypatch
 @pytest.mark.parametrize("answer", [{}, {"instances": 3}, {"instances": [1]}, {"instances": [{"name": "x"}]}])
 def test_another_service_at_the_address_is_said_so(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     monkeypatch.setattr(http_forward, "fetch", lambda *_, **__: json.dumps(answer).encode())
-    with pytest.raises(EnvironmentProblem, match=r"127\.0\.0\.1:1 answers, but tells of no group: something else listens there"):
+    with pytest.raises(EnvironmentProblem, match=r"127\.0\.0\.1:1 answers, but shows no group: something else listens there"):
         top.GroupQuestion([HostInfo("127.0.0.1", 1)]).ask()
 
 

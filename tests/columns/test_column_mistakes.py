@@ -187,7 +187,7 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: "%s-%s" % (v["name"], v["age"]), AS_TEXT, "F.format_string('%s-%s', v['name'], v['age'])"),
     (lambda v: "{} {}".format(v["name"], v["age"]), AS_TEXT, "F.format_string('%s %s', v['name'], v['age'])"),
     (lambda v: F.lower(f"{v['name']}"), AS_TEXT, "F.lower(F.format_string('%s', v['name']))"),
-    (lambda v: v["name"] + "!", f"has text beside +, {NUMBERS}", "F.concat(v['name'], F.lit('!'))"),
+    (lambda v: v["name"] + "!", f"uses text with +, {NUMBERS}", "F.concat(v['name'], F.lit('!'))"),
     (lambda v: "at " + v["at"] + ": " + v["name"], NUMBERS, "F.concat(F.lit('at '), v['at'], F.lit(': '), v['name'])"),
     (lambda v: v["age"] // 2, "uses an operator that Columns do not have", "F.floor(v['age'] / 2)"),
     (lambda v: v["age"] << 1, "uses an operator that Columns do not have", "F.shiftleft(v['age'], 1)"),

@@ -21,14 +21,16 @@ import psutil
 import pytest
 
 from tidemill.control.channel import ControlServer
+from tidemill.control.messages import CountEntries
 from tidemill.control.sockets import TcpListener
-from tidemill.control.worker_process import FarWorker, WorkerProcess
-from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
-from tidemill.ids import TopicPartition
+from tidemill.control.worker_process import RemoteWorker, WorkerProcess
+from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError, StateError
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, Positions
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Outcome, Positions, Taken
 
 IN = TopicPartition("in", 0)
+TASK = TaskId(1, 0)
 REQUEST = BatchRequest(batch_id=7, inputs={IN: 3})
 WORKER = """
     import sys, time
@@ -42,16 +44,19 @@ ASKING_WORKER = """
     from tidemill.errors import BatchLostError
     from tidemill.ids import TopicPartition
     from tidemill.control.channel import ControlClient
-    from tidemill.task.batch import BatchReport, Outcome, request_from_json
+    from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
+    from tidemill.task.message_pack import unpack
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
-    print(request_from_json(client.next_request(3)), flush=True)
-    client.report(3, BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5))
+    print(unpack(client.next_request(3), BatchRequest), flush=True)
+    client.report(3, BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5, message="half a pair: \\ud83d"))
     client.wait_served(3, 7)
     print(client.membership(), flush=True)
     try:
         client.committed([TopicPartition("in", 0)])
     except BatchLostError as error:
         print(error, flush=True)
+    client.taking(8, Taken(records=1, first=(TopicPartition("in", 0), 5)))
+    print(client.membership(), flush=True)
 """
 DRIVER = """
     import sys, time
@@ -73,11 +78,11 @@ READING_WORKER = """
     import sys, time
     from tidemill.control.channel import ControlClient
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
-    def answer(question):
-        if question["op"] == "fail":
+    def answer(task, folder, read):
+        if read.store == "none":
             raise ValueError("no such store")
-        time.sleep(question.get("pause_s", 0))
-        return {"said": question["op"]}
+        time.sleep(0.5 if read.store == "slow" else 0)
+        return f"{task} {folder} {read.store}".encode()
     client.answer_reads(answer)
     print("joined", flush=True)
     time.sleep(600)
@@ -102,11 +107,14 @@ class Desk:
     def wait_served(self, run: int, batch_id: int) -> None:
         self.heard.append((run, batch_id))
 
-    def membership(self) -> Membership:
-        return Membership(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)
+    def membership(self) -> CommittingMember:
+        return CommittingMember(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         raise RuntimeError("the brokers are away")
+
+    def taking(self, batch_id: int, taken: Taken) -> None:
+        raise RuntimeError(f"batch {batch_id} is not under way")
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         self.joined.append((step, worker.pid))
@@ -134,15 +142,20 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and_reports(server: ControlServer) -> None:
+def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and_reports(
+    server: ControlServer, caplog: pytest.LogCaptureFixture
+) -> None:
     desk = Desk()
     server.register("thread", desk)
     worker = started(ASKING_WORKER, server.address, server.key.hex())
     try:
         assert said(worker) == str(REQUEST)
         assert said(worker) == str(desk.membership())
-        assert "the brokers are away" in said(worker)
-        assert desk.heard == [3, (3, BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5)), (3, 7)]
+        assert "the driver could not answer AskCommitted: RuntimeError: the brokers are away" in said(worker)
+        assert said(worker) == str(desk.membership()), "a word that is not answered, and that fails, harms nothing"
+        assert "event=control-taking-failed batch=8 problem='RuntimeError: batch 8 is not under way'" in caplog.text
+        report = BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5, message="half a pair: \\ud83d")
+        assert desk.heard == [3, (3, report), (3, 7)]
         assert desk.joined == [("step-1", worker.pid)]
         assert desk.left.get(timeout=60) == ("step-1", worker.pid), "it has ended"
     finally:
@@ -216,7 +229,7 @@ def test_a_worker_elsewhere_is_dead_when_its_end_of_the_channel_is(server: Contr
         while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
         known.kill()
-        assert known.wait_dead(0.3) is not isinstance(known, FarWorker)  # nothing but its death is taken for it
+        assert known.wait_dead(0.3) is not isinstance(known, RemoteWorker)  # nothing but its death is taken for it
         worker.send_signal(signal.SIGCONT)
         assert known.wait_dead(60)
         worker.wait(60)
@@ -233,18 +246,19 @@ def test_a_worker_on_an_executor_answers_reads_says_what_fails_and_late_answers_
     try:
         assert said(worker) == "joined"
         [known] = desk.workers
-        assert isinstance(known, FarWorker)
-        assert known.ask({"op": "get"})["said"] == "get"
-        assert "no such store" in known.ask({"op": "fail"})["error"]
+        assert isinstance(known, RemoteWorker)
+        assert known.ask(TASK, "", CountEntries(store="counts")) == b"1_0  counts"
+        with pytest.raises(StateError, match="ValueError: no such store"):
+            known.ask(TASK, "", CountEntries(store="none"))
         with monkeypatch.context() as hurry:
             hurry.setattr("tidemill.control.worker_process._READ_LIMIT_S", 0.2)
             with pytest.raises(TimeoutError):
-                known.ask({"op": "slow", "pause_s": 0.5})
-        assert known.ask({"op": "next"})["said"] == "next"
+                known.ask(TASK, "", CountEntries(store="slow"))
+        assert known.ask(TASK, "v2", CountEntries(store="counts")) == b"1_0 v2 counts"
         worker.kill()
         assert known.wait_dead(60)
         with pytest.raises((EOFError, OSError)):
-            known.ask({"op": "get"})
+            known.ask(TASK, "", CountEntries(store="counts"))
     finally:
         worker.kill()
         server.close()

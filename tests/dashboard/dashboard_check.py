@@ -110,6 +110,7 @@ def check_recorded(page: Browser, out: Path) -> None:
         require(not foreign, f"the page has asked for {sorted(foreign)}")
         verified("no request has left the instance")
     check_away(page, out)
+    check_under_way(page)
     check_token(page)
 
 
@@ -232,6 +233,26 @@ def check_away(page: Browser, out: Path) -> None:
     require("127.0.0.1:" in page.text("#trouble a"), "addresses of the others")
     page.picture(out / "gone.png")
     verified("when its own instance is gone the page says so, and where it is too")
+    page.complaints()
+
+
+def check_under_way(page: Browser) -> None:
+    app, status, others = group_app()
+    restoring = {"tasks": ["1_0", "1_2"], "offsets_left": 12_000, "offsets_per_s": 300.0, "seconds_left": 40.0}
+    status.document.update(state="REBALANCING", ready=False, why=["thread 1 waits"], restoring=restoring)
+    drain = {"phase": "draining", "message": "", "since_ms": 1, "until_ms": 2, "active": 3, "standby": 1}
+    for told in others.told.values():
+        if told is not None and told["host"] != status.document["host"]:
+            told["drain"] = drain
+    with served(app) as base:
+        page.look(width=1280, height=900)
+        page.driver.get(base + "/")
+        until(lambda: "restoring" in page.text("#instances"), "an instance that restores")
+        text = page.text("#instances")
+        require("12,000 offsets left, 300/s, 40 s left" in text, f"how much is left and how long that takes; found {text!r}")
+        require("draining" in text, f"an instance that drains; found {text!r}")
+        require("3 active tasks and 1 copy are still to be handed over" in text, f"what it still has; found {text!r}")
+        verified("instances that restore or drain say so, with what is left")
     page.complaints()
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from tests.query.stand_in_status import group_app
+from tests.query.stand_ins import ask
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.texts import load_toml, parse_assignments
 from tidemill.spark.launch.cluster_settings import cluster_settings
@@ -102,3 +105,23 @@ def test_spark_submit_gets_what_the_data_path_needs() -> None:
 @pytest.mark.parametrize("script", sorted(DEPLOY.rglob("*.sh")), ids=lambda path: path.name)
 def test_scripts_are_such_as_bash_can_read(script: Path) -> None:
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+
+
+def test_keda_asks_what_an_instance_answers_of_the_pods_that_the_other_manifest_runs() -> None:
+    """Its kinds are KEDA's own, which no schema of Kubernetes knows."""
+    path = DEPLOY / "keda" / "scaledobject.yaml"
+    scaled, instances = of_kind(path, "ScaledObject")["spec"], DEPLOY / "kubernetes" / "instances.yaml"
+    [trigger] = scaled["triggers"]
+    url = urlsplit(trigger["metadata"]["url"])
+    reply = ask(group_app()[0], f"{url.path}?{url.query}")
+    assert (reply.status, type(reply.json[trigger["metadata"]["valueLocation"]])) == (200, int)
+    assert (trigger["metricType"], trigger["metadata"]["targetValue"]) == ("AverageValue", "1")
+    asked = parse_qs(url.query)
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (int(asked["least"][0]), int(asked["most"][0]))
+    service, pods = of_kind(path, "Service"), of_kind(instances, "StatefulSet")
+    assert (url.hostname, url.port) == (service["metadata"]["name"], service["spec"]["ports"][0]["port"])
+    assert service["spec"]["selector"] == pods["spec"]["template"]["metadata"]["labels"]
+    assert scaled["scaleTargetRef"]["name"] == pods["metadata"]["name"]
+    [secret] = of_kind(path, "TriggerAuthentication")["spec"]["secretTargetRef"]
+    assert secret["key"] in of_kind(instances, "Secret")["stringData"]
+    assert secret["name"] == of_kind(instances, "Secret")["metadata"]["name"]

@@ -14,8 +14,8 @@ PAGE = (ROOT / "docs" / "correctness.md").read_text(encoding="utf-8")
 RULES = {int(number): text for number, text in re.findall(r"^\*\*Rule (\d+)\.\*\*(.*?)(?=^\*\*Rule|^## |\Z)", PAGE, re.M | re.S)}
 ROWS = [
     line
-    for line in PAGE.split("## What bad input gets")[1].splitlines()
-    if line.startswith("| ") and not line.startswith("| what |")
+    for line in PAGE.split("## Bad input")[1].splitlines()
+    if line.startswith("| ") and not line.startswith("| input |")
 ]
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
 CITED = re.compile(r"\brules? (\d+)(?:(?:, (\d+))*(?: (?:and|to) (\d+))?)", re.I)

@@ -8,6 +8,8 @@ import inspect
 import json
 import re
 import typing
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from tidemill.config.streams_config import setting_table
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("how-to/", "tutorial", "migration/"))])
+@pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_the_page_parses_builds_and_imports_what_there_is(page: str) -> None:
     check_python(fenced(page, (DOCS / page).read_text(encoding="utf-8")))
 
@@ -46,6 +48,22 @@ def test_wrong_python_is_told_with_its_place(text: str, told: str) -> None:
     with pytest.raises(BlockError, match=r"docs/a\.md, line 3: ") as error:
         check_python([_block(text)])
     assert told in str(error.value)
+
+
+def test_classes_of_a_page_have_their_annotations_as_written() -> None:
+    shown = "from dataclasses import dataclass, fields\nfrom tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\n"
+    shown += "@dataclass\nclass Order:\n    amount: float\nassert fields(Order)[0].type is float\nbuilder.stream('t').to('u')\n"
+    assert check_python([_block(shown)]) == ["docs/a.md, line 3"]
+
+
+def test_a_program_that_is_shown_as_a_mistake_must_be_one() -> None:
+    start = "from tidemill import Serdes, StreamsBuilder\nbuilder = StreamsBuilder()\n"
+    start += "lines = builder.stream('t', value=Serdes.string())\n"
+    mistake, right = start + "lines.map_values(lambda v: v.lower()).to('u')", start + "lines.to('u')"
+    shown = [replace(_block(text), directives=("refused",)) for text in (mistake, right)]
+    assert check_python(shown[:1]) == []
+    with pytest.raises(BlockError, match=r"docs/a\.md, line 3: the page says that its topology is refused, and it is not"):
+        check_python(shown[1:])
 
 
 OPTIONS = {("run",): {"--set"}, ("broker", "start"): {"--port"}, ("broker", "stop"): set()}
@@ -78,12 +96,18 @@ def test_blocks_know_their_lines_titles_and_directives() -> None:
     assert [(block.line, block.text) for block in indented("p.md", text)] == [(8, "indented")]
 
 
+def _pages_of(found: Any) -> Iterator[str]:
+    """The pages of a navigation, of its sections and their groups."""
+    if isinstance(found, str):
+        yield found
+    else:
+        for inner in found.values() if isinstance(found, dict) else found:
+            yield from _pages_of(inner)
+
+
 def test_every_page_has_a_place_in_the_navigation_and_none_has_two() -> None:
     pages = [*PAGES, *docs_generated.pages(docs_site.ROOT), "newcomer.md", "how-to/another.md"]
-    placed = [
-        page for section in docs_site.navigation(pages) for found in section.values()
-        for page in (found if isinstance(found, list) else [found])
-    ]
+    placed = list(_pages_of(docs_site.navigation(pages)))
     assert sorted(placed) == sorted(set(pages))
 
 
@@ -105,6 +129,12 @@ def test_a_page_made_of_a_file_elsewhere_has_links_from_where_it_stands() -> Non
 def test_the_reference_of_settings_has_every_setting() -> None:
     page = docs_generated.settings_page()
     assert [name for name, _default, _meaning in setting_table() if f"| `{name}" not in page] == []
+
+
+def test_brackets_in_a_help_text_are_no_links() -> None:
+    page = docs_generated.command_line_page()
+    assert r"\[@TIME\] \[TOPIC:\] \[KEY =>\] VALUE" in page
+    assert re.findall(r"(?<!\\)\[", re.sub("`[^`]*`", "", page)) == []
 
 
 # --- what the how-tos' programs do ---
@@ -182,7 +212,7 @@ def _documented() -> dict[str, Any]:
 def test_all_that_stands_in_the_reference_says_what_it_is() -> None:
     silent = []
     for name, found in _documented().items():
-        if typing.get_origin(found) is collections.abc.Callable:
+        if typing.get_origin(found) in (collections.abc.Callable, typing.Union):
             continue  # an alias: its docstring stands below it, where Python doesn't keep it
         members = vars(found) if isinstance(found, type) else {}
         public = {member: what for member, what in members.items() if not member.startswith("_")}

@@ -20,9 +20,10 @@ PUBLIC = {"tidemill": tidemill, "tidemill.testing": tidemill.testing}
 FOR_DEVELOPERS = ("docs/contributing/", "docs/adr/")
 """Pages for those who change Tidemill itself."""
 GIVEN_NOT_NAMED = {
-    "BooleanSerde", "BytesSerde", "DoubleSerde", "FloatSerde", "JsonSerde", "StringSerde", "UUIDSerde", "WholeNumberSerde",
+    "BooleanSerde", "BytesSerde", "DoubleSerde", "FloatSerde", "JsonClassSerde", "JsonSerde",
+    "StringSerde", "UUIDSerde", "WholeNumberSerde",
     "SessionWindowedSerde", "TimeWindowedSerde",  # Serdes makes them; programs name their protocol, Serde
-    "OfColumns", "PerRecord",  # marked functions, which are handed on to an operator
+    "OfColumns", "PerBatch", "PerRecord", "PerRecordAsync",  # marked functions, which are handed on to an operator
     "StreamThread", "CopyReader",  # looked at in a running instance
 }  # fmt: skip
 """Classes of what public methods give that no program has to name."""

@@ -20,6 +20,10 @@ from tidemill.errors import SerdeError, TopologyError
     ("`odd name` boolean, `a``b` short, `struct` binary", "struct<`odd name`:boolean,`a``b`:smallint,struct:binary>"),
     ("struct string", "struct<struct:string>"),
     ("2nd double", "struct<`2nd`:double>"),
+    ("d dec(4, 2), n numeric, t timestamp_ltz, l timestamp_ntz, w DATE",
+     "struct<d:decimal(4,2),n:decimal(10,0),t:timestamp,l:timestamp_ntz,w:date>"),
+    ("a int NOT NULL COMMENT 'it''s', b struct<c: string not null> comment \"x, y\"".replace("''", "\\'"),
+     "struct<a:int,b:struct<c:string>>"),
 ])
 def test_a_schema_is_read_and_written_as_sparks_ddl(schema: str, sql_type: str) -> None:
     assert Serdes.json(schema).sql_type == sql_type
@@ -29,7 +33,12 @@ def test_a_schema_is_read_and_written_as_sparks_ddl(schema: str, sql_type: str) 
 @pytest.mark.parametrize(("schema", "problem"), [
     ("", "expected the name of a field, found 'the end'"),
     ("a", "unknown type 'the end'"),
-    ("a timestamp", "unknown type 'timestamp'"),
+    ("a money", "unknown type 'money'"),
+    ("a varchar(3)", "JSON has no form for the type varchar: use string"),
+    ("a decimal(39,2)", r"decimal\(39,2\) is none: expected 1 to 38 digits"),
+    ("a decimal(2,3)", r"decimal\(2,3\) is none"),
+    ("a decimal(x)", "expected a number of digits, found 'x'"),
+    ("a int comment", "expected the comment's text in quotes"),
     ("a int b int", "expected ',', found 'b'"),
     ("a int, a string", "the field 'a' is there twice"),
     ("a array<int", "expected '>', found 'the end'"),

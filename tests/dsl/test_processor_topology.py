@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[Callable[[TopologyBuilder], Any], str]] = {
     ),
     "a store that nobody adds": (
         lambda t: t.add_processor("p", Noop, "s").connect_processor_and_state_stores("p", "a").build(),
-        "'p' uses the store 'a', which nobody adds",
+        "'p' uses the store 'a', which is not added",
     ),
     "two stores of one name": (
         lambda t: t.add_state_store(Stores.key_value_store("a")).add_state_store(Stores.key_value_store("a")),

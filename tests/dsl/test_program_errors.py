@@ -213,7 +213,7 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         r"different numbers of partitions: ra-repartition \(2\), rb-repartition \(3\)",
     ),
     "a processor with a store that nobody adds": (
-        lambda b: b.stream("a").process(Noop, "missing", name="p"), "'p' uses the store 'missing', which nobody adds",
+        lambda b: b.stream("a").process(Noop, "missing", name="p"), "'p' uses the store 'missing', which is not added",
     ),
     "a processor that names a global store": (
         lambda b: (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemill import JoinWindows, Materialized, Serdes, StreamJoined, StreamsBuilder, TimeWindows
+from tidemill.config.slices import TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.stores import Stores
 from tidemill.runtime.instance.configured_topology import configured_topology
@@ -32,7 +33,7 @@ def program() -> StreamsBuilder:
 
 def kept(**settings: str) -> dict[str, tuple[bool, bool]]:
     config = StreamsConfig.of({**NEEDED, **{name.replace("__", "."): value for name, value in settings.items()}})
-    stores = configured_topology(program(), config).stores
+    stores = configured_topology(program(), config.slice(TopologyConfig)).stores
     return {name: (store.persistent, store.with_headers) for name, store in stores.items()}
 
 

@@ -81,12 +81,14 @@ def bounced() -> dict[str, float]:
         "eager": {"standbys": 0, "is_eager": True, "is_static": False},
         "cooperative": {"standbys": 0, "is_eager": False, "is_static": False},
         "with standbys": {"standbys": 1, "is_eager": False, "is_static": False},
+        "drained": {"standbys": 0, "is_eager": False, "is_static": False, "drains": True},
     }
     return {name: simulated(name, COSTS, **kind).paused_ms for name, kind in kinds.items()}
 
 
 def test_ten_simulated_instances_pause_less_with_each_means(bounced: dict[str, float]) -> None:
     assert bounced["with standbys"] < bounced["cooperative"] < bounced["eager"]
+    assert bounced["drained"] < bounced["cooperative"]
 
 
 def test_a_static_members_restart_costs_its_own_downtime_and_no_rebalance() -> None:

@@ -20,7 +20,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.protocol import MemberAssignment as GivenPartitions
 from tidemill.kafka.group.protocol import MemberSubscription, handed_over_too_early
 from tidemill.membership.client_states import FetchedOffsets
-from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.member import step
@@ -74,7 +74,7 @@ def said(process: ProcessId, *, owned: tuple[TopicPartition, ...] = (), generati
 
 def led(
     members: Mapping[str, Subscription], config: LeaderConfig = CONFIG, offsets: FetchedOffsets | None = OFFSETS
-) -> GroupAssignment:
+) -> StreamsGroupAssignment:
     prepared = prepare(members, ClusterMetadata(partition_counts={"in": 3}), FACTS, config)
     return complete(prepared, offsets, NOW) if isinstance(prepared, PreparedRebalance) else prepared
 
@@ -86,11 +86,11 @@ def good_ones() -> dict[str, Subscription]:
     }
 
 
-def warnings(answer: GroupAssignment) -> list[str]:
+def warnings(answer: StreamsGroupAssignment) -> list[str]:
     return [line.text for line in answer.log if line.level.name == "WARNING"]
 
 
-def hosts(answer: GroupAssignment) -> set[HostInfo]:
+def hosts(answer: StreamsGroupAssignment) -> set[HostInfo]:
     info = answer.members["good"].info
     return {*info.partitions_by_host, *info.standby_partitions_by_host}
 
@@ -243,7 +243,7 @@ def changed(data: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
-def assert_served(answer: GroupAssignment, members: Mapping[str, Subscription]) -> None:
+def assert_served(answer: StreamsGroupAssignment, members: Mapping[str, Subscription]) -> None:
     """Every member has an answer that it can follow; all tasks are given out, or withheld for one that is to ask again."""
     assert answer.refusal is None
     assert set(answer.members) == set(members)

@@ -13,7 +13,7 @@ from tidemill.assignment.model import LONG_MAX, Assignment, AssignmentConfig, Cl
 from tidemill.assignment.sticky.assignor import StickyTaskAssignor
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
-from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.joined_group import FUTURE_PROCESS, Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
@@ -245,7 +245,7 @@ def test_missing_source_topics_are_told_to_every_member_as_error_1():
     future = Subscription(user_data=struct.pack(">ii", 12, 12))
     members = {"a": said(P1), "b": said(P2, version=8), "f": future}
     answer = prepare(members, ClusterMetadata(partition_counts={}), FACTS, CONFIG)
-    assert isinstance(answer, GroupAssignment)
+    assert isinstance(answer, StreamsGroupAssignment)
     assert {name: decode_assignment(given.user_data).error_code for name, given in answer.members.items()} == {
         "a": 1, "b": 1, "f": 1,
     }  # fmt: skip

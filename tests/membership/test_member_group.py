@@ -22,6 +22,8 @@ from tidemill.membership.member_state import (
     AssignTasks,
     CloseRequested,
     CloseStandbys,
+    Drain,
+    DrainRequested,
     GiveUpTasks,
     Hold,
     LeaveGroup,
@@ -255,6 +257,30 @@ def test_no_partition_ever_has_two_owners_and_the_group_settles(seed, settings):
     assert sorted(held) == TASKS
     assert all(had.hold is Hold.OPEN for m in group.present for had in m.state.held.values())
     assert group.rebalances - before < 25, "\n".join(group.history[-60:])
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("seed", range(10))
+def test_members_that_drain_and_change_their_minds_trouble_nobody(seed, settings):
+    group = Group(seed, settings)
+    for _ in range(4):
+        group.add()
+    seen = set()
+    for _ in range(400):
+        group.act()
+        roll = group.random.random()
+        if roll < 0.03:
+            group.feed(group.random.choice(group.present), DrainRequested(is_wanted=roll < 0.02))
+        elif roll < 0.04:
+            group.evict(group.random.choice(group.present))
+        seen.update(member.state.drain for member in group.present)
+    assert Drain.UNDER_WAY in seen
+    for member in group.present:
+        group.feed(member, DrainRequested(is_wanted=False))
+    group.settle()
+    held = [task for m in group.present for task, had in m.state.held.items() if had.role.value == "active"]
+    assert sorted(held) == TASKS
+    assert {member.state.drain for member in group.present} == {Drain.NONE}
 
 
 def test_a_slow_batch_of_the_old_owner_does_not_make_the_group_rebalance_without_end():

@@ -32,10 +32,11 @@ from tidemill.steps.rows.schema import SCHEMA
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.state_step import Written
-from tidemill.task.batch import BatchReport, BatchRequest, Membership, Outcome, StoresAt, TaskRun, times_after
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Outcome, StoresAt, TaskRun, times_after
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
+from tidemill.task.raw_records import RecordColumns
 from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader, KeptOutput, Message
 from tidemill.topology.graph import subtopologies
@@ -135,13 +136,11 @@ class PlacedOutput(KeptOutput):
         self._partitions = partitions
         self.placed: list[tuple[str, bytes | None, int | None]] = []
 
-    def produce(
-        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps: Sequence[int],
-        partitions: Sequence[int] | None = None, headers: Sequence[Any] | None = None,
-    ) -> None:  # fmt: skip
-        super().produce(topic, keys, values, timestamps, partitions, headers)
-        chosen = [None] * len(keys) if partitions is None else [None if to == ANY_PARTITION else to for to in partitions]
-        self.placed += [(topic, key, to) for key, to in zip(keys, chosen, strict=True)]
+    def produce(self, topic: str, records: RecordColumns) -> None:
+        super().produce(topic, records)
+        given = records.partitions
+        chosen = [None] * len(records) if given is None else [None if to == ANY_PARTITION else to for to in given]
+        self.placed += [(topic, key, to) for key, to in zip(records.keys, chosen, strict=True)]
 
     def partitions_of(self, topic: str) -> int:
         return self._partitions
@@ -161,8 +160,8 @@ class Worker:
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, SortedStores]:
         return {run.task: self.stores.setdefault(run.task, SortedStores(run.task)) for run in runs}
 
-    def membership(self) -> Membership:
-        return Membership(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
+    def membership(self) -> CommittingMember:
+        return CommittingMember(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
 
     def committed(self, partitions: Any) -> Mapping[TopicPartition, int]:
         return {}
@@ -292,7 +291,7 @@ class StepRun:
             batch_id=self._batch,
             inputs={tp: at for tp, at in self._positions.items() if tp.topic not in self._globals},
             globals={tp: at for tp, at in self._positions.items() if tp.topic in self._globals},
-            globals_anew=self._batch == 1,
+            reset_globals=self._batch == 1,
             internal=frozenset(self._internal),
             tasks=tuple(
                 TaskRun(task=TaskId(part.id, self._partition), directory="", epoch=self.epoch)
@@ -300,7 +299,7 @@ class StepRun:
                 if part.state_stores and not part.is_global
             ),
             now_ms=now_ms,
-            follows=self._batch - 1 if self.follows is None else self.follows,
+            last_committed_batch=self._batch - 1 if self.follows is None else self.follows,
             times=self.times,
         )
         self.follows = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,9 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.dsl.stores import Stores
-from tidemill.errors import RecordError
+from tidemill.errors import RecordError, StopError, TopologyError
 from tidemill.operators.processors import ProcessorContext, PunctuationType
-from tidemill.operators.punctuation import Punctuations
+from tidemill.operators.punctuation import Punctuations, first_from
 from tidemill.operators.record import Record
 from tidemill.topology.nodes import Store
 from tidemill.topology.windows import Windowed
@@ -220,3 +221,77 @@ def test_a_punctuator_that_ends_itself_or_another_is_not_called_again() -> None:
     due.run(5)
     due.run(50)
     assert called == ["a", "c", "c"]
+
+
+FIRST_FROM_100_EVERY_30 = {-1: 100, 0: 100, 99: 100, 100: 100, 101: 130, 129: 130, 130: 160, 131: 160, 160: 190, 1000: 1030}
+"""Now -> when an anchored schedule is first due: StreamTask's, of Kafka Streams 4.3.1."""
+
+
+@pytest.mark.parametrize("now", FIRST_FROM_100_EVERY_30)
+def test_an_anchored_schedule_is_first_due_at_its_start_or_next_on_its_grid(now: int) -> None:
+    assert first_from(100, 30, now) == FIRST_FROM_100_EVERY_30[now]
+
+
+class _Anchored:
+    """Forwards the times of punctuations on a grid that begins at 100."""
+
+    def __init__(self, clock: PunctuationType, start_time: Any) -> None:
+        self.clock, self.start_time = clock, start_time
+
+    def init(self, context: ProcessorContext) -> None:
+        def tick(now: int) -> None:
+            context.forward(Record("tick", str(now), now))
+
+        context.schedule(30, self.clock, tick, start_time=self.start_time)
+
+    def process(self, _record: Record) -> None: ...
+
+
+def anchored(clock: PunctuationType, start_time: Any, wall_clock: int = 0) -> Run:
+    builder = StreamsBuilder()
+    builder.stream("in").process(partial(_Anchored, clock, start_time)).to("out", key=STRING, value=STRING)
+    return start(builder.build(), wall_clock)
+
+
+def said(run: Run) -> list[str]:
+    return [value.decode() for _topic, _key, value, *_rest in run.written if value is not None]
+
+
+def test_an_anchored_punctuator_by_stream_time_waits_for_its_start_and_keeps_its_grid() -> None:
+    run = anchored(PunctuationType.STREAM_TIME, 100)
+    for at, timestamp in enumerate((5, 99, 100, 125, 131, 250, 251, 280)):
+        run.pipe(at, "in", b"k", b"v", timestamp)
+    assert said(run) == ["100", "131", "250", "280"]  # 160, 190 and 220 are one call; the next is due at 280
+
+
+def test_an_anchored_punctuator_by_the_wall_clock_makes_up_for_nothing() -> None:
+    run = anchored(PunctuationType.WALL_CLOCK_TIME, datetime.fromtimestamp(0.1, timezone.utc), wall_clock=1_000)
+    for at, by in enumerate((29, 1, 30, 75)):
+        run.advance_wall_clock(at, by)
+    assert said(run) == ["1030", "1060", "1135"]
+
+
+@pytest.mark.parametrize(
+    ("start_time", "said_of_it"),
+    [
+        (-1, "-1 is no time from 1970 on"),
+        (datetime(1969, 12, 31, tzinfo=timezone.utc), "is no time from 1970 on"),
+        (datetime(2026, 1, 1), "2026-01-01 00:00:00 has no time zone"),
+        ("noon", "'noon' is no time"),
+        (True, "True is no time"),
+    ],
+)
+def test_a_start_time_that_is_none_is_refused(start_time: Any, said_of_it: str) -> None:
+    with pytest.raises(TopologyError, match=f"KSTREAM-PROCESSOR-0000000001: start_time: .*{said_of_it}"):
+        anchored(PunctuationType.STREAM_TIME, start_time)
+
+
+def test_an_interval_of_nothing_is_refused() -> None:
+    class Hasty(_Anchored):
+        def init(self, context: ProcessorContext) -> None:
+            context.schedule(0, PunctuationType.STREAM_TIME, lambda now: None, start_time=100)
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(partial(Hasty, PunctuationType.STREAM_TIME, 0))
+    with pytest.raises(StopError, match="the interval is 0 ms, expected 1 ms or more"):
+        start(builder.build())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.operators.step_harness import StepRun
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, Suppressed, TimeWindows, per_record
 from tidemill.dsl.stores import Stores
 from tidemill.ids import TopicPartition
 from tidemill.operators.processors import ProcessorContext, PunctuationType
@@ -52,3 +52,30 @@ def test_a_batch_of_punctuators_alone_commits_an_offset_as_it_is() -> None:
     run.advance_wall_clock(20)
     assert [value for topic, _, value, *_ in run.written if topic == "out"] == [b"20"]
     assert output.offsets == {TopicPartition("in", 0): 2}
+
+
+def test_a_window_that_the_wall_clock_lets_go_is_committed_once() -> None:
+    builder = StreamsBuilder()
+    windows = builder.stream("in", key=STRING, value=STRING).group_by_key().windowed_by(TimeWindows.of_size(10))
+    counts = windows.count(store="counts").suppress(Suppressed.until_wall_clock_limit(100, name="held"))
+    counts.to_stream(per_record(lambda key, value: key.key, STRING)).to("out", key=STRING, value=Serdes.long())
+    run = StepRun(builder.build())
+    output = run._workers[-1].output = _RememberedOffsets()
+
+    def results() -> list[int]:
+        found = [int.from_bytes(value, "big") for topic, _, value, *_ in run.written if topic == "out" and value is not None]
+        run.written.clear()
+        return found
+
+    run.pipe([("in", b"k", b"v", 5), ("in", b"k", b"v", 6)])
+    run.advance_wall_clock(99)
+    assert results() == []
+    output.offsets = None
+    run.advance_wall_clock(1)
+    assert results() == [2]
+    assert output.offsets == {TopicPartition("in", 0): 2}
+    run.advance_wall_clock(1000)
+    assert results() == []
+    run.pipe([("in", b"k", b"v", 7)])  # the window is open by stream time
+    run.advance_wall_clock(100)
+    assert results() == [3]

@@ -69,3 +69,48 @@ def test_a_changelog_record_of_an_old_version_is_refused_with_what_to_do() -> No
     kept = store_of(store, run.rows[store.name], STRING, STRING)
     with pytest.raises(StateError, match="version 02 was found, expected 3"):
         kept.restore(b"k", b"data", 0, (("v", b"\x02"),))
+
+
+# --- by the wall clock ----------------------------------------------------------------------------------------------------
+
+
+def _after(run: Run, by_ms: int) -> list[tuple[str, str | None, int]]:
+    """(key, value, timestamp) of what the wall clock alone brings."""
+    before = len(run.written)
+    run.advance_wall_clock(0, by_ms)
+    return [((k or b"").decode(), None if v is None else v.decode(), at) for _, k, v, at, *_ in run.written[before:]]
+
+
+def test_by_the_wall_clock_a_change_leaves_although_no_record_comes() -> None:
+    run = _run(Suppressed.until_wall_clock_limit(1000))
+    assert _pipe(run, "a", "1", 77) == []
+    assert _after(run, 999) == []
+    assert _pipe(run, "a", "2", 5_000_000) == [], "however far stream time goes"
+    assert _pipe(run, "b", "1", 6) == []
+    assert _after(run, 1) == [("a", "2", 5_000_000)], "a limit after the key's first change, with the last one's value and time"
+    assert _after(run, 998) == []
+    assert _after(run, 5_000) == [("b", "1", 6)]
+    assert _pipe(run, "a", None, 7) == []
+    assert _after(run, 1000) == [("a", None, 7)]
+
+
+def test_by_the_wall_clock_limits_hold_as_by_stream_time() -> None:
+    run = _run(Suppressed.until_wall_clock_limit(1000, max_records=1))
+    assert _pipe(run, "a", "1", 1) == []
+    assert _pipe(run, "b", "1", 2) == [("a", "1")]
+    assert _pipe(_run(Suppressed.until_wall_clock_limit(0)), "a", "1", 1) == [("a", "1")]
+
+
+def test_what_waits_for_the_wall_clock_waits_on_where_it_is_restored() -> None:
+    """Its changelog has the form of the other buffers, with the time at which the key came in."""
+    run = _run(Suppressed.until_wall_clock_limit(1000))
+    _after(run, 500)
+    _pipe(run, "a", "1", 1)
+    other = _run(Suppressed.until_wall_clock_limit(1000))
+    [name] = [name for name in run.rows if "SUPPRESS" in name]
+    for store, key, value, timestamp, headers, _at in run.logged:
+        if store == name:
+            other.graph.store(name).restore(key, value, timestamp, headers)
+    other.graph.store(name).load()
+    assert _after(other, 1499) == []
+    assert _after(other, 1) == [("a", "1", 1)]

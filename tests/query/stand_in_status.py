@@ -45,6 +45,8 @@ class StandInStatus:
     decided: Document | None = None
     planned: dict[str, list[str]] = field(default_factory=dict)
     measured: dict[MetricName, Metric] = field(default_factory=dict)
+    refusal: Exception | None = None
+    """Why it does not drain."""
 
     def status(self) -> Document:
         return json.loads(json.dumps(self.document))
@@ -57,6 +59,20 @@ class StandInStatus:
 
     def topology(self) -> Document:
         return recorded("topology")
+
+    def history(self) -> Document:
+        return {"rebalances": self.document["led"], "problem": None}
+
+    def restoring(self) -> Document | None:
+        found: Document | None = self.document.get("restoring")
+        return found
+
+    def drain(self, timeout_s: float) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.document["drain"] = {
+            "phase": "draining", "message": "", "since_ms": 1, "until_ms": 1 + int(timeout_s * 1e3), "active": 3, "standby": 0,
+        }  # fmt: skip
 
     def metrics(self) -> dict[MetricName, Metric]:
         return self.measured

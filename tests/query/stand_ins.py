@@ -15,6 +15,7 @@ from tidemill.ids import TopicPartition
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.metadata import HostMap, KeyQueryMetadata
+from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
 from tidemill.query.store_facts import StoreFacts
@@ -67,6 +68,10 @@ class StandInDirectory:
     placed: dict[bytes, int] = field(default_factory=dict)
     """Keys that stand where no partitioner says."""
     under_way: Sequence[CopyProgress] = ()
+    position: Position = field(default_factory=Position)
+    """Where its copies are."""
+    age_ms: int = 0
+    """How old its standbys are."""
 
     def progress(self) -> Sequence[CopyProgress]:
         return self.under_way
@@ -82,6 +87,9 @@ class StandInDirectory:
     def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         here = {p: lag for p, lag in self.copies.items() if p in question.partitions}
         covered = {p: lag or 0 for p, lag in here.items() if lag is None or (max_lag is not None and lag <= max_lag)}
+        at, least = self.position.offsets, question.position.offsets
+        is_young = question.most_age_ms is None or self.age_ms <= question.most_age_ms
+        covered = {p: lag for p, lag in covered.items() if at.get(p, 0) >= least.get(p, 0) and (is_young or here[p] is None)}
         rows = []
         for key, value in self.entries.items() if isinstance(self.entries, dict) else self.entries:
             data = store.key_bytes(key)
@@ -91,7 +99,7 @@ class StandInDirectory:
             if partition in covered and is_asked:
                 rows.append(Row(data, stored(store, value), partition))
         found, more_from = first_page(sorted(rows), question)
-        return FoundRows(rows=found, covered=covered, more_from=more_from)
+        return FoundRows(rows=found, covered=covered, more_from=more_from, position=self.position.of(covered))
 
 
 @dataclass

@@ -6,8 +6,11 @@ import asyncio
 import io
 import json
 import math
+from dataclasses import replace
+from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 import pytest
@@ -29,7 +32,9 @@ from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_listening import address_of, listen
-from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, FoundRows
+from tidemill.query.http_request import UNASKED_BYTES, parse_request, rows_question, to_parameters
+from tidemill.query.position import Position
+from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
@@ -197,6 +202,7 @@ def test_arrow_is_there_for_those_who_accept_it() -> None:
     assert table(ask(app(), "/stores/counts?from=x", headers=ARROW)).num_rows == 0
 
 
+TIME = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 JSON_STORE = store_facts(value=Serdes.json("name string, tags array<string>, share double, raw binary"))
 
 
@@ -212,9 +218,14 @@ JSON_STORE = store_facts(value=Serdes.json("name string, tags array<string>, sha
             {"name": "n", "tags": ["a"], "share": 0.5, "raw": "01"}, pa.string(),
         ),
         (store_facts(key=Serdes.json("id bigint")), {"id": 4}, 1, quote('{"id":4}'), {"id": 4}, 1, pa.int64()),
+        (
+            store_facts(key=Serdes.json("at timestamp, price decimal(9,2)")), {"at": TIME, "price": Decimal("1.50")}, 1,
+            quote('{"at":"2026-01-31T12:00:00+00:00","price":"1.50"}'), {"at": "2026-01-31T12:00:00+00:00", "price": "1.50"}, 1,
+            pa.int64(),
+        ),
         (store_facts(timestamped=False), "k", 2, "k", "k", 2, pa.int64()),
     ],
-    ids=["long", "integer", "double", "bytes", "json", "json-key", "plain"],
+    ids=["long", "integer", "double", "bytes", "json", "json-key", "json-key-of-a-time", "plain"],
 )  # fmt: skip
 def test_every_serde_has_its_form(
     store: StoreFacts, key: Any, value: Any, path: str, key_shown: Any, value_shown: Any, arrow_type: pa.DataType
@@ -250,6 +261,40 @@ def test_a_stale_answer_says_by_how_much_and_the_request_sets_the_bound() -> Non
     refused = ask(app(copies=behind), "/stores/counts/word1?max_staleness=49")
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
     assert "could be read in 0.3 s" in sentence(refused)
+
+
+def test_an_answer_says_where_the_copy_is_and_a_request_may_ask_for_as_much() -> None:
+    here = Position({0: 3, 1: 5, 2: 7})
+    served = app(position=here)
+    found = ask(served, "/stores/counts/word1").json
+    assert found["position"] == str(here.of([found["partition"]]))
+    assert ask(served, "/stores/counts").json["position"] == "0:3,1:5,2:7"
+    assert ask(served, f"/stores/counts/word1?position={found['position']}").status == 200
+    assert ask(served, "/stores/counts?position=0:3,1:5,2:7&max_staleness_ms=100").status == 200
+    later = ask(served, "/stores/counts?position=0:3,1:6,2:7")
+    assert (later.status, later.headers["retry-after"]) == (503, "1")
+    assert "no copy of partition 1 could be read" in sentence(later)
+    for wrong in ("position=1", "max_staleness_ms=-1", "position="):
+        assert ask(served, f"/stores/counts/word1?{wrong}").status == 400
+
+
+def test_how_old_a_standby_may_be_is_said_by_the_request_or_else_by_the_setting() -> None:
+    served = app(copies=dict.fromkeys(range(PARTITIONS), 5), age_ms=300)
+    assert ask(served, "/stores/counts/word1").status == 200
+    assert ask(served, "/stores/counts/word1?max_staleness_ms=300").status == 200
+    assert ask(served, "/stores/counts/word1?max_staleness_ms=299").status == 503
+    strict = replace(served, max_staleness_ms=299)
+    assert ask(strict, "/stores/counts/word1").status == 503
+    assert ask(strict, "/stores/counts/word1?max_staleness_ms=300").status == 200
+    assert ask(replace(app(age_ms=300), max_staleness_ms=0), "/stores/counts/word1").status == 200  # an owner is never old
+
+
+def test_bounds_travel_to_other_instances_as_they_are() -> None:
+    question = RowsQuestion(partitions=frozenset({0, 2}), key=b"k", position=Position({0: 3, 1: 5}), most_age_ms=250)
+    request = parse_request(b"/rows/counts", urlencode(to_parameters(question, 10)).encode(), "")
+    assert rows_question(request) == replace(question, position=Position({0: 3}), most_bytes=UNASKED_BYTES)
+    plain = RowsQuestion(partitions=frozenset({0}), key=b"k")
+    assert to_parameters(plain, None) == {"partitions": "0", "limit": "1", "key": "6b"}
 
 
 def test_what_another_instance_asks_is_answered_from_here_and_never_handed_on() -> None:
@@ -290,7 +335,7 @@ def test_a_key_that_a_foreign_client_placed_is_found_in_any_partition_of_a_sourc
     ("target", "status", "says"),
     [
         ("/nothing", 404, "there are /stores"),
-        ("/store/counts", 404, "nothing stands under this address"),
+        ("/store/counts", 404, "nothing is at this address"),
         ("/stores/counts/a/b", 404, "is written %2F"),
         ("/stores/nothing", 404, "there is no store 'nothing'; the topology's stores are counts"),
         ("/stores/nothing/key", 404, "there is no store 'nothing'"),

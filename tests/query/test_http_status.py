@@ -10,6 +10,7 @@ import pytest
 
 from tests.query.stand_in_status import gauge, group_app, recorded
 from tests.query.stand_ins import ask
+from tidemill.errors import DrainRefusedError, RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query.http_pages import FILES
 
@@ -146,3 +147,79 @@ def test_no_document_holds_what_is_not_json() -> None:
     app, status, _ = group_app()
     status.document["threads"][0]["latency_ms"] = float("nan")
     assert json.loads(ask(app, "/instance").body)["threads"][0]["latency_ms"] == "NaN"
+
+
+def test_a_drain_begins_with_a_post_and_is_told_with_its_limit() -> None:
+    app, _, _ = group_app()
+    reply = ask(app, "/drain?timeout_ms=60000", method="POST")
+    assert reply.status == 202
+    assert (reply.json["drain"]["phase"], reply.json["drain"]["until_ms"]) == ("draining", 60_001)
+    own = next(one for one in ask(app, "/group").json["instances"] if one["host"] == recorded("warming_up")["asked"])
+    assert own["drain"]["active"] == 3
+
+
+def test_an_instance_that_was_never_drained_says_so() -> None:
+    assert {one["drain"] for one in ask(group_app()[0], "/group").json["instances"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status"), [(DrainRefusedError("there is no other instance"), 409), (RetriableError("it rebalances"), 503)]
+)
+def test_why_an_instance_does_not_drain_is_one_sentence(refusal: Exception, status: int) -> None:
+    app, _, _ = group_app(refusal=refusal)
+    reply = ask(app, "/drain", method="POST")
+    assert (reply.status, reply.json) == (status, {"error": str(refusal)})
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "headers", "status", "named"),
+    [
+        ("/drain", "GET", {}, 405, "POST"),
+        ("/drain", "PUT", {}, 405, "POST"),
+        ("/group", "POST", {}, 405, "GET"),
+        ("/drain", "POST", {"Origin": "http://localhost:8080"}, 403, "web pages"),
+        ("/drain", "POST", {"Origin": "null"}, 403, "web pages"),
+        ("/drain", "POST", {"Content-Length": "2"}, 400, "no body"),
+        ("/drain?timeout_ms=0", "POST", {}, 400, "timeout_ms"),
+        ("/drain?timeout_ms=1e9", "POST", {}, 400, "timeout_ms"),
+        ("/drain?now=1", "POST", {}, 400, "now"),
+    ],
+)
+def test_what_is_no_wish_to_drain_changes_nothing(
+    target: str, method: str, headers: dict[str, str], status: int, named: str
+) -> None:
+    app, here, _ = group_app()
+    reply = ask(app, target, method=method, headers=headers)
+    assert reply.status == status
+    assert named in reply.json["error"]
+    assert here.document.get("drain") is None
+
+
+def test_a_drain_needs_the_token_and_a_loopback_name() -> None:
+    app, here, _ = group_app(token=TOKEN)
+    assert ask(app, "/drain", method="POST").status == 401
+    assert here.document.get("drain") is None
+    assert ask(app, "/drain", method="POST", headers=BEARER).status == 202
+    assert ask(group_app()[0], "/drain", method="POST", host="attacker.example").status == 403
+
+
+RESTORING = {"tasks": ["1_0", "1_1"], "offsets_left": 12_000, "offsets_per_s": 300.0, "seconds_left": 40.0}
+
+
+def test_an_instance_that_restores_is_alive_not_ready_and_says_how_long() -> None:
+    app, here, _ = group_app(token=TOKEN)
+    here.document.update(ready=False, why=["thread 1: [1_0] not running yet"], restoring=RESTORING)
+    reply = ask(app, "/health/ready", headers=BEARER)
+    assert (reply.status, reply.json["status"], reply.json["restoring"]) == (503, "restoring", RESTORING)
+    live = ask(app, "/health/live", headers=BEARER)
+    assert (live.status, live.json) == (200, {"status": "up", "restoring": RESTORING})
+    assert ask(app, "/health/ready").json == {"status": "restoring"}, "how much is for those with the token"
+    group = ask(app, "/group", headers=BEARER).json
+    assert [one["restoring"] for one in group["instances"] if one["host"] == group["asked"]] == [RESTORING]
+
+
+def test_one_that_has_failed_while_it_restored_is_down() -> None:
+    app, here, _ = group_app()
+    here.document.update(ready=False, restoring=RESTORING)
+    here.down = "the instance is ERROR"
+    assert ask(app, "/health/ready").json == {"status": "down"}

@@ -15,8 +15,9 @@ from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
-from tidemill.query.local_copies import LocalCopies, LocalCopy
+from tidemill.query.local_copies import CopyReader, LocalCopies, LocalCopy
 from tidemill.query.metadata import HostMap
+from tidemill.query.position import Position
 from tidemill.query.rows import FoundRows, Row, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_queries import Broker, StoreQueries
@@ -39,6 +40,7 @@ class Instance:
     ends: dict[int, int] = field(default_factory=dict)
     is_broker_away: bool = False
     started: bool = True
+    now_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.copies = LocalCopies(lambda wanted: [copy for copy in self.held.values() if wanted(copy.task)])
@@ -49,6 +51,7 @@ class Instance:
             own_host=HERE,
             broker=Broker(partitions=lambda topics: dict.fromkeys(topics, PARTITIONS), end_offsets=self._ends),
             require_started=self._require_started,
+            now_s=lambda: self.now_s,
         )
 
     def _require_started(self) -> None:
@@ -60,13 +63,16 @@ class Instance:
             raise RetriableError("no broker answers")
         return {tp: self.ends[tp.partition] for tp in partitions}
 
-    def take(self, partition: int, role: Role = Role.ACTIVE, *, is_running: bool = True) -> None:
+    def take(
+        self, partition: int, role: Role = Role.ACTIVE, *, is_running: bool = True, is_confirmed: bool = False
+    ) -> None:
         directory = self.folder / f"1_{partition}"
         if partition not in self.writers:
             self.writers[partition] = TaskState.open(directory, [store.name for store in self.stores])
             self.writers[partition].claim("e")
         self.held[partition] = LocalCopy(
-            task=TaskId(1, partition), role=role, directory=directory, is_running=is_running, epoch="e", positions={}
+            task=TaskId(1, partition), role=role, directory=directory, is_running=is_running, epoch="e", positions={},
+            is_confirmed=is_confirmed,
         )
 
     def write(self, entries: dict[Any, Any], partition: int, position: int, store: StoreFacts = COUNTS) -> None:
@@ -328,3 +334,135 @@ def test_rows_travel_as_they_are() -> None:
     for garbage in (b"", b"hello", rows.to_bytes()[:-20], b"\xff" * 100):
         with pytest.raises(ValueError):  # noqa: PT011  # any sentence
             FoundRows.from_bytes(garbage)
+
+
+# --- bounds to where copies are (KIP-796's PositionBound) and how old they are -------------------------------------------
+
+
+def asked(instance: Instance, key: str, *, max_lag: int | None = None, **bounds: Any) -> FoundRows:
+    data = key.encode()
+    partition = partition_of_key(data, PARTITIONS)
+    question = RowsQuestion(partitions=frozenset({partition}), key=data, **bounds)
+    return instance.queries.read(COUNTS, question, max_lag=max_lag)
+
+
+def test_an_answer_says_where_its_copies_are(instance: Instance) -> None:
+    assert asked(instance, A[0]).position == Position({0: 10})
+    instance.write({A[0]: 5}, 0, 17)
+    everything = RowsQuestion(partitions=frozenset({0, 1, 2}), limit=100)
+    assert str(instance.queries.read(COUNTS, everything, max_lag=None).position) == "0:17,1:10"
+    assert str(instance.queries.view("counts", stale=False, partition=None).position) == "0:17,1:10"
+
+
+@pytest.mark.parametrize("role", [Role.ACTIVE, Role.STANDBY])
+def test_a_copy_before_the_position_that_was_seen_does_not_answer_until_it_is_there(instance: Instance, role: Role) -> None:
+    instance.take(0, role, is_running=role is Role.ACTIVE)
+    instance.ends[0] = 30
+    seen = Position({0: 12, 1: 99})
+    assert asked(instance, A[0], max_lag=100, position=seen).covered == {}
+    instance.write({A[0]: 5}, 0, 12)
+    assert asked(instance, A[0], max_lag=100, position=seen).position == Position({0: 12})
+
+
+def test_a_running_active_that_the_group_knows_is_never_older_than_what_others_have_read(instance: Instance) -> None:
+    """A standby's position counts the marker of the transaction, which the active's does not."""
+    instance.take(0, is_confirmed=True)
+    assert asked(instance, A[0], position=Position({0: 11})).position == Position({0: 10})
+    instance.take(0, is_running=False, is_confirmed=True)
+    assert asked(instance, A[0], max_lag=None, position=Position({0: 11})).covered == {}
+
+
+def test_a_view_refuses_what_is_older_than_its_position(instance: Instance) -> None:
+    seen = Position.parse("0:12")
+    with pytest.raises(InvalidStateStoreError, match="it is at offset 10, expected 12 or later"):
+        instance.get(A[0], position=seen)
+    with pytest.raises(InvalidStateStoreError, match="expected 12 or later"):
+        instance.all(position=seen)
+    assert instance.get(B[1], position=seen) == 1
+    instance.write({A[0]: 7}, 0, 13)
+    assert instance.get(A[0], position=seen) == 7
+
+
+def test_a_store_without_changelog_has_no_positions(make: Callable[..., Instance]) -> None:
+    instance = make(stores=(replace(COUNTS, changelog=None),))
+    instance.take(0)
+    instance.write({A[0]: 1}, 0, 1)
+    store = instance.stores[0]
+    question = RowsQuestion(partitions=frozenset({0}), key=A[0].encode(), position=Position({0: 1}))
+    for refused in (
+        lambda: instance.queries.read(store, question, max_lag=None), lambda: instance.get(A[0], position=Position({0: 1})),
+    ):
+        with pytest.raises(QueryError, match="counts has no changelog, so there are no positions of it"):
+            refused()
+    found = instance.queries.read(store, replace(question, position=Position()), max_lag=None)
+    assert (found.covered, found.position) == ({0: 0}, Position())
+
+
+def test_a_standby_answers_while_it_is_young_enough(instance: Instance) -> None:
+    """Its age is the time since the last question to the broker whose answer it has reached."""
+    instance.take(0, Role.STANDBY, is_running=False)
+    instance.ends[0] = 12
+
+    def answers(most_age_ms: int) -> bool:
+        return bool(asked(instance, A[0], max_lag=100, most_age_ms=most_age_ms).covered)
+
+    assert not answers(60_000)  # at 10 of 12, and what it had before nobody has asked
+    assert asked(instance, A[0], max_lag=100).covered == {0: 2}
+    instance.write({}, 0, 12)  # what was there at 0 s
+    instance.now_s, instance.ends[0] = 3.0, 20
+    assert answers(3_000)
+    assert not answers(2_999)
+    instance.write({}, 0, 20)
+    assert answers(0)
+    instance.now_s = 4.0
+    assert answers(100)  # asked anew: nothing has come since
+
+
+def test_an_active_is_never_too_old(instance: Instance) -> None:
+    assert asked(instance, A[0], max_lag=100, most_age_ms=0).covered == {0: 0}
+
+
+def test_of_many_answers_of_the_broker_the_newest_count_to_the_moment(instance: Instance) -> None:
+    instance.take(0, Role.STANDBY, is_running=False)
+    for second in range(500):
+        instance.now_s, instance.ends[0] = float(second), 10 + second
+        asked(instance, A[0], max_lag=0)
+    instance.write({}, 0, 10 + 498)
+    assert bool(asked(instance, A[0], max_lag=100, most_age_ms=1_000).covered)
+    assert not asked(instance, A[0], max_lag=100, most_age_ms=999).covered
+    instance.write({}, 0, 10 + 100)
+    ages = [age for age in range(390_000, 500_000, 1_000) if asked(instance, A[0], max_lag=1_000, most_age_ms=age).covered]
+    assert 399_000 <= ages[0] <= 499_000  # of old answers few are kept: an age may be too high, never too low
+
+
+def test_the_position_of_an_answer_is_taken_behind_the_read(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that comes between is in the position, so that no later read can be older than what was found of it."""
+    read = CopyReader.get
+
+    def after_a_batch(reader: CopyReader, key: bytes) -> bytes | None:
+        instance.write({A[0]: 77}, 0, 15)
+        return read(reader, key)
+
+    monkeypatch.setattr(CopyReader, "get", after_a_batch)
+    found = asked(instance, A[0], position=Position({0: 10}))
+    assert (COUNTS.value(found.rows[0].stored), found.position) == (77, Position({0: 15}))
+
+
+def test_a_position_is_text_that_can_be_handed_back() -> None:
+    seen = Position({2: 103, 0: 57})
+    assert str(seen) == "0:57,2:103"
+    assert Position.parse(str(seen)) == seen
+    assert seen.merged(Position({0: 60, 1: 1}), Position({2: 7})) == Position({0: 60, 1: 1, 2: 103})
+    assert Position.parse("0:5,0:9") == Position({0: 9})
+    for wrong in ("", "0", "0:", "a:1", "0:1;1:2", "0:-1", "0:1,", "٣:1", "0:" + "9" * 30):
+        with pytest.raises(QueryError, match="expected partition:offset with commas"):
+            Position.parse(wrong)
+
+
+def test_rows_travel_with_their_position() -> None:
+    rows = FoundRows(rows=(Row(b"k", b"v", 1),), covered={1: 4}, position=Position({1: 7}))
+    assert FoundRows.from_bytes(rows.to_bytes()) == rows
+    asked_for = RowsQuestion(partitions=frozenset({1}), key=b"k", position=Position({1: 5}))
+    rows.require_answer(asked_for)
+    with pytest.raises(ValueError, match="rows of copies whose position is not said"):
+        replace(rows, position=Position()).require_answer(asked_for)

@@ -12,6 +12,7 @@ import pytest
 from tests.query.stand_ins import COUNTS, PARTITIONS, StandInDirectory, StandInInstances, host_map, router
 from tidemill.errors import InvalidStateStoreError, RetriableError
 from tidemill.membership.wire import HostInfo
+from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
@@ -234,3 +235,19 @@ def test_one_that_hangs_costs_its_time_and_not_the_question() -> None:
     remote = Hanging({THREE: directory(THREE, {1: 5})})
     found = read(router(directory(ONE, {}), remote, timeout_s=0.5), key_question(key_of(1)))
     assert found.covered == {1: 5}
+
+
+def test_reads_are_never_older_than_what_was_seen_wherever_they_are_answered() -> None:
+    """A client that keeps the position of each answer: the owner first, then, while it is away, only a standby that is as far."""
+    remote = others(two={1: None}, three={1: 40})
+    remote.directories[TWO].position, remote.directories[THREE].position = Position({1: 7}), Position({1: 5})
+    through = router(directory(ONE, {0: None}), remote)
+    seen = Position().merged(read(through, key_question(key_of(1))).position)
+    assert seen == Position({1: 7})
+    del remote.directories[TWO]
+    question = replace(key_question(key_of(1)), position=seen)
+    assert read(through, key_question(key_of(1))).position == Position({1: 5})
+    with pytest.raises(InvalidStateStoreError, match="three:3: has no copy to answer from of partition 1"):
+        read(through, question)
+    remote.directories[THREE].position = Position({1: 9})
+    assert read(through, question).position == Position({1: 9})

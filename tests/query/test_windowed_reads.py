@@ -21,6 +21,7 @@ from tidemill.membership.wire import HostInfo
 from tidemill.operators.stores import store_of
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_request import to_parameters
+from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
@@ -228,3 +229,25 @@ def test_a_key_value_store_knows_no_times(instance: Instance) -> None:
     reply = ask(_app(instance), f"/stores/counts/{HERE}?from=5")
     assert reply.status == 400
     assert "no parameter 'from'" in reply.json["error"]
+
+
+@pytest.mark.parametrize("store", [WINDOWS, SESSIONS])
+def test_windows_and_sessions_are_read_from_a_position_on(instance: Instance, store: Store) -> None:
+    def fill(kept: Any) -> None:
+        if store is SESSIONS:
+            kept.put(Windowed(HERE, 5, 9), 1, 9)
+        else:
+            kept.put(HERE, 1, 100, 7)
+
+    _write(instance, store, 0, fill)
+
+    def view(position: Position | None) -> ReadOnlyWindowStore | ReadOnlySessionStore:
+        copies = instance.queries.view(store.name, stale=False, partition=0, position=position)
+        return session_view(copies) if store is SESSIONS else window_view(copies)
+
+    seen = view(None).position
+    assert seen.offsets.keys() == {0}
+    assert len(list(view(seen).all())) == 1
+    later = Position({0: seen.offsets[0] + 1})
+    with pytest.raises(InvalidStateStoreError, match=f"expected {later.offsets[0]} or later"):
+        list(view(later).all())

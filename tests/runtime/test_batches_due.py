@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from tidemill.config.slices import ThreadConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import MemberConfig, new_member
@@ -33,9 +34,8 @@ def batches(tasks: Any) -> MicroBatches:
     anything: Any = None
     return MicroBatches(
         "thread",
-        StreamsConfig.of(
-            {"application.id": "app", "bootstrap.servers": "none:1", "commit.interval.ms": int(INTERVAL_S * 1000),
-             "processing.guarantee": "exactly_once_v2"}
+        StreamsConfig.read_slice(
+            ThreadConfig, {"commit.interval.ms": int(INTERVAL_S * 1000), "processing.guarantee": "exactly_once_v2"}
         ),
         FACTS,
         registry=tasks,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tidemill.config.slices import ThreadConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import MemberConfig, new_member
@@ -62,7 +63,7 @@ def batches(tasks: Any, *, is_paused: bool, global_topics: tuple[str, ...] = ())
     brokers = Brokers()
     return MicroBatches(
         "thread",
-        StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1"}),
+        StreamsConfig.read_slice(ThreadConfig, {}),
         FACTS,
         registry=tasks,
         local=tasks,

@@ -10,7 +10,8 @@ from tests.runtime.thread_alone import GIVEN, KEPT, Engine, ThreadAlone, thread_
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import CloseRequested
-from tidemill.task.batch import Outcome, Taken, request_from_json, request_to_json
+from tidemill.task.batch import BatchRequest, Outcome, Taken
+from tidemill.task.message_pack import pack, unpack
 
 COPY = TaskId(1, 0)
 NEW = TaskId(1, 1)
@@ -125,7 +126,7 @@ def test_workers_are_told_that_the_driver_has_fenced_their_producer(tmp_path: Pa
     thread = thread_with(engine, tmp_path)
     thread.runner.run()
     thread.runner.run()
-    before, after = (request_from_json(request_to_json(request)).fences for request in engine.asked)
+    before, after = (unpack(pack(request), BatchRequest).fences for request in engine.asked)
     assert after == before + 1
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.runtime.local_application import Place, until
 from tidemill import Serdes, StreamsBuilder
+from tidemill.config.slices import TopicsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import TopologyMismatchError
 from tidemill.kafka.admin.client import Admin
@@ -41,10 +42,8 @@ def latest(place: Place, count: int) -> dict[bytes, int]:
 
 def reset(place: Place, streams: KafkaStreams, *, with_earlier: bool = False) -> None:
     admin = Admin({"bootstrap.servers": place.bootstrap_servers})
-    plan = plan_reset(
-        streams.topology, streams.config, admin, Target(), with_state=True, with_earlier=with_earlier
-    )
-    carry_out(plan, streams.config, admin)
+    topics, state_dir = streams.config.slice(TopicsConfig), Path(streams.config.state_dir)
+    carry_out(plan_reset(streams.topology, topics, admin, Target(), state_dir=state_dir, with_earlier=with_earlier), admin)
 
 
 def test_a_changed_program_is_refused_until_it_is_reset_and_counts_from_the_beginning_then(place: Place) -> None:

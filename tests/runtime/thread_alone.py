@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tidemill.config.slices import ThreadConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import BatchLostError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
@@ -20,7 +21,7 @@ from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.runtime.thread.batch_runner import BatchRunner
-from tidemill.runtime.thread.driver_service import WorkerDesk
+from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.micro_batches import MicroBatches
@@ -50,7 +51,7 @@ class Engine:
         self.worker_pids = {"step-1": 1}
         self.was_killed = False
         self.asked: list[BatchRequest] = []
-        self.desk: WorkerDesk | None = None
+        self.desk: DriverService | None = None
 
     def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
         assert self.desk is not None
@@ -81,7 +82,7 @@ class ThreadAlone:
 
     def __init__(self, engine: Engine, folder: Path, has_stores: Collection[int] = (0, 1)) -> None:
         unused: Any = None
-        config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(folder)})
+        config = StreamsConfig.read_slice(ThreadConfig, {})
         member: Any = SimpleNamespace(membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None)
         directory = StateDirectory(folder, "app")
         self.metrics, rebalance = ThreadMetrics(), RebalanceWatch("thread")
@@ -102,7 +103,7 @@ class ThreadAlone:
             metrics=self.metrics, on_change=lambda: None,
         )  # fmt: skip
         self.runner.begin(engine)  # type: ignore[arg-type]
-        engine.desk = WorkerDesk(self.runner, group, member, handover=unused)
+        engine.desk = DriverService(self.runner, group, member, handover=unused)
         self.changes = TaskChanges(
             "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
             commits=commits, rebalance=rebalance, metrics=self.metrics,

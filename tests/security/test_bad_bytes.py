@@ -14,7 +14,7 @@ from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAss
 from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId
 from tidemill.membership.client_states import FetchedOffsets
-from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
@@ -69,9 +69,9 @@ def test_a_garbled_length_costs_no_memory() -> None:
 # --- the leader: one member's bytes are nobody else's trouble ---------------------------------------------------------------
 
 
-def _led(members: dict[str, Subscription]) -> GroupAssignment:
+def _led(members: dict[str, Subscription]) -> StreamsGroupAssignment:
     prepared = prepare(members, ClusterMetadata(partition_counts={"in": 4}), FACTS, CONFIG)
-    if isinstance(prepared, GroupAssignment):
+    if isinstance(prepared, StreamsGroupAssignment):
         return prepared
     return complete(prepared, FetchedOffsets(), 0)
 

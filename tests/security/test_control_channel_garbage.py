@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import stat
@@ -18,16 +17,21 @@ from typing import Any
 import pytest
 
 from tidemill.control.channel import ControlServer
+from tidemill.control.messages import Asked, AskMembership, DriverAnswer, Hello, Purpose, Welcome
 from tidemill.ids import TopicPartition
-from tidemill.task.batch import BatchRequest, Membership, Positions
+from tidemill.task.batch import BatchRequest, CommittingMember, Positions
+from tidemill.task.message_pack import pack, unpack
+
+HELLO = Hello(purpose=Purpose.QUESTIONS, thread="thread", step="s", pid=os.getpid(), host="here")
+FIELDS = {"purpose": "questions", "thread": "thread", "step": "s", "pid": os.getpid(), "host": "here"}
 
 
 class Desk:
     def next_request(self, run: int) -> BatchRequest | None:
         return BatchRequest(batch_id=7, inputs={TopicPartition("in", 0): 3})
 
-    def membership(self) -> Membership:
-        return Membership(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)
+    def membership(self) -> CommittingMember:
+        return CommittingMember(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {}
@@ -57,10 +61,10 @@ def crashes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def _still_answers(server: ControlServer) -> bool:
     with Client(server.address, "AF_UNIX", authkey=server.key) as worker:
-        worker.send_bytes(json.dumps({"op": "hello", "thread": "thread", "step": "s", "pid": os.getpid()}).encode())
-        assert json.loads(worker.recv_bytes())["lock"] is False
-        worker.send_bytes(b'{"op": "membership"}')
-        return bool(json.loads(worker.recv_bytes())["generation"] == 2)
+        worker.send_bytes(pack(HELLO))
+        assert unpack(worker.recv_bytes(), Welcome) == Welcome(lock=False)
+        worker.send_bytes(pack(Asked(question=AskMembership())))
+        return unpack(unpack(worker.recv_bytes(), DriverAnswer).value, CommittingMember).generation == 2
 
 
 STRANGERS = {
@@ -102,33 +106,67 @@ def test_another_key_is_refused(server: ControlServer, crashes: list[Any]) -> No
     assert not crashes
 
 
-QUESTIONS = {
-    "no JSON": b"hello",
+FIRST_WORDS = {
+    "text": b"hello",
     "nothing": b"",
-    "not UTF-8": b"\xff\xfe\xfd",
-    "a list": b"[]",
-    "null": b"null",
-    "no operation": b"{}",
-    "an unknown operation": b'{"op": "stop"}',
-    "a question before hello": b'{"op": "request"}',
-    "a hello without a thread": b'{"op": "hello"}',
-    "a hello of an unknown thread": b'{"op": "hello", "thread": "x", "step": "s", "pid": 1}',
-    "a hello without a step": b'{"op": "hello", "thread": "thread"}',
-    "nested too deep": b"[" * 100_000,
-    "a number of ten thousand digits": b"9" * 10_000,
+    "JSON": b'{"purpose": "questions"}',
+    "a list": pack([]),
+    "nil": pack(None),
+    "no fields": pack({}),
+    "cut short": pack(HELLO)[:-1],
+    "more than one": pack(HELLO) * 2,
+    "an unknown purpose": pack({**FIELDS, "purpose": "stop"}),
+    "a purpose that is a list": pack({**FIELDS, "purpose": []}),
+    "an unknown thread": pack({**FIELDS, "thread": "x"}),
+    "a thread that is no text": pack({**FIELDS, "thread": 7}),
+    "no step": pack({name: value for name, value in FIELDS.items() if name != "step"}),
+    "a field that no worker sends": pack({**FIELDS, "run": 1}),
+    "text that is not UTF-8": pack(HELLO).replace(b"here", b"\xff\xfe\xfd\xfc"),
+    "reads of an unknown worker": pack({**FIELDS, "purpose": "reads"}),
+    "a question before hello": pack(Asked(question=AskMembership())),
+    "nested too deep": b"\x91" * 100_000,
+    "a length of four gigabytes": b"\xdd\xff\xff\xff\xff",
     "a megabyte of spaces": b" " * (1 << 20),
-    "an operation that is a list": b'{"op": []}',
+}
+LATER_WORDS = {
+    "nothing": b"",
+    "hello again": pack(HELLO),
+    "an unknown question": pack({"question": {"type": "Stop"}}),
+    "a question without its field": pack({"question": {"type": "NextRequest"}}),
+    "a number that is text": pack({"question": {"type": "NextRequest", "run": "1"}}),
+    "a report of a batch that is none": pack({"question": {"type": "Report", "run": 1, "report": {"batch_id": 1}}}),
+    "an outcome that is none": pack({"question": {"type": "Report", "run": 1, "report": {"batch_id": 1, "outcome": "fine"}}}),
+    "a partition of three": pack({"question": {"type": "AskCommitted", "partitions": [["in", 0, 1]]}}),
 }
 
 
-@pytest.mark.parametrize("said", QUESTIONS.values(), ids=QUESTIONS)
-def test_garbage_from_one_with_the_key_ends_that_connection_alone(server: ControlServer, crashes: list[Any], said: bytes) -> None:
+@pytest.mark.parametrize("said", FIRST_WORDS.values(), ids=FIRST_WORDS)
+def test_garbage_from_one_with_the_key_ends_that_connection_alone(
+    server: ControlServer, crashes: list[Any], caplog: pytest.LogCaptureFixture, said: bytes
+) -> None:
     with Client(server.address, "AF_UNIX", authkey=server.key) as worker:
         worker.send_bytes(said)
         with pytest.raises((EOFError, ConnectionError)):
             worker.recv_bytes()
     assert _still_answers(server)
     assert not crashes
+    assert "control-garbage" in caplog.text
+
+
+@pytest.mark.parametrize("said", LATER_WORDS.values(), ids=LATER_WORDS)
+def test_garbage_after_hello_does_too_and_what_was_expected_is_logged(
+    server: ControlServer, crashes: list[Any], caplog: pytest.LogCaptureFixture, said: bytes
+) -> None:
+    with Client(server.address, "AF_UNIX", authkey=server.key) as worker:
+        worker.send_bytes(pack(HELLO))
+        worker.recv_bytes()
+        worker.send_bytes(said)
+        with pytest.raises((EOFError, ConnectionError)):
+            worker.recv_bytes()
+    assert _still_answers(server)
+    assert not crashes
+    assert f"{len(said)} bytes that begin with" in caplog.text
+    assert "are no Asked" in caplog.text
 
 
 def test_nobody_else_on_the_machine_gets_near_it(server: ControlServer) -> None:

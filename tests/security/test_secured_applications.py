@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from tests.security.certificates import Authority
 from tests.security.secured import LINES, PASSWORD, Right, Secured, within, words_of
+from tidemill.config.slices import ClientsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import StopError
 from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer
@@ -28,6 +30,7 @@ from tidemill.kafka.security.clients import ClientRole, data_client_settings, gr
 from tidemill.membership import wire
 from tidemill.membership.wire.assignment import AssignorError
 from tidemill.runtime.instance.application import State
+from tidemill.task.raw_records import RecordColumns
 
 pytestmark = [pytest.mark.security, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -237,7 +240,7 @@ def test_at_least_once_needs_no_right_on_the_cluster(place: Secured, shown: Show
 def test_a_producer_names_the_right_that_it_lacks_among_several_topics(place: Secured, shown: Shown) -> None:
     place.create("in", "out", "other")
     config = place.application().config
-    settings = data_client_settings(config, ClientRole.PRODUCER)
+    settings = data_client_settings(config.slice(ClientsConfig), ClientRole.PRODUCER)
     idempotent = FlushingProducer(settings, timeout_ms=20_000)
     with pytest.raises(StopError) as refused:  # not one topic that it may write to
         _write(idempotent, place.topic("out"))
@@ -261,7 +264,7 @@ def _write(producer: FlushingProducer | TransactionalProducer, *topics: str) -> 
     """Until it is refused: at times only the second refusal has its reason."""
     for _ in range(3):
         for topic in topics:
-            producer.write(topic, [b"key"], [b"value"], [0])
+            producer.write(topic, RecordColumns([b"key"], [b"value"], [0]))
         if producer.commit() is not CommitOutcome.COMMITTED and isinstance(producer.failure, StopError):
             raise producer.failure
 
@@ -290,7 +293,7 @@ def test_a_wrong_password_is_one_sentence_at_the_start(place: Secured, authority
 
 def test_a_certificate_of_nobody_trusted_is_one_sentence_at_the_start(place: Secured, tmp_path: Path, shown: Shown) -> None:
     said = _refused(place, **{"kafka.ssl.truststore.location": str(Authority(tmp_path, "stranger").pem)})
-    assert "signed by nobody who is trusted here" in said
+    assert "signed by no one who is trusted here" in said
     assert "kafka.ssl.truststore.location" in said
     shown(said)
 
@@ -350,9 +353,10 @@ def wire_garbage() -> bytes:
     return encode_subscription(said)
 
 
-def _join_with(place: Secured, config: object, said: bytes) -> object:
+def _join_with(place: Secured, config: StreamsConfig, said: bytes) -> object:
     client = GroupClient(
-        group_client_settings(config), group_id=place.name, client_id="garbage", report_unreachable_after_ms=60_000,
+        group_client_settings(config.slice(ClientsConfig)), group_id=place.name, client_id="garbage",
+        report_unreachable_after_ms=60_000,
         report=lambda error: None,
     )  # fmt: skip
     client.open()

@@ -1,4 +1,4 @@
-"""Faults for a scenario, drawn from a seed: crash, pause, lost heartbeat, slow restore, change of leader, no offsets.
+"""Faults for a scenario, drawn from a seed: crash, pause, drain, lost heartbeat, slow restore, change of leader, no offsets.
 
 Decides only what strikes whom and when; what follows is the cluster's. At least one client is left alone by crashes and
 pauses at any time, and whoever crashes comes back, so that the group can become balanced again.
@@ -34,6 +34,7 @@ def _fault(scenario: Scenario, draws: Draws, at_ms: int) -> Event:
         lambda: Event(at_ms=at_ms, what=Happening.CRASH, client=not_the_first, for_ms=for_ms, disk=Disk.LOST),
         lambda: Event(at_ms=at_ms, what=Happening.PAUSE, client=not_the_first, for_ms=for_ms),
         lambda: Event(at_ms=at_ms, what=Happening.RESTART, client=not_the_first, for_ms=for_ms),
+        lambda: Event(at_ms=at_ms, what=Happening.DRAIN, client=not_the_first, for_ms=for_ms),
         lambda: Event(at_ms=at_ms, what=Happening.LOST_HEARTBEAT, client=anyone),
         lambda: Event(at_ms=at_ms, what=Happening.SLOW_RESTORE, client=anyone, for_ms=for_ms, records_per_s=speed),
         lambda: Event(at_ms=at_ms, what=Happening.LEADER_CHANGE),

@@ -16,7 +16,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "simulate.md"
 
 
 def test_the_documented_file_runs():
-    text = DOCUMENT.read_text(encoding="utf-8").partition("## A scenario's file")[2].partition("## Explaining")[0]
+    text = DOCUMENT.read_text(encoding="utf-8").partition("## Scenario files")[2].partition("## Explaining")[0]
     file = "\n".join(line[4:] for line in text.splitlines() if re.match(r" {4}", line))
     scenario = scenario_of(tomllib.loads(file), "documented")
     assert len(scenario.events) == 1

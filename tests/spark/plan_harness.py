@@ -35,7 +35,7 @@ from tidemill.steps.step_spec import SourceSpec, StepSpec
 from tidemill.task.batch import (
     BatchReport,
     BatchRequest,
-    Membership,
+    CommittingMember,
     Outcome,
     Positions,
     TaskRun,
@@ -81,8 +81,8 @@ class WorkerContext:
         assert self.tasks is not None
         return self.tasks.open(runs)
 
-    def membership(self) -> Membership:
-        return Membership(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
+    def membership(self) -> CommittingMember:
+        return CommittingMember(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {}
@@ -218,14 +218,14 @@ class Program:
             batch_id=self._batch,
             inputs={tp: at for tp, at in self._positions.items() if tp.topic not in self._globals},
             globals={tp: at for tp, at in self._positions.items() if tp.topic in self._globals},
-            globals_anew=self._batch == 1,
+            reset_globals=self._batch == 1,
             tasks=tuple(
                 TaskRun(task=TaskId(part.id, 0), directory=str(self._folder / f"{self._restarts}-{part.id}_0"), epoch="e")
                 for part in self._parts
                 if part.state_stores and not part.is_global
             ),
             now_ms=1_000 * self._batch if self.wall_clock is None else self.wall_clock,
-            follows=self._batch - 1,
+            last_committed_batch=self._batch - 1,
             times=self._times,
         )
         rows = []

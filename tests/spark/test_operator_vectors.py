@@ -28,6 +28,7 @@ WHOLE = 1 << 30
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_on_its_plan_gives_what_kafka_streams_gives(name: str, spark: SparkSession, tmp_path: Path) -> None:
     found = cases()[name] if ALL else sampled(name)
+    assert found, "no case: nothing would be compared"
     plans: dict[tuple[str, int], Plan] = {}
     for case, size in zip(found, cycle((WHOLE, 7)), strict=False):
         config = case["config"]

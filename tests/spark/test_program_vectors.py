@@ -162,7 +162,9 @@ def session(spark: SparkSession) -> SparkSession:
 
 def all_cases(program: str) -> list[dict[str, Any]]:
     with gzip.open(VECTORS, "rt") as lines:
-        return [case for line in lines if (case := json.loads(line))["program"] == program]
+        found = [case for line in lines if (case := json.loads(line))["program"] == program]
+    assert found, f"{program} has no case: a test of it would assert nothing"
+    return found
 
 
 def cases(program: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of
 from tidemill.spark.plan.serde_inference import NOTHING_KNOWN, Edge, SerdeInference, leaving
 from tidemill.spark.plan.stages import runs_as_columns, stages
-from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
 STRING, LONG, DOUBLE, SHORT = Serdes.string(), Serdes.long(), Serdes.double(), Serdes.short()
 ARRIVING = Edge(key=STRING, value=STRING)
@@ -114,7 +114,7 @@ def test_a_join_in_a_step_writes_as_the_sink_below_it_then_as_the_default_says()
 
 
 def test_a_join_in_a_step_whose_results_nothing_says_how_to_write_is_refused_by_name() -> None:
-    with pytest.raises(TopologyError, match=r"no serde for the values of KSTREAM-JOIN-\d+: give the join's result one"):
+    with pytest.raises(TopologyError, match=r"no serde for the values of KSTREAM-JOIN-\d+: give its result one"):
         _settled(_joined(), NOTHING_KNOWN)
 
 
@@ -139,3 +139,11 @@ def test_counts_that_a_store_keeps_in_another_form_are_made_record_by_record(mak
     in_eight_bytes = stages(_topology(lambda s: make(s, Materialized(name="s", value=LONG))))
     in_two_bytes = stages(_topology(lambda s: make(s, Materialized(name="s", value=SHORT))))
     assert (len(in_eight_bytes.parts), len(in_two_bytes.parts)) == (0, 1)
+
+
+def test_a_sink_of_a_step_reads_what_it_is_given_as_the_node_above_has_written_it() -> None:
+    topology = _topology(lambda s: s.group_by_key().count())
+    [sink] = [name for name, node in topology.nodes.items() if isinstance(node, SinkNode)]
+    serdes = _settled(topology, DEFAULT)
+    assert sink not in serdes.entering, "its records come from a node of its own step"
+    assert serdes.at_sink(sink) == Edge(key=STRING, value=LONG)

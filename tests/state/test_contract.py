@@ -85,7 +85,7 @@ def test_a_batch_computed_from_another_position_is_refused_whole(state: TaskStor
         with pytest.raises(StateBehindError) as refusal:
             state.apply(expected=expected, new=_at(9), writes={"a": [(b"k", b"2")], "b": [(b"n", b"2")]})
         assert refusal.value.found_offsets == {"a": 1}
-        assert not refusal.value.claimed_by_another
+        assert refusal.value.found_epoch == refusal.value.expected_epoch
     assert state.positions() == before
     assert (list(state.scan("a")), list(state.scan("b"))) == ([(b"k", b"1")], [])
 
@@ -108,7 +108,7 @@ def test_the_owner_before_the_last_claim_is_refused(state: TaskStores) -> None:
     assert state.claim("thread-2") == replace(_at(1), epoch="thread-2")
     with pytest.raises(StateBehindError, match="Another owner has claimed the task") as refusal:
         state.apply(expected=replace(_at(1), epoch=old.epoch), new=_at(2, old.epoch), writes={"a": [(b"k", b"2")]})
-    assert refusal.value.claimed_by_another
+    assert refusal.value.found_epoch != refusal.value.expected_epoch
     assert state.get_many("a", [b"k"]) == [b"1"]
 
 

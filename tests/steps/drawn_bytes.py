@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any
+from uuid import UUID
 
 from hypothesis import strategies as st
 
@@ -11,6 +15,34 @@ SCHEMA = (
     "s string, d double, f float, i int, n bigint, y tinyint, b boolean, x binary, t array<string>, m map<string,double>,"
     " o struct<s:string,i:int>"
 )
+TIMES_SCHEMA = (
+    "e decimal(12,3), h decimal(38,18), w date, z timestamp, l timestamp_ntz, d double, k int NOT NULL,"
+    " m map<string,array<timestamp>>, o struct<e:decimal(4,0),w:date NOT NULL>"
+)
+
+
+@dataclass
+class Inner:
+    w: date
+    e: Annotated[Decimal, "decimal(4,0)"] = Decimal(7)
+
+
+@dataclass
+class Times:
+    """Values of a class, with defaults."""
+
+    k: Annotated[int, "int"]
+    e: Annotated[Decimal, "decimal(12,3)"] = Decimal("0.5")
+    h: Decimal | None = None
+    w: date | None = None
+    z: datetime | None = None
+    l: Annotated[datetime, "timestamp_ntz"] | None = None
+    d: float = 1.5
+    u: UUID | None = None
+    m: dict[str, list[datetime | None]] = field(default_factory=dict)
+    o: Inner | None = None
+
+
 _NUMBERS = [
     "0", "-0", "1", "-1", "1.0", "-0.0", "12.5", "1e5", "1E+2", "1e-7", "0.001", "1e400", "1e-400", "3.5e38", "0.1", "16777217",
     "127", "128", "2147483647", "2147483648", "9007199254740993", "9223372036854775807", "9223372036854775808", "4.9e-324",
@@ -33,6 +65,42 @@ _OTHERS = [
 _SPACES = ["", " ", "\n", "\t \r\n", "\u00a0", "\x0b", "\x00", "\ufeff", "//c\n"]
 _BEHIND = ["", "", "", "", " ", "\n", " trailing", "}", "{}", ",", "1", "\x00", "\x1a"]
 _NAMES = ["s", "d", "f", "i", "n", "y", "b", "x", "t", "m", "o", "S", "unknown", "", "\\u0073", "é"]
+
+
+_TIMES = [
+    '"2026-01-31"', '"2026-1-31"', '"2026-02-30"', '"0001-01-01"', '"9999-12-31"', '"0000-01-01"', '"10000-01-01"',
+    '"1582-10-10"', '"2026-01-31T12:00:00Z"', '"2026-01-31 12:00:00.5Z"', '"2026-01-31T12:00Z"', '"2026-01-31T24:00:00Z"',
+    '"2026-01-31T23:59:60Z"',
+    '"2026-01-31T12:00:00.123456789+02:00"', '"2026-01-31T12:00:00-0930"', '"2026-01-31T12:00:00+02"', '"2026-01-31T12:00:00"',
+    '"2026-01-31T12:00:00.000001"', '"0001-01-01T00:00:00+01:00"', '"0001-01-01T00:00:00Z"', '"9999-12-31T23:59:59.999999Z"',
+    '"9999-12-31T23:59:59-01:00"', '"1582-10-10T12:00:00Z"', '"1883-11-18T12:00:00.25Z"', '"2026-01-31T12:00:00+18:00"',
+    '"2026-01-31T12:00:00+18:01"', '"2026-01-31T12:00:00+02:60"', '"2026-01-31T12:00:00 Z"', '"2026-01-31t12:00:00z"',
+    '"2026-01-31T12:00:00[Europe/Paris]"', '"2026-01-31T12:00:00.Z"', '"20260131T120000Z"', '"1769860800"', "1769860800", '""',
+]  # fmt: skip
+_DECIMALS = [
+    "12.345", "12.3450", "12.3456", "123456789.999", "1234567890", "-0.000", "-0.001", "1e3", "1E-3", "1e-18", "0e9999", "1e9999",
+    "1e-9999", "1e999999999", "99999999999999999999.999999999999999999", "100000000000000000000", "9999", "10000", "0.1",
+    '"12.5"', '"-007.50"', '"1e2"', '"12,5"', '" 1"', '"1."', '".5"', '"NaN"', '"٣"', "0.000000000000000001", "-0.0000010",
+]  # fmt: skip
+_TIMES_NAMES = ["e", "h", "w", "z", "l", "d", "m", "o", "u", "unknown"]
+
+
+def times_texts() -> st.SearchStrategy[bytes]:
+    """As ``json_texts``, of TIMES_SCHEMA; most have the member that it requires."""
+    scalars = st.sampled_from(_TIMES) | st.sampled_from(_DECIMALS) | _finite().map(repr) | st.datetimes().map(_quoted_time)
+    inner = st.builds('{{"w":{},"e":{}}}'.format, scalars, scalars) | st.builds('{{"k":[{},null,{}]}}'.format, scalars, scalars)
+    members = st.lists(st.tuples(st.sampled_from(_TIMES_NAMES), scalars | inner | st.just("null")), max_size=3)
+    first = st.sampled_from(['"k":1', '"k":1', '"k":1', '"k":null', '"k":1.0', '"S":1'])
+
+    def text(first: str, members: list[tuple[str, str]]) -> bytes:
+        inside = ",".join([first, *(f'"{name}":{token}' for name, token in members)])
+        return f"{{{inside}}}".encode()
+
+    return st.builds(text, first, members)
+
+
+def _quoted_time(found: datetime) -> str:
+    return f'"{found.isoformat()}+03:30"'
 
 
 @st.composite
@@ -104,5 +172,7 @@ BYTES_FOR: dict[str, st.SearchStrategy[bytes]] = {
     "boolean": st.sampled_from([b"\0", b"\1", b"\2", b"\xff", b"", b"\0\0", b"true"]),
     "uuid": st.sampled_from(_UUIDS) | st.uuids().map(lambda found: str(found).encode()) | st.binary(max_size=4),
     "json": json_texts() | changed(json_texts()),
+    "json-times": times_texts() | changed(times_texts()),
+    "json-class": times_texts(),
 }
-"""By the serde's name."""
+"""By the serde's name, and of JSON by the kind of schema."""

@@ -17,18 +17,11 @@ from tidemill.steps.graph.graph_step import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, SCHEMA
 from tidemill.steps.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
-from tidemill.task.batch import (
-    BatchReport,
-    BatchRequest,
-    Marker,
-    Membership,
-    Positions,
-    StoresAt,
-    TaskRun,
-    marker_to_json,
-)
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Marker, Positions, StoresAt, TaskRun
 from tidemill.task.commit import CommitStep
+from tidemill.task.message_pack import pack
 from tidemill.task.partition_time import PartitionTime, Times
+from tidemill.task.raw_records import RecordColumns
 from tidemill.topology.operations import Count, Operation
 
 INPUT = TopicPartition("app-counts-repartition", 0)
@@ -133,22 +126,15 @@ class MemoryOutput:
     def begin(self) -> None:
         self.open, self.pending = [], {}
 
-    def produce(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        partitions: Sequence[int] | None = None,
-        headers: Sequence[Any] | None = None,
-    ) -> None:
+    def produce(self, topic: str, records: RecordColumns) -> None:
         assert self.open is not None
-        self.open += [(topic, k, v, t) for k, v, t in zip(keys, values, timestamps, strict=True)]
-        for partition in partitions or ():
+        rows = zip(records.keys, records.values, records.timestamps, strict=True)
+        self.open += [(topic, key, value, timestamp) for key, value, timestamp in rows]
+        for partition in records.partitions or ():
             tp = TopicPartition(topic, partition)
             self.pending[tp] = self.pending.get(tp, self.logged.get(tp, 0)) + 1
 
-    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+    def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         assert self.open is not None
         if self.fails is not None:
             self.open = None
@@ -192,8 +178,8 @@ class Context:
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, MemoryStores]:
         return {run.task: self.stores for run in runs}
 
-    def membership(self) -> Membership:
-        return Membership(
+    def membership(self) -> CommittingMember:
+        return CommittingMember(
             generation=1, member_id="m", instance_id=None, incarnation=self.incarnation, may_commit=self.may_commit
         )
 
@@ -239,7 +225,7 @@ def batch(held: Sequence[Mapping[str, Any]], start: int, **marker: Any) -> list[
         "rows": len(held),
         **marker,
     }
-    text = marker_to_json(Marker(**said)).encode()
+    text = pack(Marker(**said))
     return [
         rows_batch([*held, {"node": CHUNK, "part": -1, "off": 0, "seq": 0, "ts": len(held)}]),
         rows_batch([{"node": MARKER, "part": -1, "off": 1, "seq": 0, "ts": 0, "value": text}]),

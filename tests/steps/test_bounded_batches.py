@@ -21,8 +21,9 @@ from tidemill.steps.rows.schema import CHUNK, MARKER, REFUSED
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin, SourceSpec, SourceTopic
-from tidemill.task.batch import BatchRequest, RefusedRecord, Taken, request_from_json, request_to_json
+from tidemill.task.batch import BatchRequest, RefusedRecord, Taken
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
+from tidemill.task.message_pack import pack, unpack
 from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import Message
 
@@ -115,7 +116,7 @@ class Run:
         told: list[Taken] = []
         rows: list[dict[str, Any]] = []
         names = list(self.spec.topics)
-        for made in source_rows(self.reader, request_from_json(request_to_json(request)), self.spec, told.append):
+        for made in source_rows(self.reader, unpack(pack(request), BatchRequest), self.spec, told.append):
             rows += made.to_pylist()
         data = [row for row in rows if row["node"] not in (MARKER, CHUNK)]
         if size.most is not None:

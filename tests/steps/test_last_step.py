@@ -125,6 +125,16 @@ def test_a_batch_that_was_cut_short_or_repeated_leaves_nothing(what: str, broken
     assert not counts(context)
 
 
+def test_a_marker_that_can_not_be_read_leaves_nothing_and_the_report_says_so() -> None:
+    context = Context()
+    context.now = BatchRequest(batch_id=1, inputs={INPUT: 0})
+    rows = [batch(WORDS, 0)[0], rows_batch([{"node": MARKER, "part": -1, "off": 1, "seq": 0, "ts": 0, "value": b"?"}])]
+    report = context.take(rows)
+    assert (report.outcome, report.is_misfit) == (Outcome.LOST, True)
+    assert "1 bytes that begin with b'?' are no Marker" in report.message
+    assert not context.output.committed
+
+
 @pytest.mark.parametrize(
     "marker", [{"batch_id": 2}, {"chunks": 2}, {"rows": 4}, {"starts": {INPUT: 1}}], ids=["id", "chunks", "rows", "starts"]
 )

@@ -15,7 +15,8 @@ from tidemill.steps.micro_batch_rows import head_rows, micro_batches, source_run
 from tidemill.steps.rows.schema import FILLER, HEAD, MARKER, SCHEMA
 from tidemill.steps.source_step import marker_rows
 from tidemill.steps.standing import ARROW_ROWS, rows_behind
-from tidemill.task.batch import BatchRequest, Marker, request_to_json
+from tidemill.task.batch import BatchRequest, Marker
+from tidemill.task.message_pack import pack
 
 DATA = 4
 
@@ -53,7 +54,7 @@ def rows_of(asked: BatchRequest) -> Iterator[pa.RecordBatch]:
 
 
 def given(*requests: BatchRequest) -> Any:
-    texts = iter([*map(request_to_json, requests), None])
+    texts = iter([*map(pack, requests), None])
     return lambda: next(texts)
 
 
@@ -132,7 +133,7 @@ def test_a_step_hands_on_requests_and_waits_for_the_report_before_it_reads_on(st
         events.append(("run", asked.batch_id))
         return iter(list(pieces))
 
-    heads = [head_rows(request_to_json(request(batch))) for batch in (1, 2)]
+    heads = [head_rows(pack(request(batch))) for batch in (1, 2)]
     source = [heads[0], *rows_of(request(1)), heads[1], *rows_of(request(2))]
     made = step_run(reading(source), run, lambda batch: events.append(("served", batch)), stands=stands, next_is_last=True)
     handed_on = [(asked.batch_id, [tags(piece)[0] for piece in pieces]) for asked, pieces in micro_batches(made)]

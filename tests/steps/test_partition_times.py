@@ -8,8 +8,9 @@ from tidemill import Serdes
 from tidemill.ids import TopicPartition
 from tidemill.steps.rows.intake import Intake
 from tidemill.steps.source_step import source_rows
-from tidemill.steps.step_spec import SourceSpec, SourceTopic
-from tidemill.task.batch import BatchRequest, marker_from_json, times_after
+from tidemill.steps.step_spec import SourceSpec, SourceTopic, TimestampExtraction
+from tidemill.task.batch import BatchRequest, Marker, times_after
+from tidemill.task.message_pack import unpack
 from tidemill.task.partition_time import PartitionTime, Times
 from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader
@@ -32,12 +33,12 @@ class Sources:
         """The times after a batch."""
         source = SourceTopic(
             tag=0, node="source", index=0, key=Intake(Serdes.string()), value=Intake(Serdes.string()),
-            extractor=self.extract, key_serde=TEXT, value_serde=TEXT,
+            extraction=TimestampExtraction(extractor=self.extract, key_serde=TEXT, value_serde=TEXT),
         )  # fmt: skip
         reader = GivenReader([RawRecord("in", None, value.encode(), 9_000) for value in values])
         request = BatchRequest(batch_id=1, inputs={IN: 0}, times=times)
         *_, marker = source_rows(reader, request, SourceSpec(topics={"in": source}, changelogs={}))
-        return times_after(times, marker_from_json(marker.column("value")[0].as_py()).arrived)
+        return times_after(times, unpack(marker.column("value")[0].as_py(), Marker).arrived)
 
 
 def test_extractors_are_given_the_highest_time_so_far_across_batches_and_workers() -> None:

@@ -9,7 +9,8 @@ from tidemill.ids import TopicPartition
 from tidemill.steps.rows.schema import MARKER
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_spec import SourceSpec
-from tidemill.task.batch import BatchRequest, marker_from_json, request_from_json, request_to_json
+from tidemill.task.batch import BatchRequest, Marker
+from tidemill.task.message_pack import pack, unpack
 
 IN = TopicPartition("in", 0)
 
@@ -44,10 +45,10 @@ class Reader:
 
 
 def marker_of(reader: Reader, request: BatchRequest) -> Any:
-    *_, last = source_rows(reader, request_from_json(request_to_json(request)), SourceSpec(topics={}, changelogs={}))
+    *_, last = source_rows(reader, unpack(pack(request), BatchRequest), SourceSpec(topics={}, changelogs={}))
     [row] = last.to_pylist()
     assert row["node"] == MARKER
-    return marker_from_json(row["value"])
+    return unpack(row["value"], Marker)
 
 
 def test_a_batch_that_does_not_read_neither_moves_the_readers_nor_tells_of_them() -> None:

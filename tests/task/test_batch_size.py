@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.task.batch import RefusedRecord, Taken, taken_from_json, taken_to_json
+from tidemill.task.batch import RefusedRecord, Taken
 from tidemill.task.batch_size import (
     MOST_DEATHS,
     MOST_PATIENCE,
@@ -20,6 +20,7 @@ from tidemill.task.batch_size import (
     next_size,
     succeeded,
 )
+from tidemill.task.message_pack import pack, unpack
 
 IN = TopicPartition("in", 0)
 LIMIT_S, USUAL = 60.0, 200_000
@@ -176,4 +177,4 @@ def test_a_function_of_a_millisecond_behind_a_backlog_gets_on() -> None:
 
 def test_what_was_taken_travels_as_it_is() -> None:
     for told in (taken(0), taken(5, 3, restored=2)):
-        assert taken_from_json(taken_to_json(told)) == told
+        assert unpack(pack(told), Taken) == told

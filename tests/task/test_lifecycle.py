@@ -8,17 +8,9 @@ import pytest
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task import lifecycle
-from tidemill.task.batch import (
-    Arrived,
-    BatchReport,
-    BatchRequest,
-    Outcome,
-    Positions,
-    StoresAt,
-    request_from_json,
-    request_to_json,
-)
+from tidemill.task.batch import Arrived, BatchReport, BatchRequest, Outcome, Positions, StoresAt
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
+from tidemill.task.message_pack import pack, unpack
 from tidemill.task.partition_time import PartitionTime
 
 TASK = TaskId(1, 0)
@@ -90,7 +82,7 @@ def test_the_worker_is_given_the_topic_ids_that_stores_must_follow_as_soon_as_th
     assert request(new_task()).tasks[0].topic_ids == {}
     asked = request(fetched(new_task(), replace(BOUNDS, topic_ids={"counts": "id"})))
     assert asked.tasks[0].topic_ids == {"counts": "id"}
-    assert request_from_json(request_to_json(asked)) == asked
+    assert unpack(pack(asked), BatchRequest) == asked
 
 
 def test_stores_beyond_the_changelogs_end_are_wiped_and_restored_whole() -> None:
@@ -188,4 +180,4 @@ def test_a_refused_batch_is_run_again_from_where_it_began() -> None:
 
 def test_a_request_carries_times() -> None:
     asked = replace(request(running()), times={IN: PartitionTime(50, (("store", -1), ("b", 2))), LOG: PartitionTime()})
-    assert request_from_json(request_to_json(asked)) == asked
+    assert unpack(pack(asked), BatchRequest) == asked

@@ -84,6 +84,15 @@ def test_a_batch_that_took_longer_than_the_interval_is_followed_at_once() -> Non
     assert due(Due(), asked_s=100.0, now_s=101.5).sources_s < 101.5
 
 
+def test_batches_that_read_before_it_was_due_put_source_topics_off_by_one_interval_at_most() -> None:
+    """As while tasks wait for their offsets or restore: batches don't rest, and there are hundreds in a second."""
+    now_s, next_one = 100.0, Due()
+    for _ in range(1_000):
+        next_one = due(next_one, asked_s=now_s, now_s=now_s + 0.003, records=0)
+        now_s += 0.003
+    assert next_one.sources_s <= now_s + 1.0
+
+
 def test_what_was_written_to_repartition_topics_is_read_at_once_and_then_twice_an_interval() -> None:
     first = due(Due(), asked_s=100.0, now_s=100.06)
     assert first.internal_s == 100.06

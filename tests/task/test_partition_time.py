@@ -67,5 +67,5 @@ def test_a_time_before_entries_that_can_not_be_read_is_kept_as_java_does(rest: b
 
 @given(data=st.binary(max_size=60))
 def test_no_bytes_break_it(data: bytes) -> None:
-    from_metadata(encoded(b"\x02" + bytes(8) + data))
-    from_metadata(encoded(data))
+    for read in (from_metadata(encoded(b"\x02" + bytes(8) + data)), from_metadata(encoded(data))):
+        assert tuple(map(type, read)) == (PartitionTime, str)

@@ -8,7 +8,9 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.task import standby as standbys
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.progress import (
+    LEAST_LEFT_S,
     BatchLoaded,
+    CopyProgress,
     Progress,
     RestoredBatch,
     RestoreEnded,
@@ -20,6 +22,7 @@ from tidemill.task.progress import (
     UpdateSuspended,
     advanced,
     copies,
+    restoring,
 )
 from tidemill.task.standby import StandbyBounds, StandbyTask
 
@@ -166,3 +169,44 @@ def test_a_source_topics_standby_ends_at_what_is_committed() -> None:
     limited = StandbyBounds(begins={}, ends={LOG: 50}, limits={LOG: 12})
     progress, _ = advanced(Progress(), {}, {TASK: copy(4, bounds=limited)})
     assert [found.lag for found in copies(progress, {})] == [8]
+
+
+def under_way(task: int, lag: int, per_s: float | None, *, is_active: bool = True) -> CopyProgress:
+    return CopyProgress(task=TaskId(1, task), is_active=is_active, lag=lag, offsets_per_s=per_s)
+
+
+def waits(task: int, phase: Phase = Phase.RESTORING) -> ActiveTask:
+    return replace(active(phase, 0), task=TaskId(1, task))
+
+
+def test_what_an_instance_restores_is_the_sum_of_its_tasks() -> None:
+    found = restoring([waits(1), waits(0)], [under_way(0, 600, 20.0), under_way(1, 300, 10.0), under_way(2, 9, 9.0)])
+    assert found is not None
+    assert (found.tasks, found.offsets_left, found.offsets_per_s) == ((TaskId(1, 0), TaskId(1, 1)), 900, 30.0)
+    assert found.seconds_left == 30.0
+
+
+def test_nothing_is_restored_where_all_tasks_run_or_have_no_state() -> None:
+    stateless = replace(waits(1, Phase.CREATED), changelogs={})
+    assert restoring([waits(0, Phase.RUNNING), stateless], [under_way(2, 9, 9.0, is_active=False)]) is None
+
+
+def test_what_is_not_known_of_one_task_is_not_known_of_all() -> None:
+    found = restoring([waits(0), waits(1, Phase.CREATED)], [under_way(0, 600, 20.0)])
+    assert found is not None
+    assert (found.offsets_left, found.seconds_left) == (None, None)
+    unmeasured = restoring([waits(0)], [under_way(0, 600, None)])
+    assert unmeasured is not None
+    assert (unmeasured.offsets_per_s, unmeasured.seconds_left) == (None, None)
+    at_rest = restoring([waits(0)], [under_way(0, 600, 0.0)])
+    assert at_rest is not None
+    assert at_rest.seconds_left is None
+
+
+def test_what_is_restored_still_takes_a_moment_until_it_runs() -> None:
+    for lag, per_s in ((0, None), (0, 50.0), (1, 5_000.0)):
+        found = restoring([waits(0)], [under_way(0, lag, per_s)])
+        assert found is not None
+        assert found.seconds_left == LEAST_LEFT_S
+        assert under_way(0, lag, per_s or 50.0).seconds_left == LEAST_LEFT_S
+    assert under_way(0, 0, 50.0, is_active=False).seconds_left == 0.0

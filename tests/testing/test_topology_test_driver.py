@@ -304,3 +304,46 @@ def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:
         folder = Path(driver._folder.name)
         assert folder.is_dir()
     assert not folder.exists()
+
+
+class _Marks:
+    """Wraps what it is asked for; each processor appends the name of its node to the value."""
+
+    def wrap_processor_supplier(self, name: str, supplier: Any) -> Any:
+        return lambda: _Marked(name, supplier())
+
+
+class _Marked:
+    def __init__(self, name: str, inner: Any) -> None:
+        self.name, self.inner = name, inner
+
+    def init(self, context: ProcessorContext) -> None:
+        if hasattr(self.inner, "init"):
+            self.inner.init(context)
+
+    def process(self, record: Record) -> None:
+        self.inner.process(record.with_value(f"{record.value} {self.name}"))
+
+
+class _Echo:
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+
+def test_wrapped_processors_run_between_functions_of_columns(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    records = builder.stream("in", key=TEXT, value=TEXT).map_values(F.upper, name="columns")
+    records = records.process_values(_Echo, name="mine").map_values(per_record(str.strip, TEXT), name="stripped")
+    records.map_values(lambda value: F.concat(value, F.lit(".")), name="dot").group_by_key().reduce(
+        lambda old, new: f"{old},{new}", store="joined", name="reduced"
+    ).to_stream().to("out", key=TEXT, value=TEXT)
+    driver = topology_test_driver(builder, {"processor.wrapper.class": _Marks})
+    values, out = driver.create_input_topic("in", TEXT, TEXT), driver.create_output_topic("out", TEXT, TEXT)
+    values.pipe_input("k", "a")
+    values.pipe_input("k", "b")
+    assert out.read_key_values() == [
+        ("k", "A mine stripped. reduced"), ("k", "A mine stripped. reduced,B mine stripped. reduced"),
+    ]

@@ -71,5 +71,6 @@ def assert_red_black(tree: TreeSet[Any]) -> None:
         assert left == right
         return left + (not entry.red)
 
-    assert tree._root is None or not tree._root.red
-    black_height(tree._root)
+    root = tree._tree.root
+    assert root is None or not root.red
+    black_height(root)

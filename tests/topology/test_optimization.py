@@ -35,8 +35,8 @@ def test_the_setting_takes_none_all_or_names() -> None:
 
 @pytest.mark.parametrize(("setting", "reason"), [
     ("merge", "'merge' is unknown"),
-    ("all,merge.repartition.topics", "'all' stands alone"),
-    (["none", "all"], "'none' stands alone"),
+    ("all,merge.repartition.topics", "'all' can't be combined"),
+    (["none", "all"], "'none' can't be combined"),
     ("", "'' is unknown"),
 ])
 def test_another_setting_is_refused(setting: str | list[str], reason: str) -> None:

@@ -552,7 +552,7 @@ def test_internal_topics_have_kafkas_names_and_settings(case: str) -> None:
         name: {
             "class": topic.kind.value,
             "partitions": topic.partitions,
-            "enforced_partitions": topic.has_enforced_partitions,
+            "enforced_partitions": topic.partitions is not None,
             "properties": topic.properties(),
         }
         for name, topic in internal_topics(built(CASES[case]), "app").items()

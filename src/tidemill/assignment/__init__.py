@@ -1,1 +1,1 @@
-"""Which task is active, standby or warming up on which client and thread, and why: pure functions over values."""
+"""Assignment of active, standby and warm-up tasks to clients and threads, with reasons: pure functions over values."""

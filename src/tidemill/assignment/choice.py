@@ -1,4 +1,4 @@
-"""Which assignor a name means: ``task.assignor.class``, and the names of the command line.
+"""Assignors by name: ``task.assignor.class``, and the names of the command line.
 
 Decides names only. A name is a simple class name of Kafka's (or the full one), ``balanced``, or ``package.module:Class``
 of a user's assignor.

@@ -15,7 +15,7 @@ from tidemill.assignment.model import ApplicationState, Assignment, TaskAssignor
 from tidemill.errors import AssignmentError, ConfigError
 
 NAMED_FAULTS = 5
-"""How many faults the message of a refusal lists before it only counts them; the error's field has all."""
+"""Number of faults that the message of a refusal lists before it only counts them; the error's field has all."""
 
 
 class InvalidAssignmentError(AssignmentError):

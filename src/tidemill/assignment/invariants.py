@@ -1,4 +1,4 @@
-"""What must hold of every assignment, whatever assignor made it: one list, used by tests, the simulator and the leader.
+"""Invariants of every assignment, whatever assignor made it: one list, used by tests, the simulator and the leader.
 
 Decides what is wrong with an answer for a state, in sentences; the ids in them are those of the answer. Rules that only
 some assignors promise (balance, most caught-up clients, the budget) are asked for by name. What happens to a wrong
@@ -52,13 +52,14 @@ def warmups_within_budget(state: ApplicationState, assignment: Assignment) -> It
 
 
 def enough_standbys(state: ApplicationState, assignment: Assignment) -> Iterator[str]:
-    """``num.standby.replicas`` standbys beside the warm-ups of each stateful task, or one on every other client."""
+    """``num.standby.replicas`` standbys besides the warm-ups of each stateful task, or one on every other client that stays."""
     copies = Counter(task for held in assignment.clients.values() for task in held.standby)
     warmups = Counter(task for held in assignment.clients.values() for task in held.warmup)
-    possible = min(state.config.num_standby_replicas, len(state.clients) - 1)
+    staying = sum(not client.is_draining for client in state.clients) or len(state.clients)
+    possible = min(state.config.num_standby_replicas, staying - 1)
     for task in sorted(state.stateful_tasks):
-        if copies[task] - warmups[task] < possible and copies[task] < len(state.clients) - 1:
-            yield f"task {task} has {copies[task] - warmups[task]} standbys beside its warm-ups; expected {possible}"
+        if copies[task] - warmups[task] < possible and copies[task] < staying - 1:
+            yield f"task {task} has {copies[task] - warmups[task]} standbys besides its warm-ups; expected {possible}"
 
 
 def unbalanced(counts: dict[ProcessId, int], state: ApplicationState) -> list[str]:
@@ -124,7 +125,7 @@ def _lag(state: ApplicationState, client: ClientState, task: TaskId) -> int:
 
 
 def _end_is_caught_up(state: ApplicationState, task: TaskId) -> bool:
-    """Whether clients without any state of a task count as caught up, and there is one."""
+    """True if clients without any state of a task count as caught up, and there is one."""
     if not is_caught_up(state.end_offset_sums.get(task, LATEST_OFFSET), state.config.acceptable_recovery_lag):
         return False
     return any(task not in client.lags for client in state.clients)

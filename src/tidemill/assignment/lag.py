@@ -1,4 +1,4 @@
-"""How far a client is behind on a task: from offset sums to lags, and the claims that rules may make about lags.
+"""Lags of clients on tasks: from offset sums to lags, and the claims that rules may make about lags.
 
 Decides KIP-441's caught-up predicate, its rank, and which clients are most caught up. Invariant: a client without an
 entry has no state of the task, so its lag is the task's end offset; only differing entries are kept, which makes the
@@ -105,7 +105,7 @@ class Lags:
         return self._reported[task]
 
     def end_is_caught_up(self, task: int) -> bool:
-        """Whether even a client without state counts as caught up."""
+        """True if even a client without state counts as caught up."""
         return self._end_is_caught_up[task]
 
     def caught_up_count(self, task: int) -> int:

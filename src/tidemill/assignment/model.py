@@ -1,4 +1,4 @@
-"""What an assignor is given and what it answers: immutable values, keyed by task and process id.
+"""Input and answer of an assignor: immutable values, keyed by task and process id.
 
 Decides the shapes only; every rule is in the assignors. Lags keep Kafka's numbers on the wire (-2 = running active
 here, -3 = unknown) but are never compared as such outside ``lag.py``'s claims.
@@ -16,7 +16,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 LATEST_OFFSET = -2
 """Offset sum, and lag, of a task that runs as active here."""
 UNKNOWN_OFFSET_SUM = -3
-"""Offset sum, and lag, from a member too old to tell."""
+"""Offset sum, and lag, from a member too old to send it."""
 LONG_MAX = (1 << 63) - 1
 
 
@@ -42,7 +42,7 @@ class AssignmentConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
-    """What one member's subscription carried."""
+    """Contents of one member's subscription."""
 
     member: str
     owned_partitions: tuple[TopicPartition, ...] = ()
@@ -51,7 +51,10 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientState:
-    """One process: its threads and what it held before. ``lags`` may be sparse: a task without entry has lag = end offset."""
+    """One process: its threads and what it held before. ``lags`` may be sparse: a task without entry has lag = end offset.
+
+    ``is_draining``: it gives its tasks up before it ends. Assignors are asked without such clients, unless all are.
+    """
 
     process_id: ProcessId
     capacity: int
@@ -61,6 +64,7 @@ class ClientState:
     lags: Mapping[TaskId, int] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     rack: str | None = None
+    is_draining: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,7 @@ class TaskInfo:
 class ApplicationState:
     """Everything that an assignor may look at (KIP-924's ApplicationState).
 
-    ``clients`` stand in the order in which Java put them into its hash map (it decides ties of the sticky assignors).
+    ``clients`` are in the order in which Java put them into its hash map (it decides ties of the sticky assignors).
     """
 
     clients: tuple[ClientState, ...]
@@ -103,7 +107,7 @@ class ClientAssignment:
 
 
 class CopyRole(Enum):
-    """What a copy of a task is on its client."""
+    """Role of a copy of a task on its client."""
 
     ACTIVE = "active"
     STANDBY = "standby"
@@ -125,7 +129,7 @@ class Decision:
     chosen: ProcessId | None
     """None = no client got this copy."""
     target: ProcessId | None
-    """Where the balanced target wants this copy."""
+    """Client where the balanced target wants this copy."""
     rebalances_to_go: int | None
     """After how many further rebalances the task is expected to be active on ``target``; None = no movement."""
     reason: str

@@ -1,4 +1,4 @@
-"""Which stream thread of a client gets which of the client's tasks (StreamsPartitionAssignor.assignTasksToThreads).
+"""Distribution of a client's tasks over its stream threads (StreamsPartitionAssignor.assignTasksToThreads).
 
 Decides the three stages of today's form (stateful actives, standbys, stateless actives, over one shared load count) and
 the two passes of 2.7 (actives, standbys, each for itself). Invariant: a stage leaves its threads within one task of each
@@ -31,7 +31,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageResult:
-    """What one stage gave each thread (in order), and how many tasks each thread has since."""
+    """Tasks that one stage gave each thread (in order), and the number of tasks that each thread has since."""
 
     stage: Stage
     tasks: Mapping[str, tuple[TaskId, ...]]
@@ -68,7 +68,7 @@ def assign_to_threads(
 def _all_to_the_only_thread(
     client: ClientState, assigned: ClientAssignment, stateful_tasks: Set[TaskId], end_offset_sums: Mapping[TaskId, int]
 ) -> ThreadAssignment:
-    """What the stages come to with one thread: in each its previous tasks come first, then the others, least first."""
+    """Result of the stages with one thread: in each its previous tasks come first, then the others, least first."""
     (thread, previous), *_ = _previous_tasks_by_lag(client, stateful_tasks, end_offset_sums).items()
 
     def in_order(tasks: Set[TaskId]) -> tuple[TaskId, ...]:

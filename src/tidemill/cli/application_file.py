@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TypeVar
 
 from tidemill.cli.files import read_text
 from tidemill.config.secrets import has_credentials, is_secret, without_credentials
@@ -21,12 +21,14 @@ from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import ColumnMistakeError, ConfigError, TopologyError
 from tidemill.topology.nodes import Topology
 
+Defined = TypeVar("Defined")
+
 MODULE_NAME = "tidemill_application"
 _MOST_BYTES = 16 << 20
 OPTIMIZATION_SETTING = "topology.optimization"
 
 
-def load_application(path: str | Path, overrides: Mapping[str, str]) -> tuple[Topology, dict[str, Any]]:
+def load_application(path: str | Path, overrides: Mapping[str, object]) -> tuple[Topology, dict[str, object]]:
     """The topology and the settings of an application file; ``overrides`` win over the file's ``config``.
 
     A builder is built as ``topology.optimization`` says; a topology is taken as it is. ConfigError or TopologyError
@@ -45,16 +47,19 @@ def load_application(path: str | Path, overrides: Mapping[str, str]) -> tuple[To
     if "builder" not in names:
         raise ConfigError(f"{file} defines neither builder nor topology: {_hint(names)}")
     builder = _of_type(file, names, "builder", StreamsBuilder)
+    optimization = config.get(OPTIMIZATION_SETTING, "none")
+    if not isinstance(optimization, (str, list, tuple)):
+        raise ConfigError(f"{file}: {OPTIMIZATION_SETTING} is {optimization!r}, expected none, all or a list of names")
     try:
-        return builder.build(optimization=config.get(OPTIMIZATION_SETTING, "none")), config
+        return builder.build(optimization=optimization), config
     except ColumnMistakeError:  # says its file and line itself
         raise
     except TopologyError as error:
         raise TopologyError(f"{file}: {error}") from error
 
 
-def _run(file: Path) -> dict[str, Any]:
-    """What the file defines. Its folder comes first on the import path, as for a script."""
+def _run(file: Path) -> dict[str, object]:
+    """Names that the file defines. Its folder comes first on the import path, as for a script."""
     try:
         file.stat()
         source = read_text(file, expected="an application file in Python", most_bytes=_MOST_BYTES)
@@ -82,7 +87,7 @@ def _run(file: Path) -> dict[str, Any]:
 
 
 def _failed(file: Path, error: BaseException) -> Exception:
-    """The error for an application file that raised one: where in the file, what, and the line's text, unless a secret may stand
+    """The error for an application file that raised one: where in the file, what, and the line's text, unless a secret may be
     in it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = lines[-1] if lines else None
@@ -100,7 +105,7 @@ def _failed(file: Path, error: BaseException) -> Exception:
     return ConfigError(f"{file}, line {line}: {without_credentials(what)}" + (f" (in: {text})" if is_shown else ""))
 
 
-def _config(file: Path, names: Mapping[str, Any]) -> dict[str, Any]:
+def _config(file: Path, names: Mapping[str, object]) -> dict[str, object]:
     config = names.get("config", {})
     if not isinstance(config, Mapping) or not all(isinstance(name, str) for name in config):
         raise ConfigError(
@@ -110,13 +115,14 @@ def _config(file: Path, names: Mapping[str, Any]) -> dict[str, Any]:
     return dict(config)
 
 
-def _of_type(file: Path, names: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
-    if not isinstance(names[name], kind):
-        raise ConfigError(f"{file}: {name} must be a {kind.__name__}, found a {type(names[name]).__name__}")
-    return names[name]
+def _of_type(file: Path, names: Mapping[str, object], name: str, kind: type[Defined]) -> Defined:
+    found = names[name]
+    if not isinstance(found, kind):
+        raise ConfigError(f"{file}: {name} must be a {kind.__name__}, found a {type(found).__name__}")
+    return found
 
 
-def _hint(names: Mapping[str, Any]) -> str:
+def _hint(names: Mapping[str, object]) -> str:
     for name, value in names.items():
         for kind, expected in ((StreamsBuilder, "builder"), (Topology, "topology")):
             if isinstance(value, kind):

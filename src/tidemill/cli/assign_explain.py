@@ -10,17 +10,18 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from tidemill.cli.assign_replay import UNUSABLE, Record, read_records
+from tidemill.cli.assign_replay import UNUSABLE, Record, one_of, read_records
 from tidemill.cli.files import read_scenario, run_scenario
 from tidemill.cli.run import outside_settings
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
 
 if TYPE_CHECKING:
+    from tidemill.assignment.kip441.high_availability import Compatibility
     from tidemill.assignment.model import ApplicationState, Decision
 
 SCENARIO = ".toml"
@@ -28,24 +29,24 @@ SCENARIO = ".toml"
 
 def explain(
     file: Path | None = typer.Argument(
-        None, help="A scenario (.toml), or recorded assignments (JSON Lines, gzipped or not); or none, and --bootstrap."
+        None, help="A scenario (.toml), or recorded assignments (JSON Lines, optionally gzipped); without it use --bootstrap."
     ),
-    bootstrap: str | None = typer.Option(None, help="A running group instead: brokers to begin with, host:port,..."),
+    bootstrap: str | None = typer.Option(None, help="Explain a running group: its bootstrap servers, host:port,..."),
     application_id: str | None = typer.Option(None, help="Of the running group."),
-    app: Path | None = typer.Option(None, help="Of the running group: the application file, for its topology and settings."),
-    settings: list[str] = typer.Option([], "--set", help="Of the running group: a setting, key=value; may be repeated."),
-    config: Path | None = typer.Option(None, metavar="FILE.toml", help="Of the running group: its settings; --set wins."),
+    app: Path | None = typer.Option(None, help="Running group: the application file, for its topology and settings."),
+    settings: list[str] = typer.Option([], "--set", help="Running group: a setting, key=value; may be repeated."),
+    config: Path | None = typer.Option(None, metavar="FILE.toml", help="Running group: its settings; --set overrides them."),
     task: str | None = typer.Option(None, help="Only this task, such as 1_2."),
     round_: int | None = typer.Option(
-        None, "--round", help="Of a scenario: the round as `simulate` numbers it (default 1). Of a record with rounds: its "
+        None, "--round", help="Scenario: the round as `simulate` numbers it (default 1). Record with rounds: the round's "
         "number, from 1."
     ),
-    identity: str | None = typer.Option(None, "--id", help="Which record of the file, by its id; by default the first."),
-    compatibility: str | None = typer.Option(None, help="2.7 or 4.3; by default what the file says, else 4.3."),
+    identity: str | None = typer.Option(None, "--id", help="Id of the record in the file; by default the first record."),
+    compatibility: str | None = typer.Option(None, help="2.7 or 4.3; by default that of the file, else 4.3."),
     assignor: str | None = typer.Option(None, help="Another assignor to explain: HighAvailabilityTaskAssignor, balanced ..."),
     as_json: bool = typer.Option(False, "--json", help="Print the decisions as JSON."),
 ) -> None:
-    """Explain an assignment: a table, and sentences for each task."""
+    """Explain an assignment: a table, and the reasons for each task."""
     if file is None:
         found = _of_group(bootstrap, application_id, app, outside_settings(settings, config), assignor, compatibility)
     elif bootstrap or application_id or app or settings or config:
@@ -87,7 +88,7 @@ def _of_group(
     bootstrap: str | None,
     application_id: str | None,
     app: Path | None,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     assignor: str | None,
     compatibility: str | None,
 ) -> _Explained:
@@ -208,20 +209,16 @@ def _assignor_of(record: Record) -> str:
             )
 
 
-def _compatibility(wanted: _Wanted, record: Record) -> Any:
+def _compatibility(wanted: _Wanted, record: Record) -> Compatibility:
     return _compatibility_of(
         wanted.compatibility or ("2.7" if str(record.get("kafka", "")).startswith("2.7") else "4.3")
     )
 
 
-def _compatibility_of(said: str) -> Any:
+def _compatibility_of(said: str) -> Compatibility:
     from tidemill.assignment.kip441.high_availability import Compatibility
 
-    try:
-        return Compatibility(said)
-    except ValueError:
-        names = ", ".join(choice.value for choice in Compatibility)
-        raise ConfigError(f"--compatibility {said}: expected one of {names}") from None
+    return one_of(Compatibility, said, "--compatibility")
 
 
 def _about(found: _Explained, task: str | None) -> list[Decision]:
@@ -273,13 +270,13 @@ def _lines(found: _Explained, decisions: Sequence[Decision]) -> Iterator[str]:
 
 
 def _short_ids(state: ApplicationState) -> dict[ProcessId, str]:
-    """The first digits where they tell clients apart, as in the sentences."""
+    """The first digits where they distinguish clients, as in the sentences."""
     ids = {client.process_id: str(client.process_id) for client in state.clients}
     short = {process_id: text[:8] for process_id, text in ids.items()}
     return short if len(set(short.values())) == len(ids) else ids
 
 
-def _as_json(found: _Explained, decisions: Sequence[Decision]) -> dict[str, Any]:
+def _as_json(found: _Explained, decisions: Sequence[Decision]) -> dict[str, object]:
     return {
         "round": found.title,
         **({"remarks": list(found.remarks)} if found.remarks else {}),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemill.errors import AssignmentError, ConfigError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId, TopicPartition
@@ -20,10 +20,12 @@ from tidemill.printable import printable
 
 if TYPE_CHECKING:
     from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig
+    from tidemill.config.slices import GroupConfig
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.kafka.admin.group_members import LiveGroup
     from tidemill.membership.topology_facts import TopologyFacts
     from tidemill.membership.wire import AssignmentInfo
+    from tidemill.topology.nodes import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +35,14 @@ class Question:
     bootstrap: str
     application_id: str
     app: Path | None
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     assignor: str | None
     compatibility: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveExplanation:
-    """``due``: when the n-th rebalance from now is expected; ``remarks``: what the broker can't tell, and differences."""
+    """``due``: when the n-th rebalance from now is expected; ``remarks``: what the broker does not know, and differences."""
 
     title: str
     state: ApplicationState
@@ -52,12 +54,13 @@ class LiveExplanation:
 
 def live_explanation(question: Question) -> LiveExplanation:
     """EnvironmentProblem if the group can't be seen; ConfigError if a setting is wrong."""
+    from tidemill.config.slices import ClientsConfig
     from tidemill.kafka.admin.group_members import live_group
     from tidemill.kafka.security.clients import group_client_settings
     from tidemill.membership.wire import decode_assignment
 
     config, topology = _application(question)
-    group = live_group(group_client_settings(config), config.application_id)
+    group = live_group(group_client_settings(config.slice(ClientsConfig)), config.application_id)
     told = {
         name: decode_assignment(member.assignment.user_data)
         for name, member in group.members.items()
@@ -83,12 +86,12 @@ def live_explanation(question: Question) -> LiveExplanation:
     )
 
 
-def _application(question: Question) -> tuple[StreamsConfig, Any]:
+def _application(question: Question) -> tuple[StreamsConfig, Topology | None]:
     """The settings, and the topology if its file is named."""
     from tidemill.cli.application_file import load_application
     from tidemill.config.streams_config import StreamsConfig
 
-    settings: dict[str, Any] = dict(question.settings)
+    settings: dict[str, object] = dict(question.settings)
     topology = None
     if question.app is not None:
         topology, settings = load_application(question.app, question.settings)
@@ -97,7 +100,7 @@ def _application(question: Question) -> tuple[StreamsConfig, Any]:
 
 
 def _facts(
-    config: StreamsConfig, topology: Any, group: LiveGroup, told: Mapping[str, AssignmentInfo]
+    config: StreamsConfig, topology: Topology | None, group: LiveGroup, told: Mapping[str, AssignmentInfo]
 ) -> TopologyFacts:
     from tidemill.membership.observed_topology import observed_facts
     from tidemill.membership.topology_facts import topology_facts
@@ -137,6 +140,7 @@ def _as_its_leader(
 ) -> tuple[ApplicationState, Assignment]:
     """The leader's two steps over what the members said in their last join."""
     from tidemill.assignment.choice import choose_assignor
+    from tidemill.config.slices import ClientsConfig, GroupConfig
     from tidemill.kafka.admin.client import Admin
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
     from tidemill.membership.client_states import FetchedOffsets
@@ -148,7 +152,7 @@ def _as_its_leader(
         leader_process_id=ProcessId(0, 0),
         assignor=chosen.assignor,
         assignor_needs_lags=chosen.needs_lags,
-        settings=_assignment_config(config),
+        settings=_assignment_config(config.slice(GroupConfig)),
     )
     counts = group.partition_counts
     subscriptions = {name: member.subscription for name, member in group.members.items()}
@@ -156,7 +160,7 @@ def _as_its_leader(
     if not isinstance(prepared, PreparedRebalance):
         raise EnvironmentProblem(f"the group {config.application_id!r} can't be assigned: {prepared.log[-1].text}")
     missing = frozenset(topic.name for topic in prepared.internal_topics if topic.name not in counts)
-    admin = Admin(data_client_settings(config, ClientRole.ADMIN), timeout_s=15)
+    admin = Admin(data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN), timeout_s=15)
     sources = prepared.source_changelog_partitions(missing)
     answer = complete(
         prepared,
@@ -172,7 +176,7 @@ def _as_its_leader(
     return answer.state, answer.assignment
 
 
-def _assignment_config(config: StreamsConfig) -> AssignmentConfig:
+def _assignment_config(config: GroupConfig) -> AssignmentConfig:
     """Racks are left out: the group does not show where replicas are."""
     from tidemill.assignment.model import AssignmentConfig
 
@@ -186,7 +190,7 @@ def _assignment_config(config: StreamsConfig) -> AssignmentConfig:
 
 
 def _due(told: Mapping[str, AssignmentInfo], config: AssignmentConfig) -> Callable[[int], str]:
-    """From the next rebalance that a member was told of; without one, as a duration."""
+    """From the next rebalance in a member's assignment; without one, as a duration."""
     from tidemill.assignment.model import LONG_MAX
     from tidemill.sim.report import duration
 
@@ -212,7 +216,7 @@ def _limits(config: AssignmentConfig, is_observed: bool) -> Iterator[str]:
         f"{config.num_standby_replicas} (others with --set, or --app FILE)."
     )
     if is_observed:
-        yield "Which sub-topology writes which changelog is concluded from names and partitions; --app FILE tells for sure."
+        yield "Which sub-topology writes which changelog is concluded from names and partitions; --app FILE says it for sure."
 
 
 def _differences(
@@ -221,7 +225,7 @@ def _differences(
     told: Mapping[str, AssignmentInfo],
     process_of: Mapping[str, ProcessId],
 ) -> Iterator[str]:
-    """Where the group's leader has put an active task elsewhere than these settings and offsets would."""
+    """Active tasks that the group's leader has put elsewhere than these settings and offsets would."""
     runs_on = {
         _plain(task): process_of[name] for name, info in told.items() if name in process_of for task in info.active_tasks
     }
@@ -229,7 +233,7 @@ def _differences(
         here = next(p for p, held in sorted(assignment.clients.items()) if task in held.active)
         there = runs_on.get(task)
         if there is None:
-            yield f"In the group task {task} is handed to nobody yet: its last owner must let go of it first."
+            yield f"In the group task {task} is assigned to no client yet: its last owner must let go of it first."
         elif there != here:
             yield f"In the group task {task} is active on {there}: its leader had other settings or offsets."
 

@@ -10,14 +10,20 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from tidemill.cli.files import read_text
+from tidemill.documents import Document
 from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidemill.assignment.kip441.high_availability import Compatibility
+    from tidemill.replay.record_kinds import Kind
 
 ALIASES = {
     "ha_assignor": "ha",
@@ -33,29 +39,30 @@ ALIASES = {
     "e2e_assignor": "e2e",
 }
 UNUSABLE = (KeyError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, AssertionError)
-"""How a record without the fields of its kind, or with others in them, shows."""
+"""Errors of a record without the fields of its kind, or with other values in them."""
 SHOWN_DIFFERENCES = 5
 SHOWN_CHARACTERS = 600
 
-Record = dict[str, Any]
+Record = Document
+Choice = TypeVar("Choice", bound=Enum)
 
 
 def replay(
-    file: Path = typer.Argument(help="Recorded answers: JSON Lines, gzipped or not."),
+    file: Path = typer.Argument(help="Recorded answers: JSON Lines, optionally gzipped."),
     print_results: bool = typer.Option(False, "--print", help="Print each result as a line of JSON instead of comparing."),
     kind: str | None = typer.Option(
-        None, help="What records are about whose fields and id don't say: ha, convergence, sticky, public_sticky, "
+        None, help="Kind of records whose fields and id don't tell it: ha, convergence, sticky, public_sticky, "
         "fallback, rack, thread, e2e, wire or experiment."
     ),
     compatibility: str | None = typer.Option(
         None, help="The version of Kafka whose answers are recomputed: 4.3, or 2.7 (as for kafka272 files)."
     ),
     inputs: Path | None = typer.Option(
-        None, help="Where the inputs are, joined by id, if FILE has only answers; by default the file beside it whose "
+        None, help="File with the inputs, joined by id, if FILE has only answers; by default the file in its folder whose "
         "name is FILE's without kafka272_."
     ),
     topologies: list[Path] = typer.Option(
-        [], help="Where the topologies are that e2e records name (may be repeated); by default topologies.jsonl.gz beside "
+        [], help="Topologies of e2e records (may be repeated); by default topologies.jsonl.gz in the folder of "
         "FILE."
     ),
     sorted_containers: bool = typer.Option(
@@ -120,12 +127,12 @@ class _Replay:
     topologies_files: list[Path]
     sorted_containers: bool
 
-    def results(self) -> Iterator[tuple[str, Any, Any]]:
+    def results(self) -> Iterator[tuple[str, Record, Record | None]]:
         """(id, result, recorded answer or None) of each record."""
         from tidemill.replay.record_kinds import Kind, kind_of
         from tidemill.replay.recorded_answers import recorded_answer
 
-        otherwise = None if self.kind is None else _one_of(Kind, ALIASES.get(self.kind, self.kind), "--kind")
+        otherwise = None if self.kind is None else one_of(Kind, ALIASES.get(self.kind, self.kind), "--kind")
         for line_number, record in read_records(self.file):
             name = str(record.get("id", f"line {line_number}"))
             try:
@@ -140,11 +147,11 @@ class _Replay:
                 ) from error
             yield name, result, answer
 
-    def _with_inputs(self, record: Record, name: str) -> tuple[Record, Any]:
+    def _with_inputs(self, record: Record, name: str) -> tuple[Record, Compatibility]:
         """A record of answers only is completed from the inputs, and is 2.7's unless the caller says otherwise."""
         from tidemill.assignment.kip441.high_availability import Compatibility
 
-        said = None if self.compatibility is None else _one_of(Compatibility, self.compatibility, "--compatibility")
+        said = None if self.compatibility is None else one_of(Compatibility, self.compatibility, "--compatibility")
         if record.keys() - {"id", "same_as_4.3.0", "expected", "error"}:
             return record, said or Compatibility.KAFKA_4_3
         found = self._inputs.get(name)
@@ -154,7 +161,7 @@ class _Replay:
         without: Record = {key: value for key, value in found.items() if not key.startswith("expected")}
         return {**without, **answers}, said or Compatibility.KAFKA_2_7
 
-    def _result(self, record: Record, kind: Any, compatibility: Any) -> Any:
+    def _result(self, record: Record, kind: Kind, compatibility: Compatibility) -> Record:
         from tidemill.assignment.kip441.high_availability import Compatibility
         from tidemill.replay.assignors import ReplayOptions, replayed
         from tidemill.replay.record_kinds import Kind
@@ -220,14 +227,15 @@ def read_records(file: Path) -> Iterator[tuple[int, Record]]:
         yield number, record
 
 
-def _document(lines: list[str]) -> Any:
+def _document(lines: list[str]) -> object:
     try:
         return json.loads("\n".join(lines))
     except (ValueError, RecursionError):
         return None
 
 
-def _one_of(choices: Any, text: str, option: str) -> Any:
+def one_of(choices: type[Choice], text: str, option: str) -> Choice:
+    """The member of this value; ConfigError that names the option."""
     try:
         return choices(text)
     except ValueError:

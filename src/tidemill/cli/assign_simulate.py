@@ -1,4 +1,4 @@
-"""`tidemill assign simulate`: run a scenario in virtual time and tell what moves, when it is balanced and what it costs.
+"""`tidemill assign simulate`: run a scenario in virtual time and report what moves, when it is balanced and what it costs.
 
 Decides which variants run and how they are shown. What happens in a run is decided in ``tidemill.sim``, which drives the
 functions that a running instance uses.
@@ -25,7 +25,7 @@ MOST_COMPARED = 1_000
 
 
 def simulate(
-    scenario: Path = typer.Argument(help="A scenario in TOML; examples/scenarios has ready ones."),
+    scenario: Path = typer.Argument(help="A scenario in TOML; examples/scenarios has some."),
     compare: list[str] = typer.Option(
         [], "--compare", help="NAME=VALUE,VALUE...: a run for each value (may be repeated: each combination). Names are "
         "settings such as max.warmup.replicas, or assignor, compatibility, seed, threads, restore_records_per_s ..."
@@ -34,7 +34,7 @@ def simulate(
     plot: Path | None = typer.Option(None, "--plot", help="Draw tasks over clients in time, as .svg or .png."),
     as_json: bool = typer.Option(False, "--json", help="Print the runs as JSON."),
 ) -> None:
-    """Simulate a scenario; exit code 1 if an auditor found something wrong."""
+    """Simulate a scenario. Exit code 1 if an auditor finds a violation."""
     from tidemill.sim import report
 
     base = read_scenario(scenario)

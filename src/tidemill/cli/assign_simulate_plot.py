@@ -6,13 +6,15 @@ Decides layout and colours; what is drawn are the rounds of a run. Needs matplot
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
 
     from tidemill.sim.history import SimulatedRun
 
@@ -78,14 +80,14 @@ def _end_ms(run: SimulatedRun) -> int:
 
 
 def _rows(bars: Sequence[Bar]) -> dict[ProcessId, int]:
-    """How many tasks each client ever has."""
+    """Number of tasks that each client ever has."""
     tasks: dict[ProcessId, set[TaskId]] = {}
     for process_id, task, *_ in bars:
         tasks.setdefault(process_id, set()).add(task)
     return {process_id: len(tasks[process_id]) for process_id in sorted(tasks)}
 
 
-def _panel(axis: Any, name: str, run: SimulatedRun, bars: Sequence[Bar]) -> None:
+def _panel(axis: Axes, name: str, run: SimulatedRun, bars: Sequence[Bar]) -> None:
     from matplotlib import colormaps
     from matplotlib.patches import Patch
 
@@ -114,11 +116,11 @@ def _panel(axis: Any, name: str, run: SimulatedRun, bars: Sequence[Bar]) -> None
     axis.set_xlabel("seconds of virtual time")
     axis.set_title(f"{name}: {run.scenario.assignor}, {run.scenario.compatibility.value}", fontsize=9, loc="left")
     styles = [Patch(facecolor="0.4", alpha=alpha, hatch=hatch, label=role) for role, (alpha, hatch) in STYLES.items()]
-    styles.append(Patch(color="red", label="nobody runs it"))
+    styles.append(Patch(color="red", label="no client runs it"))
     axis.legend(handles=styles, fontsize=6, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
 
 
-def _label_clients(axis: Any, run: SimulatedRun, rows: Sequence[tuple[ProcessId, TaskId]]) -> None:
+def _label_clients(axis: Axes, run: SimulatedRun, rows: Sequence[tuple[ProcessId, TaskId]]) -> None:
     clients = sorted({process_id for process_id, _ in rows})
     middles = []
     for process_id in clients:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from tidemill.cli.files import read_scenario
+from tidemill.documents import Document
 from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidemill.sim.scenario import Scenario
 
 MOST_VARIANTS = 1_000_000
 SHOWN = 20
@@ -27,10 +31,10 @@ def sweep(
         ..., "--vary", help="NAME=FIRST..LAST[..STEP] or NAME=VALUE,VALUE...; may be repeated: every combination runs."
     ),
     out: Path | None = typer.Option(None, help="Write all rows to this Parquet file."),
-    threads: int = typer.Option(2, min=1, help="How many runs at a time."),
+    threads: int = typer.Option(2, min=1, help="Number of concurrent runs."),
     heap: str = typer.Option("768m", help="Memory of Spark's JVM."),
 ) -> None:
-    """Run all combinations as a Spark job; print those that no other one beats in everything."""
+    """Run all combinations as a Spark job; print those that no other one beats in every respect."""
     from tidemill.sim.variants import combinations, parse_axis, with_values
 
     base = read_scenario(scenario)
@@ -41,7 +45,7 @@ def sweep(
     if count > MOST_VARIANTS:
         raise ConfigError(f"--vary asks for {count:,} runs; expected at most {MOST_VARIANTS:,}: vary less at once")
     chosen = [variant.values for variant in combinations(axes)]
-    with_values(base, chosen[0])  # a name that can't be varied is told before a JVM is started
+    with_values(base, chosen[0])  # a name that can't be varied is refused before a JVM is started
     if out is not None and not out.absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: the folder {out.absolute().parent} does not exist")
     rows = _rows(base, chosen, out, threads, heap)
@@ -51,8 +55,8 @@ def sweep(
 
 
 def _rows(
-    base: Any, chosen: Sequence[Mapping[str, str]], out: Path | None, threads: int, heap: str
-) -> list[dict[str, Any]]:
+    base: Scenario, chosen: Sequence[Mapping[str, str]], out: Path | None, threads: int, heap: str
+) -> list[Document]:
     """Run the job; the rows in the order of the variants."""
     import os
 
@@ -75,13 +79,13 @@ def _rows(
             pyarrow.parquet.write_table(table, out)
         except OSError as error:
             raise ConfigError(f"--out {out}: can't be written ({error.strerror})") from None
-    found: list[dict[str, Any]] = table.to_pylist()
+    found: list[Document] = table.to_pylist()
     return found
 
 
-def best_trade_offs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def best_trade_offs(rows: Sequence[Document]) -> list[Document]:
     """Rows that no other row beats in one goal without losing in another; of equal ones the first."""
-    best: list[tuple[tuple[int, ...], Mapping[str, Any]]] = []
+    best: list[tuple[tuple[int, ...], Document]] = []
     able = [row for row in rows if row["error"] is None and row["time_to_balanced_ms"] is not None]
     for goals, row in sorted(((tuple(row[goal] for goal in GOALS), row) for row in able), key=lambda entry: entry[0]):
         if not any(all(has <= wants for has, wants in zip(other, goals, strict=True)) for other, _ in best):
@@ -89,7 +93,7 @@ def best_trade_offs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     return [row for _, row in best]
 
 
-def _lines(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _lines(names: Sequence[str], rows: Sequence[Document]) -> Iterator[str]:
     from tidemill.sim.report import duration, size, table_lines
 
     failed = [row for row in rows if row["error"] is not None]

@@ -25,16 +25,16 @@ app = typer.Typer(help="Start, stop and look at the embedded Kafka broker.", no_
 
 @app.command()
 def start(
-    port: int = typer.Option(9092, min=1, max=65535, help="Where it listens, on the loopback interface."),
-    data: Path | None = typer.Option(None, help="Its folder; without it, one in your data folder."),
-    protocol: str = typer.Option("PLAINTEXT", help="How clients connect: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."),
+    port: int = typer.Option(9092, min=1, max=65535, help="Port on the loopback interface."),
+    data: Path | None = typer.Option(None, help="Folder of its data; by default one in your data folder."),
+    protocol: str = typer.Option("PLAINTEXT", help="Protocol of clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."),
     keystore: Path | None = typer.Option(None, help="PEM file with the broker's private key and certificates (SSL)."),
     truststore: Path | None = typer.Option(None, help="PEM file with the certificates that sign those of clients."),
-    client_certificates: str = typer.Option("none", help="Whether clients need one: none, requested or required."),
+    client_certificates: str = typer.Option("none", help="Client certificates: none, requested or required."),
     mechanism: list[str] = typer.Option([], help="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be given more than once."),
     users: Path | None = typer.Option(None, help="Properties file of users: a line name=password for each (SASL)."),
-    acls: bool = typer.Option(False, "--acls", help="Refuse what was not granted, but to super users."),
-    super_user: list[str] = typer.Option([], help="Who may do all, such as User:admin; may be given more than once."),
+    acls: bool = typer.Option(False, "--acls", help="Enable ACLs: only super users can do what was not granted."),
+    super_user: list[str] = typer.Option([], help="Principal without restrictions, such as User:admin; may be repeated."),
 ) -> None:
     """Start a broker that runs until `tidemill broker stop`."""
     from tidemill.embedded.broker_security import BrokerSecurity
@@ -63,10 +63,10 @@ def start(
 
 @app.command()
 def stop(
-    port: int | None = typer.Option(None, help="Which one, if several run."),
-    data: Path | None = typer.Option(None, help="Which one, by its folder."),
+    port: int | None = typer.Option(None, help="Port of the broker, if several run."),
+    data: Path | None = typer.Option(None, help="Folder of the broker."),
 ) -> None:
-    """Stop a broker in good order; its data stays."""
+    """Shut down a broker; its data is kept."""
     from tidemill.embedded.daemon import running_brokers, stop_broker
 
     running = running_brokers(_records())
@@ -90,7 +90,7 @@ def stop(
 
 @app.command()
 def status() -> None:
-    """Show the brokers that run; exit code 1 if there is none."""
+    """List running brokers. Exit code 1 if there is none."""
     from tidemill.embedded.daemon import running_brokers
 
     running = running_brokers(_records())

@@ -42,11 +42,11 @@ _IDLE_LIMIT_S = 20.0
 
 
 def demo(
-    instances: Annotated[int, typer.Option(min=1, max=6, help="How many instances share the work.")] = 1,
+    instances: Annotated[int, typer.Option(min=1, max=6, help="Number of instances.")] = 1,
     keep_data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the broker's data, state and logs in this new folder.")
     ] = None,
-    log_level: Annotated[str, typer.Option(help="What the instances log; see --keep-data.")] = "warning",
+    log_level: Annotated[str, typer.Option(help="Log level of the instances; see --keep-data.")] = "warning",
     lines: Annotated[int | None, typer.Option(hidden=True, min=10)] = None,
     limit_s: Annotated[float, typer.Option(hidden=True)] = 180.0,
 ) -> None:
@@ -80,7 +80,7 @@ def _check(keep_data: Path | None) -> None:
     except OSError as error:
         raise ConfigError(f"--keep-data {keep_data}: {error.strerror}; give a new folder") from None
     if not is_usable:
-        raise ConfigError(f"--keep-data {keep_data}: it is there and not empty; give a new folder, each demo begins anew")
+        raise ConfigError(f"--keep-data {keep_data}: it is there and not empty; give a new folder, each demo starts over")
 
 
 def as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
@@ -144,7 +144,7 @@ def _work(text: Text, feed: Feed, counts: Counts, instances: Instances, screen: 
 
 
 def next_goal(goal: float, total: int, seconds: float, *, are_all_at_work: bool) -> float:
-    """How many lines may have been sent ``seconds`` after ``goal`` lines might."""
+    """Number of lines that may have been sent ``seconds`` after ``goal`` lines might."""
     if are_all_at_work:
         return min(total, goal + _FAST_LINES_PER_S * seconds)
     return max(goal, min(total * (1 - _LAST_SHARE), goal + _SLOW_LINES_PER_S * seconds))

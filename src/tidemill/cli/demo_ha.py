@@ -1,7 +1,7 @@
 """``tidemill demo-ha``: three instances with standbys; a third joins and warms up, one is killed, its standbys take over.
 
 Decides the order of what happens, and what failure is: a take-over that does not come in time, or a count that is not exact at
-the end. What is shown of the group is what its instances tell (``group_screen``), the same as on the page whose address is
+the end. The group is shown by its instances' documents (``group_screen``), the same as on the page whose address is
 printed. Invariant: when it ends, by whatever, nothing that it started is left.
 """
 
@@ -52,7 +52,7 @@ _LOOK_S = 0.7
 
 
 class Act(Enum):
-    """What the demo waits for; in this order."""
+    """Acts of the demo, in order: what it waits for."""
 
     TWO_START = "two instances are at work, and something was counted"
     THIRD_JOINS = "the third one has active tasks with state, and all have"
@@ -67,11 +67,11 @@ _LIMITS_S = {
 
 
 def demo_ha(
-    browser: Annotated[bool, typer.Option(help="Open the page, where there is a display.")] = True,
-    stay: Annotated[bool, typer.Option("--stay", help="Leave the instances running at the end, until Ctrl-C.")] = False,
+    browser: Annotated[bool, typer.Option(help="Open the page, if there is a display.")] = True,
+    stay: Annotated[bool, typer.Option("--stay", help="Keep the instances running at the end, until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option(hidden=True, min=1_000)] = 9_000,
 ) -> None:
-    """Kill one of three instances and watch its standbys take over, in the terminal and on the instances' page."""
+    """Kill one of three instances and watch its standbys take over, in the terminal and on the web page."""
     signal.signal(signal.SIGTERM, as_ctrl_c)
     text = english(lines)
     with ExitStack() as stack:
@@ -114,7 +114,7 @@ class Play:
         self.result = ""
 
     def run(self, stay: bool) -> str:
-        """What is wrong, or nothing."""
+        """The problem, or nothing."""
         with closing(self._counts):
             for _ in range(2):
                 self._say(f"instance {self._instances.start_one().number} starts")
@@ -155,7 +155,7 @@ class Play:
         self._next_act()
 
     def _next_act(self) -> None:
-        """What is due now."""
+        """Does what is due now."""
         watch, instances = self._watch, self._instances
         if self._act is Act.TWO_START and instances.are_started_at_work and self._counts.total and watch.active >= _TASKS:
             self._show_page()
@@ -190,7 +190,7 @@ class Play:
         self._instances.kill(victim)
         self._reads.start()
         self._say(f"kill -9: instance {victim.number} ({victim.address}) is gone, with {' '.join(sorted(self._lost))}")
-        self._say(f"nobody is told; the broker notices within session.timeout.ms, {_SESSION_TIMEOUT_S:.0f} s")
+        self._say(f"no one hears of it; the broker notices within session.timeout.ms, {_SESSION_TIMEOUT_S:.0f} s")
 
     def _has_taken_over(self) -> bool:
         return self._lost <= self._watch.running_at([one.address for one in self._instances.started])

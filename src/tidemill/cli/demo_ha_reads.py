@@ -32,7 +32,7 @@ class Reads:
         self._thread.start()
 
     def end(self) -> str:
-        """What came of it, in words."""
+        """Result, in words."""
         self._is_over.set()
         self._thread.join(_LIMIT_S)
         if not self._took_s:

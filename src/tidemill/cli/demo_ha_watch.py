@@ -1,16 +1,17 @@
-"""What demo-ha sees of the group: asked of whichever instance answers, and told line by line where no terminal is.
+"""The group as demo-ha sees it: asked of whichever instance answers, printed line by line without a terminal.
 
-Decides what is news: rebalances that were not told yet, and instances that do not answer any more or change their state.
+Decides what is news: rebalances that were not printed yet, and instances that do not answer any more or change their state.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemill.cli.group_screen import group_screen
-from tidemill.cli.group_view import Document, is_news, rebalance_words
+from tidemill.cli.group_view import is_news, rebalance_words
+from tidemill.documents import Document
 from tidemill.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Watch:
         return frozenset(task["task"] for one, task in self._active() if one["host"] == address and task["stateful"])
 
     def promoted(self, tasks: Iterable[str]) -> tuple[int, int]:
-        """How many of these tasks with state went to an instance that had a copy of them when they last moved, how many not."""
+        """Of these tasks with state: how many went to an instance with a copy of them when they last moved, how many did not."""
         stateful = {task["task"] for _, task in self._active() if task["stateful"]}.intersection(tasks)
         had: dict[str, bool] = {}
         for led in (self._group or {"rebalances": ()})["rebalances"]:
@@ -98,12 +99,12 @@ class Watch:
                     had[move["task"]] = move["had_copy"]
         return sum(had.values()), len(had) - sum(had.values())
 
-    def _active(self) -> Iterator[tuple[Any, Any]]:
+    def _active(self) -> Iterator[tuple[Document, Document]]:
         for one in (self._group or {"instances": ()})["instances"]:
             for thread in one.get("threads", ()):
                 yield from ((one, task) for task in thread["active"])
 
-    def _copies(self) -> Iterator[Any]:
+    def _copies(self) -> Iterator[Document]:
         for one in (self._group or {"instances": ()})["instances"]:
             for thread in one.get("threads", ()):
                 yield from thread["standby"]

@@ -28,12 +28,12 @@ _STOP_LIMIT_S = 60.0
 _GONE_LIMIT_S = 5.0
 _ADDRESS = re.compile(r"http://(\S+?)/")
 _GIVE_UP_LIMIT_S = 15.0
-"""When the demo itself is interrupted nobody reads the data again: it is enough that nothing is left."""
+"""Limit when the demo is interrupted: its data are not read again, and nothing must be left running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """How the instances are started: the application, its settings, and the folder in which each gets one of its own.
+    """Start of the instances: the application, its settings, and the folder in which each gets one of its own.
     ``serve``: each answers over HTTP, at a free port of this machine."""
 
     app: Path

@@ -1,4 +1,4 @@
-"""What the demo shows while it works: a table on a terminal, else lines with the time since the start.
+"""Screen of the demo while it works: a table on a terminal, else lines with the time since the start.
 
 Decides how often a line is worth it; what is shown is handed in.
 """

@@ -18,7 +18,7 @@ _TOLD = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Lines, and how often each word stands in them."""
+    """Lines, and the number of times that each word is in them."""
 
     lines: tuple[str, ...]
     counts: Mapping[str, int]
@@ -53,6 +53,6 @@ def differences(expected: Mapping[str, int], found: Mapping[str, int]) -> str:
     wrong = sorted(word for word in expected.keys() | found.keys() if expected.get(word) != found.get(word))
     if not wrong:
         return ""
-    told = "; ".join(f"{word!r} stands {expected.get(word, 0)} times, counted {found.get(word, 0)}" for word in wrong[:_TOLD])
+    told = "; ".join(f"{word!r} is there {expected.get(word, 0)} times, counted {found.get(word, 0)}" for word in wrong[:_TOLD])
     rest = f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else ""
     return f"{len(wrong)} counts differ: {told}{rest}"

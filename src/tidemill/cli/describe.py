@@ -19,7 +19,7 @@ def describe(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart.")] = False,
     optimization: Annotated[
         str | None,
-        typer.Option(help="none, all, or names of optimizations: wins over topology.optimization of the file."),
+        typer.Option(help="none, all, or names of optimizations: overrides topology.optimization of the file."),
     ] = None,
 ) -> None:
     """Print the topology of an application, as Topology.describe() of Kafka Streams does."""

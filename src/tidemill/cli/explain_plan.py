@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidemill.cli.application_file import load_application
 from tidemill.cli.progress import status_line
 from tidemill.cli.run import ConfigFile, Settings, outside_settings
+from tidemill.config.slices import ExceptionConfig, SparkConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemill.spark.plan.python_steps import ArrowStep
     from tidemill.spark.plan.stages import Stages
 
-_DEFAULTS = {"application.id": "explain-plan", "bootstrap.servers": "localhost:9092"}
-"""So that a file without them can be explained."""
 _SPARK = {"spark.sql.debug.maxToStringFields": "1000"}
 
 
@@ -35,10 +37,13 @@ def explain_plan(
 ) -> None:
     """Print the Spark plan of each stream thread; no broker is needed."""
     topology, merged = load_application(app, outside_settings(settings or [], config))
-    checked = StreamsConfig.of({**_DEFAULTS, **merged})
+    named = {"application.id": "explain-plan", **merged}
+    spark = StreamsConfig.read_slice(SparkConfig, named)
+    program = StreamsConfig.read_slice(TopologyConfig, named)
+    exceptions = StreamsConfig.read_slice(ExceptionConfig, named)
     with status_line() as say:
         say("starting Spark")
-        stages, plans = _plans(topology, checked)
+        stages, plans = _plans(topology, spark, program, exceptions)
     typer.echo(explained(topology, stages, plans))
 
 
@@ -98,15 +103,12 @@ def _without_ids(plan: str) -> str:
     return re.sub(r"#\d+|\b1\d{6}\b|\b[xyz]_\d+\b", lambda found: seen.setdefault(found[0], f"#{len(seen)}"), plan)
 
 
-def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]]:
+def _plans(
+    topology: Topology, config: SparkConfig, program: TopologyConfig, exceptions: ExceptionConfig
+) -> tuple[Stages, list[str]]:
     """The stages, and each thread's physical plan as Spark writes it."""
-    from tidemill.dsl.serdes import serde_by_name
-    from tidemill.runtime.instance.exception_policies import takes_one_by_one
     from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
-    from tidemill.spark.plan.compiled_topology import compile_topology
-
-    def serde(setting: object) -> Any:
-        return serde_by_name(setting) if isinstance(setting, str) else setting
+    from tidemill.runtime.instance.starting import compiled_for
 
     spark = machine_jvm(
         os.environ,
@@ -116,15 +118,7 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
         heap=config.spark.get("driver.memory", JVM_HEAP),
     ).session()
     try:
-        compiled = compile_topology(
-            spark.session,
-            topology,
-            config.application_id,
-            default_key=serde(config.default_key_serde),
-            default_value=serde(config.default_value_serde),
-            presum=config.presum,
-            one_by_one=takes_one_by_one(config),
-        )
+        compiled = compiled_for(program, exceptions, topology, spark.session)
         plans = []
         for _ in range(config.num_stream_threads):
             steps = [_step(f"step_{step.number}") for step in compiled.steps]
@@ -140,10 +134,10 @@ def _plans(topology: Topology, config: StreamsConfig) -> tuple[Stages, list[str]
         spark.close()
 
 
-def _step(name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _step(name: str) -> ArrowStep:
     """Stands for a Python step; the plan shows its name."""
 
-    def step(_rows: Iterable[Any]) -> Iterator[Any]:
+    def step(_rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from ()
 
     step.__name__ = name

@@ -6,6 +6,7 @@ kafka-consumer-groups prints; what the brokers say is asked in `tidemill.kafka.a
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,10 +33,10 @@ app = typer.Typer(help="Look at consumer groups.", no_args_is_help=True)
 app.callback()(lambda: None)  # with a callback it stays a group, however few commands it has
 
 
-Brokers = Annotated[str, typer.Option("--bootstrap-server", help="Brokers to begin with: host:port,...")]
+Brokers = Annotated[str, typer.Option("--bootstrap-server", help="Bootstrap servers: host:port,...")]
 Group = Annotated[str, typer.Option("--group", help="The group: the application.id.")]
 GroupSettings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same, such as kafka.*; wins over the file.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as kafka.*; overrides the file.")
 ]
 GroupConfig = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="The application's settings.")]
 
@@ -45,14 +46,14 @@ def describe(
     group: Group, bootstrap_server: Brokers = "localhost:9092", settings: GroupSettings = None, config: GroupConfig = None
 ) -> None:
     """Show each partition's committed offset, end, lag and owner."""
+    from tidemill.config.slices import ClientsConfig
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.kafka.admin.client import Admin
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
 
-    # Any group can be looked at, not only one whose name an application may have.
-    names = {"application.id": "group-describe", "bootstrap.servers": _servers(bootstrap_server)}
-    known = StreamsConfig.of({**outside_settings(settings or (), config), **names})
-    admin = Admin(data_client_settings(known, ClientRole.ADMIN), timeout_s=15)
+    given = outside_settings(settings or (), config)
+    clients = StreamsConfig.read_slice(ClientsConfig, {**given, "bootstrap.servers": servers_of(bootstrap_server)})
+    admin = Admin(data_client_settings(clients, ClientRole.ADMIN), timeout_s=15)
     state = admin.describe_group(group)
     committed = admin.committed_offsets(group)
     if state is None and not committed:
@@ -73,7 +74,7 @@ def describe(
 def members(
     group: Group,
     bootstrap_server: Brokers = "localhost:9092",
-    app_file: Annotated[Path | None, typer.Option("--app", help="The application, which tells its topology for sure.")] = None,
+    app_file: Annotated[Path | None, typer.Option("--app", help="The application file, for its exact topology.")] = None,
     settings: GroupSettings = None,
     config: GroupConfig = None,
 ) -> None:
@@ -84,7 +85,7 @@ def members(
 
     rows, remarks = member_rows(
         Question(
-            bootstrap=_servers(bootstrap_server),
+            bootstrap=servers_of(bootstrap_server),
             application_id=group,
             app=app_file,
             settings=outside_settings(settings or (), config),
@@ -97,7 +98,28 @@ def members(
         sys.stderr.write(f"{remark}\n")
 
 
-def _servers(bootstrap_server: str) -> str:
+@app.command()
+def history(
+    group: Group,
+    bootstrap_server: Brokers = "localhost:9092",
+    last: Annotated[int, typer.Option("--last", min=1, max=1_000, help="Number of the newest rebalances to show.")] = 100,
+    why: Annotated[bool, typer.Option("--why", help="Show the assignor's reason for each move.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the instances' data as one JSON array.")] = False,
+    settings: GroupSettings = None,
+    config: GroupConfig = None,
+) -> None:
+    """Show the last rebalances, what moved and why, from the instances that led them."""
+    from tidemill.cli.group_history import history_lines, told_history
+
+    found, remarks = told_history(servers_of(bootstrap_server), group, outside_settings(settings or (), config))
+    shown = found[-last:]
+    typer.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(history_lines(shown, why=why)))
+    for remark in remarks:
+        sys.stderr.write(f"{remark}\n")
+
+
+def servers_of(bootstrap_server: str) -> str:
+    """The brokers that an option names; ConfigError if it names none."""
     try:
         return servers(bootstrap_server)
     except ValueError as error:
@@ -124,7 +146,7 @@ def group_rows(
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows as lines whose columns stand under each other; names that members chose are in printable characters."""
+    """The rows as lines with columns under each other; names that members chose are in printable characters."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

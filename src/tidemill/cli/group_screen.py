@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tidemill.cli.group_view import (
     CopyRow,
-    Document,
     InstanceRow,
     copy_rows,
     duration,
@@ -17,6 +16,7 @@ from tidemill.cli.group_view import (
     rebalances,
     summary,
 )
+from tidemill.documents import Document
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 _REBALANCES = 6
 _COPIES = 16
 _BAR = 16
-_STYLES = {"RUNNING": "green", "REBALANCING": "yellow", "AWAY": "bold red", "ERROR": "bold red", "PENDING_ERROR": "bold red"}
+_STYLES = {
+    "RUNNING": "green",
+    **dict.fromkeys(("REBALANCING", "RESTORING", "DRAINING"), "yellow"),
+    **dict.fromkeys(("AWAY", "ERROR", "PENDING_ERROR"), "bold red"),
+}
 
 
 def group_screen(group: Document, *, most_copies: int | None = _COPIES) -> RenderableType:

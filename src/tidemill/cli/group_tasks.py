@@ -1,8 +1,8 @@
 """`tidemill group members`: which tasks each member has, in which role, and how far behind its copies are.
 
-Decides how that is laid out. What members were told is in the group's coordinator, how far they were is what their last joins
+Decides how that is laid out. Assignments are in the group's coordinator, how far they were is what their last joins
 said, and whether a copy is a standby or a warm-up only the leader's own functions can say (``cli.assign_live_group``). Positions
-are as old as the last join, ends of changelogs are of now; an instance that can be asked (``application.server``) tells its own
+are as old as the last join, ends of changelogs are of now; an instance that can be asked (``application.server``) has its own
 lags as they are, and how fast they shrink, which gives the time that is left.
 """
 
@@ -30,6 +30,7 @@ def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, .
     """A row per task of each member, by client id, and what must be said beside them. EnvironmentProblem if the group can't
     be seen."""
     from tidemill.cli.assign_live_group import live_explanation
+    from tidemill.config.slices import ClientsConfig, HttpConfig
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.kafka.admin.group_members import live_group
     from tidemill.kafka.security.clients import group_client_settings
@@ -37,12 +38,11 @@ def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, .
     from tidemill.query.http_tls import http_access
 
     found = live_explanation(question)
-    names = {"application.id": question.application_id, "bootstrap.servers": question.bootstrap}
-    config = StreamsConfig.of({**question.settings, **names})
-    members = live_group(group_client_settings(config), config.application_id).members
+    clients = StreamsConfig.read_slice(ClientsConfig, {**question.settings, "bootstrap.servers": question.bootstrap})
+    members = live_group(group_client_settings(clients), question.application_id).members
     client_of = {consumer.member: client for client in found.state.clients for consumer in client.consumers}
     rows: list[tuple[str, ...]] = []
-    under_way, silent = _under_way(members, http_access(config))
+    under_way, silent = _under_way(members, http_access(StreamsConfig.read_slice(HttpConfig, question.settings)))
     for name, member in sorted(members.items(), key=lambda item: (item[1].client_id, item[0])):
         told = decode_assignment(member.assignment.user_data) if member.assignment.user_data else None
         active = {task for task in told.active_tasks if isinstance(task, TaskId)} if told else set()
@@ -66,7 +66,7 @@ def with_time_left(row: tuple[str, str, str], measured: CopyProgress | None) -> 
 def _under_way(
     members: Mapping[str, LiveMember], access: HttpAccess
 ) -> tuple[dict[str, dict[str, CopyProgress]], tuple[str, ...]]:
-    """What the members' instances tell of their tasks, by member; and which of them could not be asked."""
+    """Progress of tasks as the members' instances report it, by member; and the instances that could not be asked."""
     from tidemill.errors import RetriableError
     from tidemill.membership.wire import host_of, known_subscription
     from tidemill.query.http_forward import copies_at

@@ -6,12 +6,12 @@ are laid out is ``group_screen``'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-Document = Mapping[str, Any]
+from tidemill.documents import Document
+
 _MANY_TASKS = 12
 _NONE = "-"
 
@@ -90,7 +90,7 @@ def _instance(one: Document, group: Document) -> InstanceRow:
     ages = [thread["last_assignment_s"] for thread in threads if thread["last_assignment_s"] is not None]
     return InstanceRow(
         name=name,
-        state=one["state"],
+        state=_state(one),
         threads=f"{sum(thread['running'] for thread in threads)}/{len(threads)}",
         active=listed([task["task"] for task in active]),
         copies=listed(copies),
@@ -99,9 +99,39 @@ def _instance(one: Document, group: Document) -> InstanceRow:
         batch_ms=_largest(thread["batch_ms"] for thread in threads),
         behind=sum(behind) if behind else None,
         rebalanced=ago(min(ages)) if ages else _NONE,
-        trouble=one["error"] or "; ".join(one["why"]),
+        trouble=one["error"] or _drain_words(one) or _restoring_words(one) or "; ".join(one["why"]),
         leads=leads,
     )
+
+
+def _state(one: Document) -> str:
+    """Kafka Streams' states, and what an instance in one of them is at."""
+    if _drains(one):
+        return "DRAINING"
+    return "RESTORING" if _restores(one) else str(one["state"])
+
+
+def _drains(one: Document) -> bool:
+    return bool(one.get("drain")) and one["drain"]["phase"] == "draining"
+
+
+def _drain_words(one: Document) -> str:
+    told = one.get("drain") or {}
+    return f"drains: {told['active']} active tasks and {told['standby']} copies are still here" if _drains(one) else ""
+
+
+def _restores(one: Document) -> bool:
+    return bool(one.get("restoring")) and one["state"] == "REBALANCING"
+
+
+def _restoring_words(one: Document) -> str:
+    """The tasks, the offsets left, the speed and the time left, as far as they are known."""
+    if not _restores(one):
+        return ""
+    told = one["restoring"]
+    left = "how much is left is not known yet" if told["offsets_left"] is None else f"{told['offsets_left']:,} offsets left"
+    speed = "" if told["offsets_per_s"] is None else f", {told['offsets_per_s']:,.0f}/s"
+    return f"restores {listed(told['tasks'])}: {left}{speed}, time left {duration(told['seconds_left'])}"
 
 
 def _assigned(one: Document) -> str:
@@ -151,7 +181,7 @@ def rebalance_words(led: Document) -> str:
     if led["hands_over"]:
         parts.append("once the old owners have let go")
     elif led["next_ms"] is not None:
-        parts.append(f"looked at again at {_clock(led['next_ms'])}")
+        parts.append(f"next rebalance at {_clock(led['next_ms'])}")
     return "; ".join(parts)
 
 

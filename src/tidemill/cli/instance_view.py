@@ -1,4 +1,4 @@
-"""What a running instance looks like from outside, at one moment, and as one line of text.
+"""View of a running instance from outside, at one moment, and as one line of text.
 
 Decides which figures are shown and how the line is written; `tidemill run` prints it where no terminal is, and
 `tidemill demo` reads it back from its instances. Leaves to others when a line is printed.

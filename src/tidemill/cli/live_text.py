@@ -41,7 +41,7 @@ class LiveText:
             typer.echo(text)
 
     def status(self, what: RenderableType) -> None:
-        """What the terminal shows now; texts get a spinner before them."""
+        """Text on the terminal now; texts get a spinner before them."""
         if self._live is None:
             return
         if isinstance(what, str):

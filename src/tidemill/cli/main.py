@@ -3,7 +3,7 @@
 Each command group is a module of its own and is imported only when it is asked for, or for the list of all. Those modules
 import what is heavy (pyspark, Kafka's clients) inside their functions, so that the list and `describe` come at once.
 
-Exit codes: 0; 1 a run that went wrong; 2 wrong usage, settings or surroundings; 130 after Ctrl-C.
+Exit codes: 0; 1 a run that went wrong; 2 a program, usage, settings or surroundings to be corrected; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
+from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError, TopologyError
 from tidemill.printable import printable
 
 # Command -> the module that has it and its name there: a typer.Typer for a group, a function for a single command.
@@ -30,10 +30,13 @@ COMMANDS = {
     "broker": ("tidemill.cli.broker", "app"),
     "demo": ("tidemill.cli.demo", "demo"),
     "demo-ha": ("tidemill.cli.demo_ha", "demo_ha"),
+    "drain": ("tidemill.cli.drain", "drain"),
+    "roll": ("tidemill.cli.roll", "roll"),
     "explain-plan": ("tidemill.cli.explain_plan", "explain_plan"),
     "prepare": ("tidemill.cli.prepare", "prepare"),
     "reset": ("tidemill.cli.reset", "reset"),
     "run": ("tidemill.cli.run", "run"),
+    "schema": ("tidemill.cli.schema", "app"),
     "state": ("tidemill.cli.state", "app"),
     "top": ("tidemill.cli.top", "top"),
 }
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _app(given)(args=given, prog_name="tidemill")
     except TidemillError as error:
         sys.stderr.write(f"tidemill: {printable(error, longest=_MOST_SHOWN)}\n")
-        sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem)) else 1)
+        sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem, TopologyError)) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
 

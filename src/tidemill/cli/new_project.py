@@ -96,10 +96,10 @@ _FILES = {"test_app.py": _TEST, "records.txt": _RECORDS, "settings.toml": _SETTI
 
 
 def new_project(
-    name: Annotated[str, typer.Argument(help="The name of the folder, and the application's id.")],
-    per_record: Annotated[bool, typer.Option("--per-record", help="With functions of Python values, not of Columns.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the folder and application.id.")],
+    per_record: Annotated[bool, typer.Option("--per-record", help="Use functions of Python values instead of Columns.")] = False,
 ) -> None:
-    """Make a folder with a program that runs, its test and records to try it with."""
+    """Create a project: a program, its test and some records."""
     folder = Path(name)
     if not _NAME.match(folder.name):
         raise ConfigError(

@@ -12,9 +12,9 @@ from tidemill.cli.progress import status_line
 
 
 def prepare(
-    broker: Annotated[bool, typer.Option("--broker", help="Fetch the embedded broker's jars, too.")] = False,
+    broker: Annotated[bool, typer.Option("--broker", help="Also download the embedded broker's jars.")] = False,
 ) -> None:
-    """Keep what the JVM learns in a training run in the user's cache folder: instances start with about half its work."""
+    """Archive Spark's classes in the user's cache folder, after a training run: instances start with about half the work."""
     from tidemill.embedded.jars import cache_folder, fetch_bundle
     from tidemill.embedded.java import find_java
     from tidemill.spark.launch.jvm_cache import cache_for

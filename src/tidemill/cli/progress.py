@@ -1,6 +1,6 @@
 """One line on standard error that says what is being waited for.
 
-Decides how: on a terminal the line is written over and goes at the end; elsewhere each new kind of step is told once.
+Decides how: on a terminal the line is written over and goes at the end; elsewhere each new kind of step is printed once.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.topology.nodes import Serde
@@ -25,8 +24,8 @@ class TypedRecord:
     """A record as values; ``timestamp`` in ms since the epoch, None: not said."""
 
     topic: str
-    key: Any
-    value: Any
+    key: object
+    value: object
     timestamp: int | None
 
 
@@ -70,8 +69,8 @@ def _topic(text: str, topics: Mapping[str, tuple[Serde, Serde]], place: str) -> 
     )
 
 
-def _value(text: str, serde: Serde, place: str) -> Any:
-    """The value that a text stands for: JSON's for a JSON serde, a number's for a number, else the text itself."""
+def _value(text: str, serde: Serde, place: str) -> object:
+    """The value of a text: JSON's for a JSON serde, a number's for a number, else the text itself."""
     if text == "null":
         return None
     try:
@@ -83,14 +82,16 @@ def _value(text: str, serde: Serde, place: str) -> Any:
             case "json":
                 return serde.deserialize(text.encode())
             case "long" | "integer":
-                value: Any = int(text)
+                value: object = int(text)
             case "double":
                 value = float(text)
             case _:
                 value = json.loads(text)
         serde.serialize(value)
     except (ValueError, TypeError, SerdeError) as error:
-        raise ConfigError(f"{place}: {text!r} is none of the serde {serde.name} ({error}); expected {_expected(serde)}") from None
+        raise ConfigError(
+            f"{place}: {text!r} can't be read by the serde {serde.name} ({error}); expected {_expected(serde)}"
+        ) from None
     return value
 
 

@@ -29,24 +29,24 @@ def reset(
     app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
     settings: Settings = None,
     config: ConfigFile = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this it is only said what would be done.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would be done.")] = False,
     input_topics: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Set these inputs back only (all internal topics go all the same).")
+        str | None, typer.Option(metavar="A,B", help="Reset only these inputs (all internal topics are deleted in any case).")
     ] = None,
-    local_state: Annotated[bool, typer.Option("--local-state", help="Remove what is below state.dir here, too.")] = False,
+    local_state: Annotated[bool, typer.Option("--local-state", help="Also remove the state below state.dir.")] = False,
     earlier_topics: Annotated[
-        bool, typer.Option("--earlier-topics", help="Delete topics, too, that look like an earlier version's of the program.")
+        bool, typer.Option("--earlier-topics", help="Also delete topics of earlier versions of the program, by their names.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Inputs begin at their beginnings: the default.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Inputs begin at their ends.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Inputs begin at their beginning (default).")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Inputs begin at their end.")] = False,
     to_offset: Annotated[int | None, typer.Option(min=0, help="Inputs begin at this offset.")] = None,
     to_datetime: Annotated[
-        str | None, typer.Option(metavar="YYYY-MM-DDTHH:MM:SS[.sss][+HH:MM]", help="... at this time (UTC if not said).")
+        str | None, typer.Option(metavar="YYYY-MM-DDTHH:MM:SS[.sss][+HH:MM]", help="Inputs begin at this time (UTC by default).")
     ] = None,
-    by_duration: Annotated[str | None, typer.Option(metavar="PnDTnHnMnS", help="... so long ago, such as PT1H30M.")] = None,
-    shift_by: Annotated[int | None, typer.Option(help="... so many offsets behind (or, negative, before) the committed.")] = None,
+    by_duration: Annotated[str | None, typer.Option(metavar="PnDTnHnMnS", help="Inputs begin so long ago, as PT1H30M.")] = None,
+    shift_by: Annotated[int | None, typer.Option(help="Shift the committed offsets by this number; negative: back.")] = None,
 ) -> None:
-    """Set a stopped application back: input offsets, internal topics and, if asked for, local state.
+    """Reset a stopped application: input offsets, internal topics and, on request, local state.
 
     Other instances' local state is removed on their machines: there, with --local-state or `tidemill state clean`.
     """
@@ -62,6 +62,7 @@ def reset(
             raise ConfigError(f"{name} is {number}, expected a number of at most 64 bits, as offsets are")
     to_timestamp_ms = _timestamp_ms(to_datetime, by_duration)
     from tidemill.cli.application_file import load_application
+    from tidemill.config.slices import ClientsConfig, TopicsConfig
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.kafka.admin.client import Admin
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
@@ -69,7 +70,7 @@ def reset(
 
     topology, merged = load_application(app, outside_settings(settings or [], config))
     known = StreamsConfig.of(merged)
-    admin = Admin(data_client_settings(known, ClientRole.ADMIN))
+    admin = Admin(data_client_settings(known.slice(ClientsConfig), ClientRole.ADMIN))
     target = Target(
         to_latest=to_latest,
         to_offset=to_offset,
@@ -77,13 +78,16 @@ def reset(
         shift_by=shift_by,
     )
     inputs = [name.strip() for name in (input_topics or "").split(",") if name.strip()]
-    plan = plan_reset(topology, known, admin, target, inputs=inputs, with_state=local_state, with_earlier=earlier_topics)
+    state_dir = Path(known.state_dir) if local_state else None
+    plan = plan_reset(
+        topology, known.slice(TopicsConfig), admin, target, inputs=inputs, state_dir=state_dir, with_earlier=earlier_topics
+    )
     for line in told(plan):
         typer.echo(line)
     if not execute:
         typer.echo("nothing was done: add --execute to do it")
         return
-    carry_out(plan, known, admin)
+    carry_out(plan, admin)
     typer.echo("done")
 
 

@@ -1,4 +1,4 @@
-"""``tidemill run APP.py``: one instance of an application, until it is told to stop or can't go on.
+"""``tidemill run APP.py``: one instance of an application, until a stop is asked for or it can't go on.
 
 Decides whose settings win (``--state-dir`` and ``--serve``, then ``--set``, then the TOML file, then the application file), what
 is shown while it runs, and how it ends: 0 after SIGTERM, 130 after Ctrl-C, 1 in ERROR. Whatever happens, it ends within a limit.
@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,7 @@ from tidemill.cli.files import read_text
 from tidemill.cli.instance_view import to_line, to_text, view_of
 from tidemill.cli.live_text import LiveText, live_text
 from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
+from tidemill.config.slices import SparkConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.texts import load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
@@ -43,10 +44,10 @@ _END_LIMIT_S = 90.0
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting; as often as needed. Wins over files.", show_default=False),
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated. Overrides files.", show_default=False),
 ]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; win over the application file's.")
+    Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; override those of the application file.")
 ]
 
 
@@ -54,14 +55,14 @@ def run(
     app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
     settings: Settings = None,
     config: ConfigFile = None,
-    state_dir: Annotated[Path | None, typer.Option(help="Where local state lies: wins over state.dir.")] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Directory of local state: overrides state.dir.")] = None,
     serve: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Answer reads of state over HTTP: wins over tidemill.http.listen.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Answer reads of state over HTTP: overrides tidemill.http.listen.")
     ] = None,
-    log_level: Annotated[str, typer.Option(help=f"What is logged: {', '.join(_LEVELS)}.")] = "warning",
+    log_level: Annotated[str, typer.Option(help=f"Log level: {', '.join(_LEVELS)}.")] = "warning",
     trace_start: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write what the start spends its time on there, in Chrome's trace format."),
+        typer.Option(metavar="FILE.json", help="Write how the start spends its time, in Chrome's trace format."),
     ] = None,
     end_with_stdin: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
@@ -105,20 +106,20 @@ def _traced(path: Path | None) -> contextlib.AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def _launched(config: StreamsConfig) -> Iterator[Launched]:
-    """What takes longest to start, ended with the instance at the latest."""
+    """The JVM, which takes longest to start; ended with the instance at the latest."""
     with span("imports of the launch"):
         from tidemill.runtime.instance.launching import launch
 
-    launched = launch(config, os.environ)
+    launched = launch(config.slice(SparkConfig), os.environ)
     try:
         yield launched
     finally:
         launched.end()
 
 
-def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[str, Any]:
+def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
     """The settings that win over the application file's: those of the TOML file, then those of ``--set``."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     if config is not None:
         text = read_text(config, expected="settings in TOML (--config)", most_bytes=_MOST_CONFIG_BYTES)
         try:

@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from tidemill.documents import Document
 from tidemill.errors import EnvironmentProblem, ForeignStateError, StateError
 from tidemill.ids import TaskId
 from tidemill.state import checkpoint
@@ -32,19 +33,19 @@ _LEFT = {Shutdown.CLEAN: "clean", Shutdown.CRASHED: "in use, or crashed"}
 
 @dataclass(frozen=True, slots=True)
 class _TaskReport:
-    """What a task's directory holds: as JSON and as a checkpoint, or why it can't be read."""
+    """Contents of a task's directory: as JSON and as a checkpoint, or why it can't be read."""
 
     path: Path
-    shown: dict[str, Any]
+    shown: Document
     checkpoint: str
     problem: StateError | None
 
 
 @app.command()
 def ls(state_dir: StateDir, as_json: AsJson = False) -> None:
-    """List tasks: stores, entries, next changelog offsets, the tasks' size, and how they were left.
+    """List tasks: stores, entries, next changelog offsets, the tasks' size, and how they were closed.
 
-    The exit code is 1 if the state of a task can't be read, or is another task's.
+    Exit code 1 if a task's state can't be read or belongs to another task.
     """
     reports = _reports(state_dir)
     if as_json:
@@ -59,7 +60,7 @@ def ls(state_dir: StateDir, as_json: AsJson = False) -> None:
 def show(state_dir: StateDir, as_json: AsJson = False) -> None:
     """Print each task's positions as Kafka's `.checkpoint` has them: the offset of the last record applied, per changelog.
 
-    Several tasks are headed by their paths. --json adds owner, stores and input positions.
+    For several tasks their paths are printed too. --json adds owner, stores and input positions.
     """
     reports = _reports(state_dir)
     for report in reports:
@@ -121,11 +122,11 @@ def _report(directory: StateDirectory, task: TaskId) -> _TaskReport:
     from tidemill.state.meta import StateIdentity
 
     path = directory.task_path(task)
-    shown: dict[str, Any] = {"application": directory.path.name, "task": str(task), "path": str(path)}
+    shown: dict[str, object] = {"application": directory.path.name, "task": str(task), "path": str(path)}
     try:
         state = TaskState.open_to_read(path)
     except StateError as problem:
-        return _TaskReport(path, shown | {"problem": str(problem)}, "", problem)
+        return _TaskReport(path, {**shown, "problem": str(problem)}, "", problem)
     try:
         positions, topic_ids = state.positions(), state.topic_ids()
         shown["stores"] = {
@@ -141,7 +142,7 @@ def _report(directory: StateDirectory, task: TaskId) -> _TaskReport:
         shown["bytes_in_use"] = state.size()[1]
         shown["left"] = _LEFT[state.opened_after]
         whose, foreign = state.whose(), None
-        # On an executor the instance's process id stands between the application and its tasks.
+        # On an executor the instance's process id is between the application and its tasks.
         if whose is not None and (whose.task != task or whose.application_id not in path.parts[-3:-1]):
             expected = StateIdentity(application_id=directory.path.name, task=task)
             foreign = ForeignStateError(str(path), found=str(whose), expected=str(expected))

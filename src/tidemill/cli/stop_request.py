@@ -48,7 +48,7 @@ class StopRequest:
         self._number = self._number or signal.SIGINT
 
     def wait_for_it(self) -> None:
-        """From now on a signal is noted only. Installs the handlers anew: PySpark puts one of its own in their place."""
+        """From now on a signal is noted only. Installs the handlers again: PySpark puts one of its own in their place."""
         self._interrupts = False
         self._install()
 

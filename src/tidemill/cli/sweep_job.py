@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +60,7 @@ def _seldom_collected() -> Iterator[None]:
 
 
 class _Runs:
-    """What a Spark worker does with its variants; the auditors are left out, which makes runs shorter."""
+    """Runs of variants in a Spark worker; without the auditors, which makes runs shorter."""
 
     def __init__(self, scenario: Scenario, names: Sequence[str]) -> None:
         self._scenario, self._names = scenario, list(names)
@@ -82,7 +81,7 @@ class _Runs:
                 ]
                 yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
-    def _result(self, values: Mapping[str, str]) -> dict[str, Any]:
+    def _result(self, values: Mapping[str, str]) -> dict[str, object]:
         try:
             scenario = with_values(self._scenario, values)
             found = summary(simulate(scenario, Random(scenario.seed), NONE))

@@ -10,12 +10,12 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidemill.cli.group_screen import group_screen
-from tidemill.cli.group_view import Document
+from tidemill.documents import Document
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
 from tidemill.printable import printable
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from tidemill.membership.wire import HostInfo
-    from tidemill.query.http_tls import HttpAccess
 
 _ASK_LIMIT_S = 5.0
 _ALL_AWAY_LIMIT_S = 30.0
@@ -31,23 +30,24 @@ _LONGEST_TEXT = 2_000
 
 
 def top(
-    address: Annotated[str | None, typer.Argument(metavar="[HOST:PORT]", help="Any instance, as tidemill.http.listen.")] = None,
-    bootstrap_server: Annotated[str | None, typer.Option(help="Instead of an instance: brokers, and --group.")] = None,
-    group: Annotated[str | None, typer.Option(help="The group whose instances are asked: the application.id.")] = None,
+    address: Annotated[str | None, typer.Argument(metavar="[HOST:PORT]", help="HTTP address of any instance, host:port.")] = None,
+    bootstrap_server: Annotated[str | None, typer.Option(help="Bootstrap servers, with --group, instead of an instance.")] = None,
+    group: Annotated[str | None, typer.Option(help="The group: the application.id.")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Settings, such as tidemill.http.token and kafka.* of the group.")
     ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Wins over the file.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; overrides files.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --once: what the instances tell, as JSON.")] = False,
-    interval_s: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between two looks.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="With --once: print the instances' data as JSON.")] = False,
+    interval_s: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between two updates.")] = 1.0,
 ) -> None:
-    """Show instances, tasks, copies on their way, rates and rebalances of a group; Ctrl-C ends it."""
+    """Show instances, tasks, copies that catch up, rates and rebalances of a group; Ctrl-C ends it."""
+    from tidemill.cli.group_instances import http_access_of
     from tidemill.cli.run import outside_settings
 
     given = outside_settings(settings or [], config)
     hosts = _hosts(address, bootstrap_server, group, given)
-    access = _access(given)
+    access = http_access_of(given)
     asked = GroupQuestion(hosts, token=access.token, tls=access.client)
     if once or as_json:
         document = asked.ask()
@@ -81,7 +81,7 @@ class GroupQuestion:
                 problems.append(f"{host} {problem}")
                 continue
             except UnreadableDocumentError as problem:
-                problems.append(f"{host} answers, but tells of no group: something else listens there ({problem})")
+                problems.append(f"{host} answers, but shows no group: something else listens there ({problem})")
                 continue
             told = [host_of(one.host) for one in found.instances if one.host and one.away is None]
             self._hosts = list(dict.fromkeys([host, *(one for one in told if one), *self._hosts]))
@@ -92,7 +92,7 @@ class GroupQuestion:
         )
 
 
-def _for_terminal(value: Any) -> Any:
+def _for_terminal(value: object) -> object:
     """Other instances' names and sentences without escape sequences."""
     if isinstance(value, str):
         return printable(value, longest=_LONGEST_TEXT)
@@ -101,46 +101,18 @@ def _for_terminal(value: Any) -> Any:
     return [_for_terminal(each) for each in value] if isinstance(value, list) else value
 
 
-def _access(settings: Mapping[str, Any]) -> HttpAccess:
-    """By the settings of the instances that are asked, as far as they are about HTTP."""
-    from tidemill.config.streams_config import StreamsConfig
-    from tidemill.query.http_tls import http_access
-
-    about_http = {name: value for name, value in settings.items() if name.startswith("tidemill.http.")}
-    about_http.pop("tidemill.http.listen", None)
-    return http_access(StreamsConfig.of({"application.id": "top", "bootstrap.servers": "none:1", **about_http}))
-
-
 def _hosts(
-    address: str | None, bootstrap_server: str | None, group: str | None, settings: Mapping[str, Any]
+    address: str | None, bootstrap_server: str | None, group: str | None, settings: Mapping[str, object]
 ) -> list[HostInfo]:
-    from tidemill.membership.wire import host_of
+    from tidemill.cli.group_instances import address_of, group_instances
 
     if address is not None and (bootstrap_server or group):
         raise ConfigError("give HOST:PORT of an instance, or --bootstrap-server and --group, not both")
     if address is not None:
-        named = host_of(address)
-        if named is None:
-            raise ConfigError(f"{address!r} is no address of an instance, expected host:port such as localhost:8080")
-        return [named]
+        return [address_of(address)]
     if not (bootstrap_server and group):
         raise ConfigError("expected HOST:PORT of an instance, or --bootstrap-server HOST:PORT and --group APPLICATION")
-    return _hosts_of_members(bootstrap_server, group, settings)
-
-
-def _hosts_of_members(bootstrap_server: str, group: str, settings: Mapping[str, Any]) -> list[HostInfo]:
-    from tidemill.config.streams_config import StreamsConfig
-    from tidemill.kafka.admin.group_members import live_group
-    from tidemill.kafka.security.clients import group_client_settings
-    from tidemill.membership.wire import host_of, known_subscription
-
-    config = StreamsConfig.of({**settings, "application.id": group, "bootstrap.servers": bootstrap_server})
-    found: dict[HostInfo, None] = {}
-    for _, member in sorted(live_group(group_client_settings(config), group).members.items()):
-        said = known_subscription(member.subscription.user_data)
-        host = host_of(said.user_endpoint) if said is not None and said.user_endpoint else None
-        if host is not None:
-            found[host] = None
+    found = dict.fromkeys(one.host for one in group_instances(bootstrap_server, group, settings) if one.host is not None)
     if not found:
         raise EnvironmentProblem(
             f"no member of {group} at {bootstrap_server} has an address: start the instances with --serve HOST:PORT"

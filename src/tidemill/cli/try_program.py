@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -39,12 +39,12 @@ _WIDEST = 60
 def try_program(
     app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
     records: Annotated[
-        Path | None, typer.Argument(help=f"Records, one a line: {GRAMMAR}. Without a file they are typed in.")
+        Path | None, typer.Argument(help=f"Records, one a line: {GRAMMAR}. Without a file you type them.")
     ] = None,
     settings: Settings = None,
     config: ConfigFile = None,
 ) -> None:
-    """Run a program on a few records and show what comes out: no broker is needed."""
+    """Run a program on a few records and print its results; no broker is needed."""
     topology, merged = load_application(app, outside_settings(settings or [], config))
     lines = None if records is None else read_text(records, expected="records, one a line").splitlines()
     if lines is None and not sys.stdin.isatty():
@@ -120,7 +120,7 @@ def _rows(driver: TopologyTestDriver, name: str, kind: StoreKind) -> Iterator[tu
         yield (*keys, _text(value))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, Windowed):
         return f"{_text(value.key)} [{value.start}, {value.end})"
     return "null" if value is None else value if isinstance(value, str) else repr(value)

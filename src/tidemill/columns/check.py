@@ -15,9 +15,10 @@ from tidemill.columns.mistakes import of_error, of_result
 from tidemill.columns.recorded import Undecided, recorded_columns
 from tidemill.columns.sentences import error_of, where
 from tidemill.errors import TopologyError
+from tidemill.topology.nodes import Topology
 
 
-def check_column_functions(topology: Any) -> None:
+def check_column_functions(topology: Topology) -> None:
     """Calls each function of Columns of a program's topology once.
 
     Raises:
@@ -50,7 +51,7 @@ def _check(use: ColumnFunction, column_of: Callable[[str], Column]) -> None:
 
 
 def called(use: ColumnFunction, *arguments: Column) -> Any:
-    """What the function gives, called while the plan is made.
+    """The result of the function, called while the plan is made.
 
     Raises:
         ColumnMistakeError: it takes a Column for a value. TopologyError: it fails otherwise.

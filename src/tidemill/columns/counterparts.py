@@ -1,4 +1,4 @@
-"""What of Python has which counterpart in PySpark: tables, as templates of code.
+"""Python's methods and functions with their counterparts in PySpark: tables, as templates of code.
 
 ``{0}`` of a method is the Column that it is called on, then come its arguments; ``{0}`` of a function is its first argument.
 """

@@ -1,4 +1,4 @@
-"""Which functions of a topology get Columns: where each stands, what it is given and what it has to give.
+"""The functions of a topology that get Columns: the operator of each, its arguments and the result that is expected.
 
 Decides nothing about mistakes. A function that is wrapped in ``per_record`` gets Python values and is none of these.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Topology
 from tidemill.topology.operations import (
@@ -36,7 +35,7 @@ _JOINS = (StreamStreamJoin, StreamSelfJoin, StreamTableJoin, GlobalTableJoin)
 
 
 class Expected(Enum):
-    """What an operator wants of its function."""
+    """The result that an operator expects of its function."""
 
     VALUE = "a Column"
     BOOLEAN = "a boolean Column"
@@ -59,7 +58,7 @@ class ColumnFunction:
 
     node: str
     operator: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
     names: tuple[str, ...]
     types: tuple[str | None, ...]
     gives: Expected = Expected.VALUE
@@ -67,7 +66,7 @@ class ColumnFunction:
 
     @property
     def is_pair_of_serdes(self) -> bool:
-        """Does ``per_record`` take two serdes here?"""
+        """True if ``per_record`` takes two serdes here."""
         return self.operator in ("map", "flat_map")
 
 
@@ -84,10 +83,15 @@ def functions_of(
     """Those of one node; ``key`` and ``value`` are the Spark types of what arrives there."""
     both, types = ("key", "value"), (key, value)
 
-    def found(operator: str, function: Any, arguments: _Arguments = (both, types), **more: Any) -> Iterator[ColumnFunction]:
+    def found(
+        operator: str, function: Callable[..., object], arguments: _Arguments = (both, types), *,
+        gives: Expected = Expected.VALUE, otherwise: Otherwise = Otherwise.PER_RECORD,
+    ) -> Iterator[ColumnFunction]:
         if not isinstance(function, PerRecord):
             names, kinds = arguments
-            yield ColumnFunction(node=node, operator=operator, function=function, names=names, types=kinds, **more)
+            yield ColumnFunction(
+                node=node, operator=operator, function=function, names=names, types=kinds, gives=gives, otherwise=otherwise
+            )
 
     match operation:
         case Map(function):

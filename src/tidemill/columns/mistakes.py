@@ -11,7 +11,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
@@ -32,7 +31,7 @@ _REFUSALS = {
     "NOT_SAME_TYPE": "takes a slice of a Column",
     "HIGHER_ORDER_FUNCTION_SHOULD_RETURN_COLUMN": "gives a Python value where a function has to give a Column",
 }
-"""What PySpark's Python refuses of a Column, by its error condition."""
+"""Uses of a Column that PySpark's Python refuses, by error condition."""
 _OF_ARGUMENTS = (TypeError, ValueError, AttributeError, LookupError)
 _OF_SIGNATURE = re.compile(r"missing \d+ required|takes .* arguments? but|unexpected keyword|multiple values")
 """A call that is wrong for whatever is handed over."""
@@ -47,7 +46,7 @@ class Mistake:
     code: str | None = None
     instead: str | None = None
     advice: str | None = None
-    """What to do, where it is no other way to say the same."""
+    """The way out, where it is no other way to say the same."""
 
 
 def columns_of(use: ColumnFunction, place: SourcePlace | None) -> Names:
@@ -88,7 +87,7 @@ def _what(error: Exception, node: ast.AST | None, columns: Names) -> str | None:
     if isinstance(error, TextOfColumnError):
         return "makes text of a Column"
     if isinstance(error, TextInArithmeticError):
-        return f"has text beside {error.sign}, which is for numbers where Columns are concerned"
+        return f"uses text with {error.sign}, which is for numbers where Columns are concerned"
     if isinstance(error, PySparkException):
         return _REFUSALS.get(error.getCondition() or "")
     text = str(error)
@@ -108,7 +107,7 @@ def _what(error: Exception, node: ast.AST | None, columns: Names) -> str | None:
 
 
 def _hands_over(node: ast.AST | None, columns: Names) -> bool:
-    """Does a call that failed get a Column? Where only the function is known, any of its calls may have."""
+    """True if a call that failed gets a Column. Where only the function is known, any of its calls may have."""
     calls = ast.walk(node) if isinstance(node, FunctionNode) else [node]
     return any(isinstance(call, ast.Call) and any(of_columns(argument, columns) for argument in call.args) for call in calls)
 
@@ -134,7 +133,7 @@ def _method_as_field(node: ast.AST | None, columns: Names) -> str | None:
 
 
 def _whole(place: SourcePlace, columns: Names) -> ast.AST:
-    """What the failing expression is the head of: ``a if v > 3 else b`` of ``v > 3``, ``[f(x) for x in v]`` of ``v``."""
+    """The expression that the failing one is the head of: ``a if v > 3 else b`` of ``v > 3``, ``[f(x) for x in v]`` of ``v``."""
     node = place.node
     assert node is not None
     for around in place.around:
@@ -215,7 +214,7 @@ def field_type(struct: str | None, name: str) -> str | None:
 # --- what it gave ------------------------------------------------------------------------------------------------------
 
 
-def of_result(use: ColumnFunction, result: Any) -> Mistake | None:
+def of_result(use: ColumnFunction, result: object) -> Mistake | None:
     """The mistake that what a function gave shows; None if it is a Column, a constant, or can't be judged."""
     misread = _misread_field(use)
     if misread is not None:
@@ -230,7 +229,7 @@ def of_result(use: ColumnFunction, result: Any) -> Mistake | None:
     return None
 
 
-def _parts(use: ColumnFunction, result: Any) -> tuple[Any, ...] | None:
+def _parts(use: ColumnFunction, result: object) -> tuple[object, ...] | None:
     if use.gives is Expected.PAIR:
         return result if isinstance(result, tuple) and len(result) == 2 else None
     if use.gives is Expected.KEYS and isinstance(result, (tuple, list)):
@@ -241,7 +240,7 @@ def _parts(use: ColumnFunction, result: Any) -> tuple[Any, ...] | None:
 _DECIDED_ONCE = "compares a Column with None by `is`, which is decided once and not for each record"
 
 
-def _wrong(use: ColumnFunction, value: Any) -> str | None:
+def _wrong(use: ColumnFunction, value: object) -> str | None:
     if isinstance(value, Column):
         return None
     if value is None:
@@ -261,7 +260,7 @@ def _wrong(use: ColumnFunction, value: Any) -> str | None:
     return None
 
 
-def _of_value(use: ColumnFunction, value: Any, what: str) -> Mistake:
+def _of_value(use: ColumnFunction, value: object, what: str) -> Mistake:
     place = where_defined(use.function)
     if value is None:
         return Mistake(what, place, advice="Return a Column; what is done for its effect belongs into peek(...)")
@@ -276,7 +275,7 @@ def _of_value(use: ColumnFunction, value: Any, what: str) -> Mistake:
 
 
 def _as_columns(use: ColumnFunction, body: ast.expr) -> str | None:
-    """What Python puts together, as an array, a struct or a pair."""
+    """The array, struct or pair of what Python puts together."""
 
     def arguments(parts: list[ast.expr]) -> str:
         return ", ".join(ast.unparse(part) for part in parts)
@@ -300,7 +299,7 @@ def _as_columns(use: ColumnFunction, body: ast.expr) -> str | None:
 
 
 def _body(place: SourcePlace | None) -> ast.expr | None:
-    """What a function returns, where that is one expression."""
+    """The expression that a function returns, where it is one."""
     node = place.node if place is not None else None
     if isinstance(node, ast.Lambda):
         return node.body
@@ -311,7 +310,7 @@ def _body(place: SourcePlace | None) -> ast.expr | None:
 
 
 def _gives_nothing(use: ColumnFunction) -> bool:
-    """Is the None of a function that says nowhere that it gives one?"""
+    """True of a function that returns None without saying so."""
     place = where_defined(use.function)
     node = place.node if place is not None else None
     if isinstance(node, ast.Lambda):
@@ -355,6 +354,6 @@ def _misread_field(use: ColumnFunction) -> Mistake | None:
     return None
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     name = "function" if inspect.isroutine(value) else type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

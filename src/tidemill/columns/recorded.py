@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
@@ -27,7 +27,7 @@ _COLUMN_AS_TEXT = "Column<'"
 
 
 class Undecided(Exception):  # noqa: N818  # no error of anybody: an answer
-    """What a function does can't be known without a session."""
+    """A function can't be judged without a session."""
 
 
 class TextOfColumnError(TypeError):
@@ -43,7 +43,7 @@ class TextInArithmeticError(TypeError):
 
 
 def is_text_of_column(value: object) -> bool:
-    """Is it text that was made of a Column, by an f-string or ``str``?"""
+    """True of text that was made of a Column, by an f-string or ``str``."""
     return isinstance(value, str) and _COLUMN_AS_TEXT in value
 
 
@@ -53,22 +53,23 @@ class Recorded:
     __slots__ = ("_arguments", "_name", "_owner", "_real")
 
     def __init__(
-        self, owner: Recorded | Callable[[], Any], name: str | None = None, arguments: tuple[Any, ...] | None = None
+        self, owner: Recorded | Callable[[], object], name: str | None = None, arguments: tuple[object, ...] | None = None
     ) -> None:
-        self._owner, self._name, self._arguments, self._real = owner, name, arguments, None
+        self._owner, self._name, self._arguments = owner, name, arguments
+        self._real: Any = None
 
     def __getattr__(self, name: str) -> Recorded:
         if name.startswith("__") or name == "Java":  # what Python and py4j ask to learn what an object is
             raise AttributeError(name)
         return Recorded(self, name)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Recorded | str:
         if self._name == "toString":
             return _text(self._owner)
         _check(self, arguments)
         return Recorded(self, None, arguments)
 
-    def _get_object_id(self) -> Any:
+    def _get_object_id(self) -> object:
         """py4j's question for the id of an argument: made on the JVM that is there now."""
         return self._made()._get_object_id()
 
@@ -83,7 +84,7 @@ class Recorded:
         return self._real
 
 
-def _check(called: Recorded, arguments: tuple[Any, ...]) -> None:
+def _check(called: Recorded, arguments: tuple[object, ...]) -> None:
     if called._name != "as" and any(is_text_of_column(argument) for argument in arguments):
         raise TextOfColumnError
     sign = _ARITHMETIC.get(called._name or "")
@@ -91,20 +92,21 @@ def _check(called: Recorded, arguments: tuple[Any, ...]) -> None:
         raise TextInArithmeticError(sign)
 
 
-def _literal(value: Any) -> Any:
-    """What ``F.lit`` was called with, where it is that."""
-    is_lit = isinstance(value, Recorded) and isinstance(value._owner, Recorded) and value._owner._name == "lit"
-    return value._arguments[0] if is_lit and value._arguments else value
+def _literal(value: object) -> object:
+    """The argument of ``F.lit``, where ``value`` is such a call."""
+    if not isinstance(value, Recorded) or not isinstance(value._owner, Recorded) or value._owner._name != "lit":
+        return value
+    return value._arguments[0] if value._arguments else value
 
 
-def _is_no_number(value: Any) -> bool:
+def _is_no_number(value: object) -> bool:
     """Text that Spark can make no number or time of. What has a digit may be one."""
     if not isinstance(value, str) or any(character.isdigit() for character in value):
         return False
     return value.strip().lstrip("+-").lower() not in _NUMBERS_IN_LETTERS
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, Recorded):
         return str(value)
     called = value._owner if value._arguments is not None else None
@@ -118,20 +120,20 @@ def _text(value: Any) -> str:
 
 
 class _Context:
-    """What PySpark's functions ask of a SparkContext."""
+    """The part of a SparkContext that PySpark's functions use."""
 
     def __init__(self) -> None:
         self._jvm = Recorded(lambda: SparkContext._active_spark_context._jvm)  # type: ignore[union-attr]
 
 
 class _Session:
-    """What ``cast`` to a type that is an object asks of a session."""
+    """The part of a session that ``cast`` to a type object uses."""
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         self._jsparkSession = Recorded(lambda: session()._jsparkSession)
 
 
-def _no_session(*_: Any, **__: Any) -> Any:
+def _no_session(*_: object, **__: object) -> NoReturn:
     raise Undecided("it wants a Spark session")
 
 

@@ -36,7 +36,7 @@ def rewritten(node: ast.AST, columns: Names, types: Callable[[ast.AST], str | No
 
 
 def of_columns(node: ast.AST, columns: Names) -> bool:
-    """Is it a Column, as far as can be seen: a name of one, its field, a call of its methods or with it, an operation on it?"""
+    """True of a Column, as far as can be seen: a name of one, its field, a call of its methods or with it, an operation on it."""
     match node:
         case ast.Name(id=name):
             return name in columns

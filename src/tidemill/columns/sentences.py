@@ -1,4 +1,4 @@
-"""What is said of a Column mistake: operator, file and line, what the function got, and the two ways out, with code."""
+"""The sentence of a Column mistake: operator, file and line, what the function got, and the two ways out, with code."""
 
 from __future__ import annotations
 

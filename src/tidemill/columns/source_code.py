@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import Any
 
 import py4j
 import pyspark
@@ -33,12 +32,12 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """A line of the program; ``node``: the expression there that failed; ``around``: what it stands in, the nearest first."""
+    """A line of the program; ``node``: the expression there that failed; ``around``: the nodes around it, the nearest first."""
 
     file: str
     line: int
-    names: dict[str, Any]
-    """What the names of the function are bound to there."""
+    names: dict[str, object]
+    """The names of the function with their values there."""
     node: ast.AST | None = None
     around: tuple[ast.AST, ...] = ()
 
@@ -46,7 +45,7 @@ class SourcePlace:
         return f"{self.file}, line {self.line}"
 
 
-def code_of(function: Callable[..., Any]) -> CodeType | None:
+def code_of(function: Callable[..., object]) -> CodeType | None:
     """The code of a function, a method, a partial or an object that is called; None of what is written in C."""
     while hasattr(function, "func") and not hasattr(function, "__code__"):
         function = function.func
@@ -56,7 +55,7 @@ def code_of(function: Callable[..., Any]) -> CodeType | None:
     return getattr(inner, "__code__", None)
 
 
-def where_defined(function: Callable[..., Any]) -> SourcePlace | None:
+def where_defined(function: Callable[..., object]) -> SourcePlace | None:
     """Where a function is written; None of one that is Python's or a library's own."""
     code = code_of(function)
     if code is None or _is_of_library(code.co_filename):
@@ -121,7 +120,7 @@ def function_node(code: CodeType) -> FunctionNode | None:
 
 
 def _compiles_to(node: ast.Lambda, code: CodeType) -> bool:
-    """Is it, compiled alone, the same code? Names from functions around it make a difference: then it is not known."""
+    """True if, compiled alone, it is the same code. Names from functions around it make a difference: then it is not known."""
     alone = compile(ast.Expression(node), code.co_filename, "eval").co_consts[0]
     return all(getattr(alone, part) == getattr(code, part) for part in ("co_code", "co_names", "co_consts"))
 
@@ -167,7 +166,7 @@ def _holds(node: ast.AST, span: _Span) -> bool:
 
 
 def _path_to(code: CodeType, span: _Span | None) -> list[ast.AST]:
-    """The smallest node of a span and what it stands in; without a span the function."""
+    """The smallest node of a span and the nodes around it; without a span the function."""
     tree = _tree(code.co_filename)
     if tree is None:
         return []

@@ -1,4 +1,4 @@
-"""Which setting a name means, and what is said of a name that means none.
+"""Names of settings, and the refusal of a name that means none.
 
 Decides other names of settings, and what Kafka Streams' settings that have no meaning here are answered. Which settings there
 are, and what their values may be, is `tidemill.config.streams_config`'s.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import Field
-from typing import Any
 
 from tidemill.errors import ConfigError
 
@@ -32,9 +31,9 @@ _WITHOUT_MEANING = {
 class SettingNames:
     """The fields of a class of settings by the names in their metadata; one that ends in a dot is a prefix."""
 
-    def __init__(self, settings: Iterable[Field[Any]]) -> None:
+    def __init__(self, settings: Iterable[Field[object]]) -> None:
         self._settings = tuple(settings)
-        by_name: dict[str, Field[Any]] = {setting.metadata["name"]: setting for setting in self._settings}
+        by_name: dict[str, Field[object]] = {setting.metadata["name"]: setting for setting in self._settings}
         self._prefixes = {name: setting for name, setting in by_name.items() if name.endswith(".")}
         self._single = {name: setting for name, setting in by_name.items() if name not in self._prefixes}
 
@@ -43,7 +42,7 @@ class SettingNames:
         named = (name for name, setting in self._single.items() if setting.name == keyword)
         return next(named, keyword.replace("_", "."))
 
-    def find(self, name: str) -> tuple[Field[Any], str]:
+    def find(self, name: str) -> tuple[Field[object], str]:
         """The setting of this name; the rest of the name if it is one of a prefix.
 
         Raises:

@@ -1,10 +1,11 @@
-"""Which settings contradict each other.
+"""Contradictions between settings.
 
 Each rule looks at settings that are valid by themselves and raises a ConfigError that names both and a way out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -17,16 +18,17 @@ if TYPE_CHECKING:
 LEAST_PROBING_INTERVAL_MS = 60_000
 
 
-def check(config: StreamsConfig) -> None:
-    """Applies every rule."""
-    for rule in (_names_are_given, _commits_are_in_time, _group_timings, _dead_letters, _tags, _http):
-        rule(config)
+NEEDED = {"application_id": "application.id", "bootstrap_servers": "bootstrap.servers"}
+"""Settings that an instance can't do without, by attribute."""
 
 
-def _names_are_given(config: StreamsConfig) -> None:
-    for value, name in ((config.application_id, "application.id"), (config.bootstrap_servers, "bootstrap.servers")):
-        if not value:
+def check(config: StreamsConfig, needed: Collection[str] = NEEDED) -> None:
+    """Applies every rule; of the settings that have no default these ``needed`` ones must be given."""
+    for attribute, name in NEEDED.items():
+        if attribute in needed and not getattr(config, attribute):
             raise ConfigError(f"{name} is missing: give it in the settings, or with --set {name}=...")
+    for rule in (_commits_are_in_time, _group_timings, _dead_letters, _tags, _http):
+        rule(config)
 
 
 def _commits_are_in_time(config: StreamsConfig) -> None:
@@ -108,7 +110,7 @@ def _http(config: StreamsConfig) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address of this name."""
+    """True if only this machine can reach an address of this name."""
     try:
         return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:

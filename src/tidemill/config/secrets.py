@@ -1,4 +1,4 @@
-"""What may be shown of a setting: all of it, unless it holds a credential.
+"""Display of settings: all of a value, unless it holds a credential.
 
 Decides by the setting's name, and where that says nothing by the value: an address may carry user and password. Everything that
 shows a setting, in a message, a listing or when printed, asks ``shown``.
@@ -19,22 +19,22 @@ _SECRET = re.compile(r"passw|secret|jaas|token|credential|user\.?info|keystore\.
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of this name may hold a credential, so that its value is never shown."""
+    """True if a setting of this name may hold a credential: its value is never shown."""
     return _SECRET.search(name.lower()) is not None
 
 
 def is_reference(value: object) -> bool:
-    """Whether a value says where a secret is, ``${file:PATH:KEY}`` or the like: it may be shown, and is looked up when used."""
+    """True for a reference to a secret, ``${file:PATH:KEY}`` or the like: it may be shown, and is looked up when used."""
     return isinstance(value, str) and _REFERENCE.search(value) is not None
 
 
 def has_credentials(text: str) -> bool:
-    """Whether it holds an address with user and password: ``http://me:secret@host``."""
+    """True for an address with user and password: ``http://me:secret@host``."""
     return _CREDENTIALS_IN_ADDRESS.search(text) is not None
 
 
 def without_credentials(text: str) -> str:
-    """The same with what stands before the ``@`` of addresses hidden."""
+    """The same with the part before the ``@`` of addresses hidden."""
     return _CREDENTIALS_IN_ADDRESS.sub(HIDDEN, text)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemill.config.names import SettingNames
 from tidemill.config.rules import check
@@ -45,14 +45,20 @@ from tidemill.config.values import (
     text_like,
     true_or_false,
     whole_number,
+    wrapper,
 )
 from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Slice = TypeVar("Slice", bound="DataclassInstance")
 
 COMMIT_INTERVAL_MS = 30_000
 COMMIT_INTERVAL_EXACTLY_ONCE_MS = 50
 
 
-def _setting(name: str, read: Reader, default: Any, meaning: str) -> Any:
+def _setting(name: str, read: Reader, default: object, meaning: str) -> Any:
     return field(default=default, metadata={"name": name, "read": read, "meaning": meaning})
 
 
@@ -78,18 +84,23 @@ class StreamsConfig:
     application_id: str = _setting("application.id", _APPLICATION_ID, "", "Name of the group and of all it owns.")
     bootstrap_servers: str = _setting("bootstrap.servers", servers, "", "Brokers to begin with: host:port,...")
     client_id: str = _setting("client.id", name_text, "", "Begins the clients' names; empty: application and process id.")
-    client_rack: str = _setting("client.rack", name_text, "", "The rack this instance stands in.")
+    client_rack: str = _setting("client.rack", name_text, "", "Rack of this instance.")
     application_server: str = _setting("application.server", endpoint, "", "host:port where this instance can be asked.")
     num_stream_threads: int = _setting("num.stream.threads", whole_number(1), 1, "Stream threads of this instance.")
     state_dir: str = _setting("state.dir", text, "/tmp/kafka-streams", "Where local state lies.")
     state_cleanup_delay_ms: int = _setting(
         "state.cleanup.delay.ms", whole_number(0), 600_000, "How long state that left this instance is kept."
     )
+    state_cleanup_dir_max_age_ms: int = _setting(
+        "state.cleanup.dir.max.age.ms", whole_number(-1), -1,
+        "State that was not written for so long is removed at the start, before it is used; -1: none is (KIP-1259).",
+    )  # fmt: skip
 
     # What is promised
     processing_guarantee: ProcessingGuarantee = _setting(
-        "processing.guarantee", one_of(ProcessingGuarantee), ProcessingGuarantee.EXACTLY_ONCE_V2, "What a crash may do."
-    )
+        "processing.guarantee", one_of(ProcessingGuarantee), ProcessingGuarantee.EXACTLY_ONCE_V2,
+        "Delivery guarantee: exactly_once_v2 or at_least_once.",
+    )  # fmt: skip
     commit_interval_ms: int = _setting(
         "commit.interval.ms", whole_number(0), None,
         "Time between commits: how long a record waits at most to be read (exactly_once_v2). at_least_once: of offsets.",
@@ -119,7 +130,7 @@ class StreamsConfig:
     )  # fmt: skip
     leave_group_on_close: bool | None = _setting(
         "leave.group.on.close", true_or_false, None,
-        "Whether a clean stop leaves the group at once; unset: unless the membership is static.",
+        "true: a clean stop leaves the group at once; unset: unless the membership is static.",
     )  # fmt: skip
     num_standby_replicas: int = _setting("num.standby.replicas", whole_number(0), 0, "Hot copies of each store.")
     acceptable_recovery_lag: int = _setting(
@@ -131,11 +142,15 @@ class StreamsConfig:
     probing_rebalance_interval_ms: int = _setting(
         "probing.rebalance.interval.ms", whole_number(1), 600_000, "Time until a warm-up is looked at again."
     )
+    promote_when_caught_up: bool = _setting(
+        "tidemill.promote.when.caught.up", true_or_false, False,
+        "Whether an instance asks for a rebalance when a warm-up of its has caught up, instead of waiting for the probing one.",
+    )  # fmt: skip
     task_assignor_class: str = _setting(
         "task.assignor.class", text, "HighAvailabilityTaskAssignor",
-        "What assigns tasks: one of Kafka's assignors, balanced, or module:Class of your own.",
+        "Assignor of tasks: one of Kafka's, balanced, or module:Class of your own.",
     )  # fmt: skip
-    client_tags: ClientSettings = _prefix("client.tag.", "Where this instance stands: zone, rack ...")
+    client_tags: ClientSettings = _prefix("client.tag.", "Tags of this instance: zone, rack ...")
     rack_aware_assignment_tags: tuple[str, ...] = _setting(
         "rack.aware.assignment.tags", names, (), "Tags over whose values standbys are spread."
     )
@@ -143,7 +158,7 @@ class StreamsConfig:
         "rack.aware.assignment.strategy",
         text_like("none|min_traffic|balance_subtopology", "none, min_traffic or balance_subtopology"),
         "none",
-        "Whether tasks go where their partitions' replicas are.",
+        "Assignment by racks of partitions' replicas: none, min_traffic or balance_subtopology.",
     )
     rack_aware_assignment_traffic_cost: int | None = _setting(
         "rack.aware.assignment.traffic_cost", whole_number(0), None, "Cost of traffic between racks."
@@ -163,19 +178,23 @@ class StreamsConfig:
         "default.deserialization.exception.handler",
         one_of(DeserializationHandler, JAVA_HANDLERS),
         DeserializationHandler.FAIL,
-        "What becomes of a record that a serde can't read.",
+        "Handler for records that a serde can't read.",
     )
     processing_exception_handler: object = _setting(
         "processing.exception.handler",
         handler_or(one_of(DeserializationHandler, JAVA_PROCESSING_HANDLERS)),
         DeserializationHandler.FAIL,
-        "What becomes of a record that a function fails on.",
+        "Handler for records that a function fails on.",
     )
+    processing_exception_handler_global_enabled: bool = _setting(
+        "processing.exception.handler.global.enabled", true_or_false, False,
+        "True: processing.exception.handler also handles records of global stores (KIP-1270).",
+    )  # fmt: skip
     production_exception_handler: object = _setting(
         "production.exception.handler",
         handler_or(one_of(DeserializationHandler, JAVA_PRODUCTION_HANDLERS)),
         DeserializationHandler.FAIL,
-        "What becomes of a record that can't be written.",
+        "Handler for records that can't be written.",
     )
     dead_letter_topic: str | None = _setting(
         "errors.dead.letter.queue.topic.name", text, None, "Where records go that are put aside."
@@ -191,6 +210,14 @@ class StreamsConfig:
     topology_optimization: tuple[str, ...] = _setting(
         "topology.optimization", rewrites, (), f"none, all, or some of {', '.join(REWRITES)}."
     )
+    ensure_explicit_internal_resource_naming: bool = _setting(
+        "ensure.explicit.internal.resource.naming", true_or_false, False,
+        "Refuse a topology with stores, changelogs or repartition topics that have a generated name (KIP-1111).",
+    )  # fmt: skip
+    processor_wrapper_class: object = _setting(
+        "processor.wrapper.class", wrapper, None,
+        "Wraps the processors of the topology (KIP-1112): module:Class, a class or an object.",
+    )  # fmt: skip
     dsl_store_suppliers_class: StoreSuppliers = _setting(
         "dsl.store.suppliers.class", one_of(StoreSuppliers, SHORT_STORE_SUPPLIERS), StoreSuppliers.PERSISTENT,
         "Where the DSL's stores are kept that leave it open: RocksDBDslStoreSuppliers (on disk) or InMemoryDslStoreSuppliers.",
@@ -271,7 +298,7 @@ class StreamsConfig:
         "tidemill.http.token",
         http_token,
         "",
-        "What every read over HTTP must carry.",
+        "Token that every request over HTTP must carry.",
     )
     http_keystore: str = _setting(
         "tidemill.http.ssl.keystore.location", text, "",
@@ -283,10 +310,13 @@ class StreamsConfig:
     )
     http_client_auth: str = _setting(
         "tidemill.http.ssl.client.auth", text_like("none|required", "none or required"), "none",
-        "Whether whoever asks needs a certificate that the truststore's sign.",
+        "required: clients need a certificate that the truststore's sign.",
     )  # fmt: skip
     http_max_staleness: int = _setting(
         "tidemill.http.max.staleness", whole_number(0), 10_000, "Offsets that an answering standby may be behind."
+    )
+    http_max_staleness_ms: int | None = _setting(
+        "tidemill.http.max.staleness.ms", whole_number(0), None, "How old an answering standby may be; unset: however old."
     )
     http_timeout_ms: int = _setting(
         "tidemill.http.timeout.ms", whole_number(1), 10_000, "How long a read over HTTP is tried."
@@ -305,10 +335,27 @@ class StreamsConfig:
         ConfigError for an unknown name, a malformed value, a contradiction, or if ``application.id`` or
         ``bootstrap.servers`` is missing.
         """
-        given = {name: value for name, value in (mapping or {}).items() if value is not None}
-        for keyword, value in keywords.items():
-            if value is not None:
-                given[_NAMES.of_keyword(keyword)] = value
+        named = {_NAMES.of_keyword(keyword): value for keyword, value in keywords.items() if value is not None}
+        config = cls._read({**(mapping or {}), **named})
+        check(config)
+        return config
+
+    @classmethod
+    def read_slice(cls, kind: type[Slice], mapping: Mapping[str, object]) -> Slice:
+        """The settings of one slice, for a tool that is no instance: ``application.id`` and ``bootstrap.servers`` must be given
+        only where they are of the slice. Other settings may be given, and are checked as in ``of``."""
+        config = cls._read(mapping)
+        check(config, [each.name for each in fields(kind)])
+        return config.slice(kind)
+
+    def slice(self, kind: type[Slice]) -> Slice:
+        """The settings of one slice (``config.slices``)."""
+        return kind(**{each.name: getattr(self, each.name) for each in fields(kind)})
+
+    @classmethod
+    def _read(cls, mapping: Mapping[str, object]) -> StreamsConfig:
+        """Each value by its own reader; what contradicts another is for the rules."""
+        given = {name: value for name, value in mapping.items() if value is not None}
         values: dict[str, Any] = {}
         handed_on: dict[str, dict[str, str]] = {}
         for name, value in given.items():
@@ -319,9 +366,7 @@ class StreamsConfig:
             else:
                 values[setting.name] = read
         values |= {attribute: ClientSettings(settings) for attribute, settings in handed_on.items()}
-        config = cls(**values)
-        check(config)
-        return config
+        return cls(**values)
 
     def __post_init__(self) -> None:
         if self.commit_interval_ms is None:
@@ -348,7 +393,7 @@ def setting_table() -> list[tuple[str, str, str]]:
     ]
 
 
-def _read(setting: Field[Any], name: str, value: object) -> Any:
+def _read(setting: Field[object], name: str, value: object) -> Any:
     try:
         return setting.metadata["read"](value)
     except ValueError as error:
@@ -359,7 +404,7 @@ def _plain(value: object) -> object:
     return value.value if isinstance(value, Enum) else value
 
 
-def _default_shown(setting: Field[Any]) -> str:
+def _default_shown(setting: Field[object]) -> str:
     if setting.metadata["name"] == "commit.interval.ms":
         return f"{COMMIT_INTERVAL_EXACTLY_ONCE_MS} ({COMMIT_INTERVAL_MS})"
     default = _plain(setting.default)

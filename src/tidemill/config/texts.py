@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from tidemill.documents import Document
 from tidemill.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -31,13 +31,13 @@ def load_toml(source: str) -> dict[str, object]:
         raise ConfigError(f"the settings are {error}; write lines such as num.stream.threads = 2") from None
 
 
-def parse_toml(source: str) -> dict[str, Any]:
+def parse_toml(source: str) -> Document:
     """The table of a TOML text. ConfigError, which begins with "not TOML", if it is none, nested too deeply included."""
     deep = next((key for key in _KEYS.findall(source) if key.count(".") > _DEEPEST), None)
     if deep is not None:
         raise ConfigError(f"not TOML that can be used: a name of {deep.count('.') + 1} parts, expected at most {_DEEPEST}")
     try:
-        table: dict[str, Any] = tomllib.loads(source)
+        table: Document = tomllib.loads(source)
         return table
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}") from None

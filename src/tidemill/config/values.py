@@ -1,4 +1,4 @@
-"""How a setting's value is read: as text (from ``--set``, TOML or a Java properties habit) or as the value itself.
+"""Readers of settings' values: as text (from ``--set``, TOML or a Java properties habit) or as the value itself.
 
 Decides what a value of each kind may look like; which setting has which kind is in `streams_config`. A reader raises
 ValueError with what it expected; the caller adds the setting's name and, unless it is a secret, the value.
@@ -19,6 +19,10 @@ from tidemill.endpoint import host_of
 from tidemill.errors import ConfigError
 
 Reader = Callable[[object], Any]
+DataClientSettings = Mapping[str, str | int | float | bool]
+"""Settings of a librdkafka client, under librdkafka's names."""
+GroupClientSettings = Mapping[str, object]
+"""Settings of a kafka-python client, under its names: numbers, texts, lists of servers, an ``ssl.SSLContext``."""
 E = TypeVar("E", bound=Enum)
 
 REWRITES = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
@@ -30,14 +34,14 @@ class ProcessingGuarantee(Enum):
 
 
 class RebalanceProtocol(Enum):
-    """How members give up what moves: first nothing and then only that, or everything at each rebalance (KIP-429)."""
+    """Members give up at first nothing and then only what moves, or everything at each rebalance (KIP-429)."""
 
     COOPERATIVE = "cooperative"
     EAGER = "eager"
 
 
 class DeserializationHandler(Enum):
-    """What becomes of a record that a serde can't read."""
+    """Handler for records that a serde can't read."""
 
     FAIL = "fail"
     CONTINUE = "continue"
@@ -45,7 +49,7 @@ class DeserializationHandler(Enum):
 
 
 class StoreSuppliers(Enum):
-    """Where stores are kept that the program does not say it of; Kafka Streams' persistent ones are in RocksDB, ours in LMDB."""
+    """Place of stores for which the program names none; Kafka Streams' persistent ones are in RocksDB, ours in LMDB."""
 
     PERSISTENT = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$RocksDBDslStoreSuppliers"
     IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
@@ -55,14 +59,14 @@ SHORT_STORE_SUPPLIERS = {supplier.value.rpartition("$")[2]: supplier for supplie
 
 
 class StoreFormat(Enum):
-    """Whether stores carry records' headers where the program does not say it."""
+    """Format of stores for which the program names none: with records' headers or without."""
 
     DEFAULT = "DEFAULT"
     HEADERS = "HEADERS"
 
 
 class OffsetReset(Enum):
-    """Where a source begins without a committed offset."""
+    """Start of a source without a committed offset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -185,7 +189,7 @@ def text(value: object) -> str:
 
 
 def name_text(value: object) -> str:
-    """Text that may stand in a log line and go to other members: no control characters."""
+    """Text that may be in a log line and go to other members: no control characters."""
     found = text(value)
     if not found.isprintable():
         raise ValueError("printable characters")
@@ -193,7 +197,7 @@ def name_text(value: object) -> str:
 
 
 def endpoint(value: object) -> str:
-    """Where this instance can be asked, or nothing."""
+    """Address at which this instance can be asked, or nothing."""
     found = text(value)
     if found and host_of(found) is None:
         raise ValueError(EXPECTED_ENDPOINT)
@@ -243,9 +247,9 @@ def one_of(kind: type[E], aliases: Mapping[str, E] | None = None) -> Reader:
 
 
 def handler_or(known: Reader) -> Reader:
-    """What ``known`` reads, a function, or where one is: ``module:function``."""
+    """A value that ``known`` reads, a function, or ``module:function``."""
 
-    def read(value: object) -> Any:
+    def read(value: object) -> object:
         if callable(value) and not isinstance(value, (type, Enum)):
             return value
         if isinstance(value, str) and re.fullmatch(r"[\w.]+:\w+", value.strip()):
@@ -256,6 +260,15 @@ def handler_or(known: Reader) -> Reader:
             raise ValueError(f"{error}, a function, or module:function") from None
 
     return read
+
+
+def wrapper(value: object) -> object:
+    """A class, an object, or where a class is: ``module:Class``."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"[\w.]+:\w+", value.strip()):
+            raise ValueError("module:Class, a class or an object")
+        return value.strip()
+    return value
 
 
 def names(value: object) -> tuple[str, ...]:
@@ -310,7 +323,7 @@ def anything(value: object) -> object:
 
 
 def client_value(value: object) -> str:
-    """What a client setting may be: text, a number or a truth value, handed on as text."""
+    """A client setting: text, a number or a truth value, handed on as text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float)):

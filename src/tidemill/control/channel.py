@@ -1,6 +1,6 @@
-"""The control channel between a driver and its Python workers: one JSON object each way, over a socket of ``sockets``.
+"""The control channel between a driver and its Python workers: one message each way (``messages``), over a socket of ``sockets``.
 
-Decides who may ask what; the answers are the stream thread's (``ControlDesk``). A worker asks, the driver answers: the source
+Decides who may ask what; the answers are the stream thread's (``ControlHandler``). A worker asks, the driver answers: the source
 step what to do next, for which it waits, the last one before a commit who it is; and that one reports. On one machine the same
 socket carries the state directory's lock to the workers, so that a restart waits for the last of them. Everywhere it is their
 leash: a worker whose driver is gone ends at once and commits nothing any more (correctness.md, rule 9). On executors it also
@@ -10,41 +10,48 @@ carries reads of stores, driver to worker. No pickle passes here.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import Any, Protocol
+from typing import NoReturn, Protocol
 
 import psutil
 
-from tidemill.control.sockets import HereListener, Listener, greet, opened
-from tidemill.control.worker_process import FarWorker, HereWorker, WorkerProcess
-from tidemill.errors import BatchLostError
-from tidemill.ids import TopicPartition
-from tidemill.log_format import LogEvent
-from tidemill.task.batch import (
-    BatchReport,
-    BatchRequest,
-    Membership,
-    Positions,
-    Taken,
-    positions_from_json,
-    positions_to_json,
-    report_from_json,
-    report_to_json,
-    request_to_json,
-    taken_from_json,
-    taken_to_json,
+from tidemill.control.messages import (
+    AskCommitted,
+    Asked,
+    AskedRead,
+    AskMembership,
+    DriverAnswer,
+    HandOver,
+    HasRun,
+    Hello,
+    NextRequest,
+    Purpose,
+    Question,
+    ReadAnswer,
+    Report,
+    StoreRead,
+    Taking,
+    WaitServed,
+    Welcome,
 )
+from tidemill.control.sockets import Listener, LocalListener, greet, opened
+from tidemill.control.worker_process import LocalWorker, RemoteWorker, WorkerProcess
+from tidemill.errors import BatchLostError, MisfitError, assert_never
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.log_format import LogEvent
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
 from tidemill.task.batch_id import BatchId
+from tidemill.task.message_pack import as_utf8, pack, unpack
 
 log = logging.getLogger("tidemill.control")
 
@@ -53,19 +60,19 @@ SOURCE = "source"
 _HURRY = b"hurry"
 
 
-class ControlDesk(Protocol):
+class ControlHandler(Protocol):
     """A stream thread's side: what its workers may ask. Called on the channel's threads."""
 
     def next_request(self, run: int) -> BatchRequest | None:
-        """What the source step of a run is to serve next; waits for it. None: the run ends."""
+        """The request that the source step of a run is to serve next; waits for it. None: the run ends."""
 
     def reported(self, run: int, report: BatchReport) -> None:
-        """What the last step of a run says of a batch."""
+        """The last step's report of a batch in a run."""
 
     def wait_served(self, run: int, batch_id: int) -> None:
         """Returns when it has said so, or will not."""
 
-    def membership(self) -> Membership: ...
+    def membership(self) -> CommittingMember: ...
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions: ...
 
@@ -91,21 +98,21 @@ class ControlServer:
     """
 
     def __init__(self, lock_fileno: int | None = None, listener: Listener | None = None) -> None:
-        self._listener = listener or HereListener()
+        self._listener = listener or LocalListener()
         self.address = self._listener.address
         self.key = secrets.token_bytes(32)
         self._lock_fileno = lock_fileno if self._listener.is_local else None
-        self._desks: dict[str, ControlDesk] = {}
+        self._handlers: dict[str, ControlHandler] = {}
         self._leashes: dict[tuple[str, str], Connection] = {}
         """By stream thread and step."""
-        self._far: dict[str, FarWorker] = {}
+        self._remote: dict[str, RemoteWorker] = {}
         self._lock = threading.Lock()
         self._is_open = True
         self._connections: set[Connection] = set()
         threading.Thread(target=self._accept, name="tidemill-control", daemon=True).start()
 
-    def register(self, thread: str, desk: ControlDesk) -> None:
-        self._desks[thread] = desk
+    def register(self, thread: str, handler: ControlHandler) -> None:
+        self._handlers[thread] = handler
 
     def hurry(self, thread: str) -> None:
         """Any thread: the stream thread is needed; a source step that waits for records is to wait no longer."""
@@ -136,73 +143,75 @@ class ControlServer:
                 return
             connection = Connection(accepted.detach())
             self._connections.add(connection)
-        far: FarWorker | None = None
+        remote: RemoteWorker | None = None
         left: Callable[[], None] | None = None
         leash: tuple[str, str] | None = None
         try:
             greet(connection, self.key)
-            question = json.loads(connection.recv_bytes())
-            if question["op"] == "hello":
-                desk = self._desks[question["thread"]]
-                worker = self._welcome(connection, desk, question)
+            hello = unpack(connection.recv_bytes(), Hello)
+            if hello.purpose is Purpose.QUESTIONS:
+                handler = self._handler_of(hello)
+                worker = self._welcome(connection, handler, hello)
                 if worker is not None:
-                    far = worker if isinstance(worker, FarWorker) else None
-                    left = partial(desk.worker_left, question["step"], worker)
-                while True:
-                    question = json.loads(connection.recv_bytes())
-                    answer = _answer(desk, question)
-                    if question["op"] not in _UNANSWERED:
-                        connection.send_bytes(answer)
-            far = self._far.get(question.get("worker", ""))
-            if question["op"] == "reads" and far is not None:
-                far.attach_reads(connection)
-                far.wait_dead(None)  # who asks for reads also receives the answers
-            elif question["op"] == "leash":
-                if far is not None:
-                    far.attach(connection)
+                    remote = worker if isinstance(worker, RemoteWorker) else None
+                    left = partial(handler.worker_left, hello.step, worker)
+                _answer_questions(connection, handler)
+            remote = self._remote.get(hello.worker)
+            if hello.purpose is Purpose.READS:
+                if remote is None:
+                    raise MisfitError(f"reads are of workers elsewhere, but none has the name {hello.worker!r:.60}")
+                remote.attach_reads(connection)
+                remote.wait_dead(None)  # who asks for reads also receives the answers
+            else:
+                if remote is not None:
+                    remote.attach(connection)
                 with self._lock:
-                    leash = (question["thread"], question["step"])
+                    leash = (hello.thread, hello.step)
                     self._leashes[leash] = connection
                 connection.recv_bytes()  # its other end never says anything
-            else:
-                raise ValueError(f"a worker's first words are hello, reads or leash, not {question['op']!r:.40}")
         except AuthenticationError as problem:  # a stranger without the key
             log.warning(LogEvent("control-refused", problem=problem))
-        except (ValueError, KeyError, TypeError, RecursionError) as problem:  # no worker of ours asks so
-            log.warning(LogEvent("control-garbage", problem=str(problem)[:200]))
+        except MisfitError as problem:  # no worker of ours asks so
+            log.warning(LogEvent("control-garbage", problem=problem))
         except (EOFError, OSError):
             pass
         finally:
             if left is not None:
                 left()
-            if far is not None:
-                far.died()
+            if remote is not None:
+                remote.died()
                 with contextlib.suppress(KeyError):
-                    del self._far[far.name]
+                    del self._remote[remote.name]
             with self._lock:
                 if leash is not None and self._leashes.get(leash) is connection:
                     del self._leashes[leash]
                 self._connections.discard(connection)
                 connection.close()
 
-    def _welcome(self, connection: Connection, desk: ControlDesk, question: Mapping[str, Any]) -> WorkerProcess | None:
+    def _handler_of(self, hello: Hello) -> ControlHandler:
+        if hello.thread not in self._handlers:
+            known = ", ".join(sorted(self._handlers))
+            raise MisfitError(f"a worker is of stream thread {hello.thread!r:.60}, expected one of: {known or 'none yet'}")
+        return self._handlers[hello.thread]
+
+    def _welcome(self, connection: Connection, handler: ControlHandler, hello: Hello) -> WorkerProcess | None:
         """Answers a worker's first words; a worker elsewhere gets a name, by which its other connections are known. None: it has
         died since."""
         if not self._listener.is_local:
-            far = FarWorker(question["pid"], question["host"])
-            self._far[far.name] = far
-            far.attach(connection)
-            desk.worker_joined(question["step"], far)
-            connection.send_bytes(json.dumps({"lock": False, "worker": far.name}).encode())
-            return far
-        here: HereWorker | None = None
+            remote = RemoteWorker(hello.pid, hello.host)
+            self._remote[remote.name] = remote
+            remote.attach(connection)
+            handler.worker_joined(hello.step, remote)
+            connection.send_bytes(pack(Welcome(lock=False, worker=remote.name)))
+            return remote
+        local: LocalWorker | None = None
         with contextlib.suppress(psutil.NoSuchProcess):
-            here = HereWorker(question["pid"])
-            desk.worker_joined(question["step"], here)
-        connection.send_bytes(json.dumps({"lock": self._lock_fileno is not None, "worker": ""}).encode())
+            local = LocalWorker(hello.pid)
+            handler.worker_joined(hello.step, local)
+        connection.send_bytes(pack(Welcome(lock=self._lock_fileno is not None)))
         if self._lock_fileno is not None:
-            send_handle(connection, self._lock_fileno, question["pid"])
-        return here
+            send_handle(connection, self._lock_fileno, hello.pid)
+        return local
 
 
 def _shut(fileno: int) -> None:
@@ -210,68 +219,46 @@ def _shut(fileno: int) -> None:
         held.shutdown(socket.SHUT_RDWR)
 
 
-def _answer(desk: ControlDesk, question: Mapping[str, Any]) -> bytes:
-    try:
-        return _QUESTIONS[question["op"]](desk, question).encode()
-    except Exception as problem:  # told to the worker, which gives up the batch
-        return json.dumps({"error": f"{type(problem).__name__}: {problem}"}).encode()
+def _answer_questions(connection: Connection, handler: ControlHandler) -> NoReturn:
+    """Until the worker is gone (EOFError, OSError), or asks what no worker does (MisfitError)."""
+    while True:
+        question = unpack(connection.recv_bytes(), Asked).question
+        try:
+            answer = DriverAnswer(value=_answered(handler, question))
+        except Exception as problem:  # the worker gives up the batch
+            answer = DriverAnswer(failed=as_utf8(f"{type(problem).__name__}: {problem}"))
+            if isinstance(question, Taking):
+                log.warning(LogEvent("control-taking-failed", batch=question.batch_id, problem=answer.failed), exc_info=True)
+        if not isinstance(question, Taking):
+            connection.send_bytes(pack(answer))
 
 
-def _membership_answer(desk: ControlDesk, _question: Mapping[str, Any]) -> str:
-    membership = desk.membership()
-    return json.dumps({name: getattr(membership, name) for name in Membership.__slots__})
+def _answered(handler: ControlHandler, question: Question) -> bytes:
+    match question:
+        case NextRequest(run=run):
+            request = handler.next_request(run)
+            return b"" if request is None else pack(request)
+        case Report(run=run, report=report):
+            handler.reported(run, report)
+        case WaitServed(run=run, batch_id=batch_id):
+            handler.wait_served(run, batch_id)
+        case AskMembership():
+            return pack(handler.membership())
+        case AskCommitted(partitions=partitions):
+            return pack(handler.committed(partitions))
+        case HandOver(node=node, path=path, batch_id=records):
+            return pack(as_utf8(handler.hand_over(node, path, records)))
+        case Taking(batch_id=batch_id, taken=taken):
+            handler.taking(batch_id, taken)
+        case HasRun(batch_id=batch_id):
+            handler.has_run(batch_id)
+        case _:
+            assert_never(question)
+    return b""
 
 
-def _committed_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
-    partitions = [TopicPartition(topic, partition) for topic, partition in question["partitions"]]
-    return json.dumps({"positions": positions_to_json(desk.committed(partitions))})
-
-
-def _hand_over_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
-    batch_id = BatchId.from_rows(question["batch_id"])
-    return json.dumps({"failed": desk.hand_over(question["node"], question["path"], batch_id)})
-
-
-def _taking_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
-    desk.taking(question["batch"], taken_from_json(question))
-    return "{}"
-
-
-def _next_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
-    request = desk.next_request(question["run"])
-    return json.dumps({"request": None if request is None else request_to_json(request)})
-
-
-def _report_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
-    desk.reported(question["run"], report_from_json(question["report"]))
-    return "{}"
-
-
-def _served_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
-    desk.wait_served(question["run"], question["batch"])
-    return "{}"
-
-
-def _has_run_answer(desk: ControlDesk, question: Mapping[str, Any]) -> str:
-    desk.has_run(question["batch"])
-    return "{}"
-
-
-_QUESTIONS: Mapping[str, Callable[[ControlDesk, Mapping[str, Any]], str]] = {
-    "next": _next_answer,
-    "report": _report_answer,
-    "served": _served_answer,
-    "membership": _membership_answer,
-    "committed": _committed_answer,
-    "hand_over": _hand_over_answer,
-    "taking": _taking_answer,
-    "has_run": _has_run_answer,
-}
-
-_UNANSWERED = {"taking"}
-"""Nothing hangs on its answer, and the source step says it before each chunk."""
-
-Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+AnswerRead = Callable[[TaskId, str, StoreRead], bytes]
+"""The answer to a read of a task's stores, packed."""
 
 
 class ControlClient:
@@ -281,73 +268,81 @@ class ControlClient:
         self._address, self._key = address, key
         self.hurried = threading.Event()
         """Set when the stream thread is needed; whoever waits for records clears it."""
-        self._connection = opened(address, key)
-        self._send({"op": "hello", "thread": thread, "step": step, "pid": os.getpid(), "host": socket.gethostname()})
+        self._thread, self._step = thread, step
+        self._name = ""
+        self._connection = self._open(Purpose.QUESTIONS)
+        welcome = unpack(self._connection.recv_bytes(), Welcome)
+        self._name = welcome.worker
         self._lock: int | None = None
-        welcome = json.loads(self._connection.recv_bytes())
-        self._name: str = welcome["worker"]
-        if welcome["lock"]:
+        if welcome.lock:
             # The descriptor is never used, only kept: as long as it is open here, the state directory is held.
             self._lock = recv_handle(self._connection)
-        leash = self._beside("leash", thread=thread, step=step)
+        leash = self._open(Purpose.LEASH)
         threading.Thread(target=_hold, args=(leash, self.hurried), name="tidemill-leash", daemon=True).start()
 
-    def answer_reads(self, answer: Answer) -> None:
+    def answer_reads(self, answer: AnswerRead) -> None:
         """From now on, on a thread of its own."""
-        connection = self._beside("reads")
+        connection = self._open(Purpose.READS)
         threading.Thread(target=_answer_reads, args=(connection, answer), name="tidemill-reads", daemon=True).start()
 
-    def _beside(self, op: str, **more: str) -> Connection:
+    def _open(self, purpose: Purpose) -> Connection:
         connection = opened(self._address, self._key)
-        connection.send_bytes(json.dumps({"op": op, "worker": self._name, **more}).encode())
+        connection.send_bytes(
+            pack(
+                Hello(
+                    purpose=purpose,
+                    thread=self._thread,
+                    step=self._step,
+                    pid=os.getpid(),
+                    host=socket.gethostname(),
+                    worker=self._name,
+                )
+            )
+        )
         return connection
 
-    def next_request(self, run: int) -> str | None:
-        """As JSON, which travels on as it is; None: the run ends."""
-        request: str | None = self._ask({"op": "next", "run": run})["request"]
-        return request
+    def next_request(self, run: int) -> bytes | None:
+        """A packed BatchRequest, which travels on as it is; None: the run ends."""
+        return self._ask(NextRequest(run=run)) or None
 
     def report(self, run: int, report: BatchReport) -> None:
-        self._ask({"op": "report", "run": run, "report": report_to_json(report)})
+        # A message may quote a record, with characters that UTF-8 can't hold.
+        self._ask(Report(run=run, report=replace(report, message=as_utf8(report.message))))
 
     def wait_served(self, run: int, batch_id: int) -> None:
-        self._ask({"op": "served", "run": run, "batch": batch_id})
+        self._ask(WaitServed(run=run, batch_id=batch_id))
 
-    def membership(self) -> Membership:
-        return Membership(**self._ask({"op": "membership"}))
+    def membership(self) -> CommittingMember:
+        return unpack(self._ask(AskMembership()), CommittingMember)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
-        answer = self._ask({"op": "committed", "partitions": [list(tp) for tp in partitions]})
-        return positions_from_json(answer["positions"])
+        return unpack(self._ask(AskCommitted(partitions=tuple(partitions))), dict[TopicPartition, int])
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
-        answer = self._ask({"op": "hand_over", "node": node, "path": path, "batch_id": batch_id.to_rows()})
-        return str(answer["failed"])
+        return unpack(self._ask(HandOver(node=node, path=path, batch_id=batch_id)), str)
 
     def taking(self, batch_id: int, taken: Taken) -> None:
-        self._tell({"op": "taking", "batch": batch_id, **taken_to_json(taken)})
+        self._send(Taking(batch_id=batch_id, taken=taken))
 
     def has_run(self, batch_id: int) -> None:
-        self._ask({"op": "has_run", "batch": batch_id})
+        self._ask(HasRun(batch_id=batch_id))
 
-    def _send(self, question: Mapping[str, Any]) -> None:
-        self._connection.send_bytes(json.dumps(question).encode())
-
-    def _tell(self, said: Mapping[str, Any]) -> None:
+    def _send(self, question: Question) -> None:
+        message = pack(Asked(question=question))
         try:
-            self._send(said)
+            self._connection.send_bytes(message)
         except OSError:
-            os._exit(1)
-
-    def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            self._send(question)
-            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
-        except (EOFError, OSError):
             os._exit(1)  # the driver is gone, and with it the right to commit
-        if "error" in answer:
-            raise BatchLostError(f"the driver could not answer {question['op']}: {answer['error']}")
-        return answer
+
+    def _ask(self, question: Question) -> bytes:
+        self._send(question)
+        try:
+            answer = unpack(self._connection.recv_bytes(), DriverAnswer)
+        except (EOFError, OSError):
+            os._exit(1)
+        if answer.failed:
+            raise BatchLostError(f"the driver could not answer {type(question).__name__}: {answer.failed}")
+        return answer.value
 
 
 def _hold(leash: Connection, hurried: threading.Event) -> None:
@@ -357,12 +352,17 @@ def _hold(leash: Connection, hurried: threading.Event) -> None:
     os._exit(1)
 
 
-def _answer_reads(connection: Connection, answer: Answer) -> None:
+def _answer_reads(connection: Connection, answer: AnswerRead) -> None:
+    """Until the driver is gone. What it asks and no driver would is passed over: its question gets no answer within the limit."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            question = json.loads(connection.recv_bytes())
             try:
-                found = answer(question)
-            except Exception as problem:  # told to who reads
-                found = {"error": f"{type(problem).__name__}: {problem}"}
-            connection.send_bytes(json.dumps({**found, "number": question["number"]}).encode())
+                asked = unpack(connection.recv_bytes(), AskedRead)
+            except MisfitError as problem:
+                log.warning(LogEvent("control-garbage", problem=problem))
+                continue
+            try:
+                found = ReadAnswer(number=asked.number, value=answer(asked.task, asked.folder, asked.read))
+            except Exception as problem:  # whoever reads gets it
+                found = ReadAnswer(number=asked.number, failed=as_utf8(f"{type(problem).__name__}: {problem}"))
+            connection.send_bytes(pack(found))

@@ -25,7 +25,7 @@ _TCP = "tcp:"
 
 
 def is_elsewhere(address: str) -> bool:
-    """Whether a channel's address is that of a driver whose workers are on executors."""
+    """True for the address of a driver whose workers are on executors."""
     return address.startswith(_TCP)
 
 
@@ -39,12 +39,12 @@ class Listener(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether descriptors can be sent."""
+        """True if file descriptors can be sent."""
 
     def close(self) -> None: ...
 
 
-class HereListener:
+class LocalListener:
     """A Unix socket in a folder that only this user may enter."""
 
     is_local = True

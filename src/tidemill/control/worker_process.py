@@ -7,17 +7,20 @@ elsewhere that its end of the leash is closed, which the kernel does when the pr
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Protocol
 
 import psutil
 
+from tidemill.control.messages import AskedRead, ReadAnswer, StoreRead
 from tidemill.deadline import Deadline
+from tidemill.errors import StateError
+from tidemill.ids import TaskId
+from tidemill.task.message_pack import pack, unpack
 
 _READ_LIMIT_S = 10.0
 _JOIN_LIMIT_S = 2.0
@@ -36,10 +39,10 @@ class WorkerProcess(Protocol):
         """Returns at once."""
 
     def wait_dead(self, timeout_s: float) -> bool:
-        """Whether it is known to be dead, at the latest after ``timeout_s``."""
+        """True as soon as it is known to be dead; False after ``timeout_s``."""
 
 
-class HereWorker:
+class LocalWorker:
     """A process of this machine. psutil.NoSuchProcess: it has died already."""
 
     host = "localhost"
@@ -56,7 +59,7 @@ class HereWorker:
         return not psutil.wait_procs([self._process], timeout=timeout_s)[1]
 
 
-class FarWorker:
+class RemoteWorker:
     """A process elsewhere, of which there are connections. Made by the control channel only."""
 
     def __init__(self, pid: int, host: str) -> None:
@@ -96,18 +99,21 @@ class FarWorker:
     def wait_dead(self, timeout_s: float | None) -> bool:
         return self._is_dead.wait(timeout_s)
 
-    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Its answer to a read. OSError or EOFError: it is gone, or silent for too long."""
+    def ask(self, task: TaskId, folder: str, read: StoreRead) -> bytes:
+        """Its answer to a read, packed. StateError: it can't read so; OSError or EOFError: it is gone, or silent for too long."""
         with self._reading:
             if not self._answers_reads.wait(_JOIN_LIMIT_S) or self._reads is None:
                 raise EOFError("the worker answers no reads yet")
             self._asked += 1
-            self._reads.send_bytes(json.dumps({**question, "number": self._asked}).encode())
+            self._reads.send_bytes(pack(AskedRead(number=self._asked, task=task, folder=folder, read=read)))
             deadline = Deadline.after(_READ_LIMIT_S)
             while self._reads.poll(deadline.left_s):
-                answer: dict[str, Any] = json.loads(self._reads.recv_bytes())
-                if answer["number"] == self._asked:  # else it is the late one to a question that was given up
-                    return answer
+                answer = unpack(self._reads.recv_bytes(), ReadAnswer)
+                if answer.number != self._asked:  # the late answer to a question that was given up
+                    continue
+                if answer.failed:
+                    raise StateError(f"{self.host}: {answer.failed}")
+                return answer.value
             raise TimeoutError(f"no answer within {_READ_LIMIT_S:.0f} s")
 
 

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
 from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import PerRecord
+from tidemill.topology.values import Value
 
-Of = Callable[[Any], Any]
-"""What of a value goes in: ``lambda order: order["amount"]``."""
+Of = Callable[[Value], Value]
+"""The part of a value that goes in: ``lambda order: order["amount"]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +30,17 @@ class Aggregator:
     ``grouped_table.aggregate(*total, total.subtractor)``.
     """
 
-    initializer: Callable[[], Any]
+    initializer: Initializer
     aggregator: PerRecord
-    merger: Callable[[Any, Any, Any], Any]
-    _subtractor: Callable[[Any, Any, Any], Any] | None = None
+    merger: Merger
+    _subtractor: AggregatorFunction | None = None
 
     def __iter__(self) -> Iterator[Any]:
         yield self.initializer
         yield self.aggregator
 
     @property
-    def subtractor(self) -> Callable[[Any, Any, Any], Any]:
+    def subtractor(self) -> AggregatorFunction:
         """Takes a value out again.
 
         Raises:
@@ -101,13 +103,13 @@ class Aggregators:
         if limit < 1:
             raise TopologyError(f"collect: limit is {limit}, expected 1 or more")
 
-        def added(so_far: dict[str, Any], value: Any) -> dict[str, Any]:
+        def added(so_far: _Collected, value: object) -> _Collected:
             values = so_far["values"]
             if len(values) >= limit or (distinct and value in values):
                 return so_far
             return {"values": [*values, value]}
 
-        def together(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+        def together(first: _Collected, second: _Collected) -> _Collected:
             for value in second["values"]:
                 first = added(first, value)
             return first
@@ -124,7 +126,7 @@ class Aggregators:
         if not 4 <= precision <= 21:
             raise TopologyError(f"approx_count_distinct: precision is {precision}, expected 4 .. 21")
 
-        def added(so_far: bytes, value: Any) -> bytes:
+        def added(so_far: bytes, value: object) -> bytes:
             from datasketches import hll_sketch
 
             sketch = hll_sketch.deserialize(so_far) if so_far else hll_sketch(precision)
@@ -143,16 +145,20 @@ class Aggregators:
         return _made(Serdes.bytes(), b"", added, together, of)
 
 
+_Collected = dict[str, list[object]]
+_Step = Callable[[Value, Value], Value]
+
+
 def _made(
     serde: Serde,
-    start: Any,
-    added: Callable[[Any, Any], Any],
-    together: Callable[[Any, Any], Any],
+    start: object,
+    added: _Step,
+    together: _Step,
     of: Of | None,
-    removed: Callable[[Any, Any], Any] | None = None,
+    removed: _Step | None = None,
 ) -> Aggregator:
-    def applied(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-        def aggregator(_key: Any, value: Any, so_far: Any) -> Any:
+    def applied(change: _Step) -> AggregatorFunction:
+        def aggregator(_key: object, value: Value, so_far: Value) -> Value:
             taken = value if of is None else of(value)
             return so_far if taken is None else change(so_far, taken)
 
@@ -166,21 +172,21 @@ def _made(
     )
 
 
-def _plus(first: Any, second: Any) -> Any:
+def _plus(first: Value, second: Value) -> Value:
     return first + second
 
 
-def _least(first: Any, second: Any) -> Any:
+def _least(first: Value, second: Value) -> Value:
     if first is None or second is None:
         return second if first is None else first
     return second if second < first else first
 
 
-def _greatest(first: Any, second: Any) -> Any:
+def _greatest(first: Value, second: Value) -> Value:
     if first is None or second is None:
         return second if first is None else first
     return second if second > first else first
 
 
-def _mean(count: int, total: float) -> dict[str, Any]:
+def _mean(count: int, total: float) -> dict[str, float | None]:
     return {"count": count, "sum": total, "mean": total / count if count else None}

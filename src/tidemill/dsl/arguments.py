@@ -1,4 +1,4 @@
-"""What the operators accept: functions by their arguments, serdes, topics. Each refusal names the operator.
+"""Arguments of operators, checked: functions by their arguments, serdes, topics. Each refusal names the operator.
 
 Looks at signatures only; no function of the user is called.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from tidemill.config.values import offset_reset
 from tidemill.errors import TopologyError
+from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import JoinFunction, OfColumns, PerRecord, UserFunction
@@ -56,6 +56,14 @@ def python_joiner(joiner: UserFunction, operator: str) -> tuple[UserFunction, bo
     return python_function(joiner, ("key", "left", "right") if takes_three else ("left", "right"), operator), takes_three
 
 
+def takes_both_keys(joiner: JoinFunction, operator: str) -> bool:
+    """Whether a joiner with a global table is one of ``(stream key, selected key, left, right)`` (KIP-1340): it takes four
+    arguments, and neither two nor three."""
+    inner = joiner.function if isinstance(joiner, (PerRecord, OfColumns)) else getattr(joiner, "func", joiner)
+    signature = _signature(inner, ("left", "right"), operator)
+    return _accepts(signature, 4) and not _accepts(signature, 2) and not _accepts(signature, 3)
+
+
 def _takes_three(inner: UserFunction, operator: str) -> bool:
     signature = _signature(inner, ("left", "right"), operator)
     takes_three = not _accepts(signature, 2)
@@ -77,7 +85,7 @@ def supplier_of(supplier: UserFunction, operator: str) -> UserFunction:
 
 
 def takes_key(function: UserFunction, operator: str) -> bool:
-    """Whether a function of values wants the key too: if it needs two arguments, or can't take only one."""
+    """True if a function of values wants the key too: it needs two arguments, or can't take only one."""
     signature = _signature(function, ("value",), operator)
     if _accepts(signature, 1):
         return False
@@ -86,11 +94,10 @@ def takes_key(function: UserFunction, operator: str) -> bool:
     return True
 
 
-def serde_or_none(serde: Any, what: str) -> Serde | None:
+def serde_or_none(serde: Serde | None, what: str) -> Serde | None:
     """``serde`` if it is one or None, else TopologyError."""
     if serde is None or all(hasattr(serde, part) for part in ("name", "sql_type", "serialize", "deserialize")):
-        found: Serde | None = serde
-        return found
+        return serde
     raise TopologyError(f"{what}: {serde!r} is not a serde; give one of Serdes, such as Serdes.string()")
 
 
@@ -127,13 +134,19 @@ def offset_reset_or_none(text: str | None) -> str | None:
     return text
 
 
-def _signature(function: Any, expected: tuple[str, ...], operator: str) -> inspect.Signature | None:
+def _signature(function: object, expected: tuple[str, ...], operator: str) -> inspect.Signature | None:
     if isinstance(function, PerRecord):
         function = function.function
     if isinstance(function, OfColumns):
         raise TopologyError(
             f"{operator}: of_columns(...) is for reduce of a grouped stream and for the joins of a stream;"
             f" expected a function of ({', '.join(expected)}) as it is"
+        )
+    if isinstance(function, (PerBatch, PerRecordAsync)):
+        raise TopologyError(
+            f"{operator}: per_batch(...) and per_record_async(...) are for map_values, filter, filter_not, peek and"
+            f" foreach of a stream;"
+            f" expected a function of ({', '.join(expected)})"
         )
     if not callable(function):
         raise TopologyError(

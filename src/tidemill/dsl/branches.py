@@ -11,19 +11,20 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from tidemill.dsl.arguments import function_of
+from tidemill.dsl.function_types import Predicate
 from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde
-from tidemill.topology.operations import Branch, PassThrough, UserFunction
+from tidemill.topology.operations import Branch, PassThrough
 
 Stream_co = TypeVar("Stream_co", covariant=True)
 Stream = TypeVar("Stream")
 
 
 class StreamAt(Protocol[Stream_co]):
-    """Makes the stream that stands at a node."""
+    """Makes the stream at a node."""
 
     def __call__(
         self, node: int, name: str, *, key: Serde | None = None, value: Serde | None = None
@@ -51,7 +52,7 @@ class BranchedKStream(Generic[Stream]):
 
     def branch(
         self,
-        predicate: UserFunction,
+        predicate: Predicate,
         *,
         name: str | None = None,
         consumer: Callable[[Stream], None] | None = None,

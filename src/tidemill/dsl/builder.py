@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tidemill.columns.functions import column_functions
 from tidemill.dsl.arguments import (
@@ -18,16 +19,17 @@ from tidemill.dsl.arguments import (
     timestamp_extractor_or_none,
     topic_names,
 )
+from tidemill.dsl.function_types import TimestampExtractor
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder
 from tidemill.dsl.stores import checked_store
 from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
+from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology.logical import GlobalSource, KTableSource, LogicalNode, StateStore, StreamSource
 from tidemill.topology.lowering import lower
 from tidemill.topology.nodes import Serde, Store, StoreKind, Topology
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.optimization import optimizations, optimized
 
 
@@ -53,7 +55,7 @@ class StreamsBuilder:
         value: Serde | None = None,
         name: str | None = None,
         offset_reset: str | None = None,
-        timestamp_extractor: UserFunction | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
     ) -> KStream:
         """A stream of one topic, of several, or of all that match a pattern (a compiled one, without flags).
 
@@ -84,7 +86,7 @@ class StreamsBuilder:
         store: str | Materialized | None = None,
         name: str | None = None,
         offset_reset: str | None = None,
-        timestamp_extractor: UserFunction | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
     ) -> KTable:
         """A table of the latest value of each key of a topic; a null value deletes, null keys are dropped and counted.
 
@@ -114,7 +116,7 @@ class StreamsBuilder:
         value: Serde | None = None,
         store: str | Materialized | None = None,
         name: str | None = None,
-        timestamp_extractor: UserFunction | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
     ) -> GlobalKTable:
         """A table that every instance has all of: streams are joined with it by any key, with no repartition.
 
@@ -146,12 +148,12 @@ class StreamsBuilder:
         self,
         store: Store,
         topic: str,
-        supplier: UserFunction,
+        supplier: ProcessorSupplier,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
-        timestamp_extractor: UserFunction | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
     ) -> StreamsBuilder:
         """Adds a store that every instance fills from all of ``topic``, with the processor that ``supplier()`` makes. Gives the
         builder.
@@ -171,9 +173,9 @@ class StreamsBuilder:
         self,
         store: Store,
         topic: str,
-        supplier: UserFunction | None,
+        supplier: ProcessorSupplier | None,
         name: str | None,
-        timestamp_extractor: UserFunction | None,
+        timestamp_extractor: TimestampExtractor | None,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -197,6 +199,7 @@ class StreamsBuilder:
             ColumnMistakeError: a function of Columns takes one for a record's value; with file and line.
         """
         topology = lower(optimized(self._recorder.graph, optimizations(optimization)))
+        topology = replace(topology, generated_names=self._recorder.generated_names)
         if any(column_functions(topology)):
             from tidemill.columns.check import check_column_functions  # loads PySpark, which other programs need not
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
 from tidemill.dsl.materialized import Materialized, Windows, materialized, queryable_name, store_of, window_store_of
 from tidemill.dsl.recorder import Recorder, repartition_node
 from tidemill.dsl.table import KTable
@@ -34,11 +35,11 @@ class CogroupedKStream:
     """
 
     recorder: Recorder
-    groups: tuple[tuple[KGroupedStream, op.UserFunction], ...] = ()
+    groups: tuple[tuple[KGroupedStream, AggregatorFunction], ...] = ()
     repartitioned: dict[int, int] = field(default_factory=dict)
     """The repartition of each stream (by its identity), once it is made: all aggregations share it."""
 
-    def cogroup(self, grouped: KGroupedStream, aggregator: op.UserFunction) -> CogroupedKStream:
+    def cogroup(self, grouped: KGroupedStream, aggregator: AggregatorFunction) -> CogroupedKStream:
         """With one more grouped stream; one that is in already gets the new aggregator.
 
         Raises:
@@ -69,7 +70,7 @@ class CogroupedKStream:
 
     def aggregate(
         self,
-        initializer: op.UserFunction,
+        initializer: Initializer,
         *,
         store: str | Materialized | None = None,
         key: Serde | None = None,
@@ -86,14 +87,14 @@ class CogroupedKStream:
         )
         kept = store_of(self.recorder, asked, _AGGREGATE)
 
-        def effect(aggregator: op.UserFunction) -> Process:
+        def effect(aggregator: AggregatorFunction) -> Process:
             operation = op.Aggregate(kept.name, initializer, aggregator)
             return Process(operation=operation, store=kept, key_serde=kept.key_serde, value_serde=kept.value_serde)
 
         return self.into_table(effect, kept, name, queryable=queryable_name(asked))
 
     def into_table(
-        self, effect_of: Callable[[op.UserFunction], Process], kept: Store, name: str | None, *, queryable: str | None
+        self, effect_of: Callable[[AggregatorFunction], Process], kept: Store, name: str | None, *, queryable: str | None
     ) -> KTable:
         """The table of one aggregation for each stream, as ``effect_of`` its aggregator says, and their merge."""
         given = None if name is None else legal_name(name, "an operator")
@@ -117,7 +118,7 @@ class CogroupedKStream:
         )
 
     def _parent(self, grouped: KGroupedStream, kept: Store) -> int:
-        """What the aggregation of a stream hangs on: a repartition of its own, or the stream."""
+        """The parent of a stream's aggregation: a repartition of its own, or the stream."""
         if not grouped.repartition_required:
             return grouped.node
         prefix = kept.name if grouped.group_name is None else grouped.group_name
@@ -138,8 +139,8 @@ class WindowedCogroupedKStream:
 
     def aggregate(
         self,
-        initializer: op.UserFunction,
-        merger: op.UserFunction | None = None,
+        initializer: Initializer,
+        merger: Merger | None = None,
         *,
         store: str | Materialized | None = None,
         key: Serde | None = None,
@@ -165,7 +166,7 @@ class WindowedCogroupedKStream:
         )
         kept = window_store_of(self.cogrouped.recorder, asked, _AGGREGATE, self.windows)
 
-        def effect(aggregator: op.UserFunction) -> Process:
+        def effect(aggregator: AggregatorFunction) -> Process:
             aggregation = op.Aggregating(initializer, aggregator, merger)
             if isinstance(self.windows, SessionWindows):
                 return windowed_process(op.SessionAggregate(kept.name, self.windows, aggregation), self.windows, kept)

@@ -1,14 +1,14 @@
-"""What ``join_dataframe`` accepts. DataFrames are told by what they can do: nothing here knows Spark."""
+"""Arguments of ``join_dataframe``, checked. A DataFrame is known by its methods: nothing here knows Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tidemill.dsl.arguments import function_of
+from tidemill.dsl.function_types import ColumnJoiner, ColumnJoinerWithKey, FrameSource, KeyValueMapper
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.operations import PerRecord, UserFunction
+from tidemill.topology.operations import PerRecord
 from tidemill.topology.spark_operations import DataFrameJoin
 
 _JOIN = "join_dataframe"
@@ -17,10 +17,10 @@ _SHORTEST_REFRESH_MS = 1_000
 
 
 def dataframe_join(
-    frame: Any,
-    joiner: UserFunction | None,
+    frame: FrameSource,
+    joiner: ColumnJoiner | ColumnJoinerWithKey | None,
     on: str | Sequence[str],
-    selector: UserFunction | None,
+    selector: KeyValueMapper[object] | None,
     how: str,
     refresh_interval: Duration | None,
 ) -> DataFrameJoin:
@@ -46,7 +46,7 @@ def dataframe_join(
     if refresh_ms is not None and refresh_ms < _SHORTEST_REFRESH_MS:
         raise TopologyError(
             f"{_JOIN}: refresh_interval is {refresh_ms} ms, expected {_SHORTEST_REFRESH_MS} or more: each refresh reads the "
-            "DataFrame and compiles the plan anew"
+            "DataFrame and compiles the plan again"
         )
     return DataFrameJoin(
         frame=frame,
@@ -59,7 +59,7 @@ def dataframe_join(
     )
 
 
-def _takes_key(joiner: UserFunction) -> bool:
+def _takes_key(joiner: ColumnJoiner | ColumnJoinerWithKey) -> bool:
     """As for the joiners of other joins."""
     try:
         function_of(joiner, ("value", "row"), _JOIN)

@@ -93,7 +93,7 @@ def _without_value(partitioner: op.UserFunction | None, what: str) -> WithoutVal
 
 
 def _add_right_side(left: KTable, right: KTable, source: int, name: str | None) -> tuple[int, int]:
-    """What keeps subscriptions and answers them, at once and when the right table changes; the two nodes that answer."""
+    """The nodes that keep subscriptions and answer them, at once and when the right table changes; gives the two that answer."""
     recorder = left.recorder
     processor = f"{_FK}SUBSCRIPTION-PROCESSOR-"
     store = Store(

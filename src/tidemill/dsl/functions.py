@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import overload
 
+from tidemill.dsl.function_types import ColumnJoiner, ColumnJoinerWithKey
 from tidemill.errors import TopologyError
+from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
 from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import OfColumns, PerRecord
 
 
 def per_record(
-    function: Callable[..., Any], serde: Serde | tuple[Serde | None, Serde | None] | None = None
+    function: Callable[..., object], serde: Serde | tuple[Serde | None, Serde | None] | None = None
 ) -> PerRecord:
     """``function``, to be called in a Python worker with the decoded values of each record, where Columns would be expected.
 
@@ -29,7 +31,13 @@ def per_record(
     return PerRecord(function, serde)
 
 
-def of_columns(function: Callable[..., Any]) -> OfColumns:
+@overload
+def of_columns(function: ColumnJoiner) -> OfColumns: ...
+@overload
+def of_columns(function: ColumnJoinerWithKey) -> OfColumns: ...
+
+
+def of_columns(function: ColumnJoiner | ColumnJoinerWithKey) -> OfColumns:
     """``function``, to be called with PySpark Columns where an operator's functions get Python values otherwise.
 
     ``reduce`` takes such a function: ``reduce(of_columns(lambda total, amount: total + amount))``. It then runs in the JVM, on
@@ -56,5 +64,5 @@ def key_serde_of(function: object) -> Serde | None:
 
 def pair_serdes_of(function: object) -> tuple[Serde | None, Serde | None]:
     """The serdes of keys and values that a function says to return; a single one is that of the values."""
-    given: Any = function.serde if isinstance(function, PerRecord) else None
+    given = function.serde if isinstance(function, (PerRecord, PerBatch, PerRecordAsync)) else None
     return given if isinstance(given, tuple) else (None, given)

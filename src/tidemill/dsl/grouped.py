@@ -11,6 +11,7 @@ from typing import overload
 
 from tidemill.dsl.arguments import function_of, python_function, serde_or_none
 from tidemill.dsl.cogroup import CogroupedKStream
+from tidemill.dsl.function_types import AggregatorFunction, Initializer, Reducer
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder, repartition_node
@@ -20,7 +21,7 @@ from tidemill.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from tidemill.errors import TopologyError
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.nodes import Serde, Store
-from tidemill.topology.operations import Aggregate, Count, OfColumns, Operation, Reduce, UserFunction
+from tidemill.topology.operations import Aggregate, Count, OfColumns, Operation, Reduce
 from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
 
@@ -59,7 +60,7 @@ class KGroupedStream:
         return self._aggregated("KSTREAM-AGGREGATE-", Count(kept.name), kept, asked, name)
 
     def reduce(
-        self, reducer: UserFunction | OfColumns, *, store: str | Materialized | None = None, name: str | None = None
+        self, reducer: Reducer | OfColumns, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
         """``reducer(aggregate, value)`` over the values of each key; the first value is the first aggregate
         (``reduce(Reducer)``).
@@ -80,8 +81,8 @@ class KGroupedStream:
 
     def aggregate(
         self,
-        initializer: UserFunction,
-        aggregator: UserFunction,
+        initializer: Initializer,
+        aggregator: AggregatorFunction,
         *,
         store: str | Materialized | None = None,
         value: Serde | None = None,
@@ -122,7 +123,7 @@ class KGroupedStream:
             f"windowed_by: expected TimeWindows, UnlimitedWindows, SlidingWindows or SessionWindows, got {windows!r}"
         )
 
-    def cogroup(self, aggregator: UserFunction) -> CogroupedKStream:
+    def cogroup(self, aggregator: AggregatorFunction) -> CogroupedKStream:
         """Begins an aggregate of several grouped streams, of which this one goes in with ``aggregator(key, value, aggregate)``
         (KIP-150).
         """

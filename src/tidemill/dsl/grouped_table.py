@@ -1,4 +1,4 @@
-"""KGroupedTable: a table whose rows are grouped anew, to be counted, reduced or aggregated into another table.
+"""KGroupedTable: a table whose rows are grouped by other keys, to be counted, reduced or aggregated into another table.
 
 Decides the order in which names are taken (store, sink, source, operator). Each change takes the old row out of its group and
 puts the new one into its own, through a repartition topic of changes.
@@ -7,9 +7,9 @@ puts the new one into its own, through a repartition topic of changes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.function_types import AggregatorFunction, Initializer, Reducer
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder
@@ -26,7 +26,7 @@ _STORE = "KTABLE-AGGREGATE-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KGroupedTable:
-    """A table grouped anew (org.apache.kafka.streams.kstream.KGroupedTable). Its aggregations get Python values.
+    """A table grouped by other keys (org.apache.kafka.streams.kstream.KGroupedTable). Its aggregations get Python values.
 
     Rows always go through a repartition topic, which ``group_name`` names. A row that changes leaves its old group and comes into
     its new one. A group that has become empty stays, at what the subtractor made of it.
@@ -52,8 +52,8 @@ class KGroupedTable:
 
     def reduce(
         self,
-        adder: op.UserFunction,
-        subtractor: op.UserFunction,
+        adder: Reducer,
+        subtractor: Reducer,
         *,
         store: str | Materialized | None = None,
         name: str | None = None,
@@ -69,9 +69,9 @@ class KGroupedTable:
 
     def aggregate(
         self,
-        initializer: op.UserFunction,
-        adder: op.UserFunction,
-        subtractor: op.UserFunction,
+        initializer: Initializer,
+        adder: AggregatorFunction,
+        subtractor: AggregatorFunction,
         *,
         store: str | Materialized | None = None,
         value: Serde | None = None,
@@ -122,9 +122,9 @@ def _zero() -> int:
     return 0
 
 
-def _one_more(_key: Any, _value: Any, aggregate: int) -> int:
+def _one_more(_key: object, _value: object, aggregate: int) -> int:
     return aggregate + 1
 
 
-def _one_less(_key: Any, _value: Any, aggregate: int) -> int:
+def _one_less(_key: object, _value: object, aggregate: int) -> int:
     return aggregate - 1

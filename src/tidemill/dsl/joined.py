@@ -1,4 +1,4 @@
-"""What the ``joined=`` of joins takes where a name is not enough: names, serdes, stores, grace.
+"""The ``joined=`` of joins, where a name is not enough: names, serdes, stores, grace.
 
 ``StreamJoined`` is for two streams, ``Joined`` for a stream and a table, ``TableJoined`` for tables by foreign key.
 """
@@ -14,7 +14,7 @@ from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde, Store
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.partitioning import StreamPartitioner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class TableJoined:
     """
 
     name: str | None = None
-    partitioner: UserFunction | None = None
-    other_partitioner: UserFunction | None = None
+    partitioner: StreamPartitioner | None = None
+    other_partitioner: StreamPartitioner | None = None
 
 
 AnyJoined = TypeVar("AnyJoined", StreamJoined, Joined, TableJoined)

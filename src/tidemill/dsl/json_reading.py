@@ -13,10 +13,13 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from typing import Any
+from decimal import Decimal, InvalidOperation
 
-from tidemill.dsl.json_schema import ArrayType, JsonType, MapType, Misfit, ScalarType, StructType
+from tidemill.dsl.json_numbers import fitted
+from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType, parts_of
+from tidemill.dsl.json_times import read_date, read_instant, read_local_time
 from tidemill.errors import SerdeError
+from tidemill.topology.values import Value
 
 MAX_BYTES = 16 * 1024 * 1024
 """Of one JSON text, unless the serde says otherwise."""
@@ -27,7 +30,7 @@ MAX_NUMBER = 1_000
 MAX_NAME = 50_000
 """Bytes of a member's name: the JVM's reader takes no more."""
 
-Reader = Callable[[Any], Any]
+Reader = Callable[[Value], Value]
 
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -35,6 +38,7 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _FLOAT = struct.Struct(">f")
 _WHITESPACE = " \t\n\r"
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
+_NUMBER_TEXT = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _ALIKE = bytes.maketrans(b"[]", b"{}")
@@ -42,25 +46,40 @@ _NUMBER_BYTES = bytes(ord("0") if chr(byte) in "+-.0123456789eE" else ord(" ") f
 _TOO_LONG = b"0" * (MAX_NUMBER + 1)
 
 
-def read_json(data: bytes, reader: Reader, max_bytes: int | None) -> dict[str, Any]:
-    """The dict that JSON text holds; every field of the schema is a key of it. ``reader``: that of the schema.
+TextReader = Callable[[bytes], Value]
+
+
+def text_reader(
+    kind: StructType, max_bytes: int | None, *, non_finite: bool = False, maker: Callable[[Value], Value] | None = None
+) -> TextReader:
+    """A function that gives the dict that JSON text holds; every field of the schema is a key of it. It raises SerdeError, with
+    the place and what was expected there.
+
+    ``max_bytes`` None: no limits. ``maker`` makes the result of the dict; it may raise Misfit.
+    """
+    read, is_exact = reader_of(kind, non_finite=non_finite), any(isinstance(part, DecimalType) for part in parts_of(kind))
+
+    def read_text(data: bytes) -> Value:
+        parsed = parsed_text(data, max_bytes, is_exact=is_exact)
+        try:
+            found = read(parsed)
+            return found if maker is None else maker(found)
+        except Misfit as misfit:
+            raise misfit.error("value") from None
+
+    return read_text
+
+
+def parsed_text(data: bytes, max_bytes: int | None, *, is_exact: bool) -> Value:
+    """JSON text as ``json`` parses it. ``is_exact``: numbers with a point or an exponent are Decimals, not floats.
 
     Raises:
-        SerdeError: the text is refused, with the place and what was expected there.
+        SerdeError: it is no JSON, null, or beyond the limits (``max_bytes`` None: there are none).
     """
-    parsed = _parsed(data, max_bytes)
-    try:
-        read: dict[str, Any] = reader(parsed)
-    except Misfit as misfit:
-        raise misfit.error("value") from None
-    return read
-
-
-def _parsed(data: bytes, max_bytes: int | None) -> Any:
     size = len(data)
     if max_bytes is not None:
         _check_limits(data, size, max_bytes)
-    decoder = _DECODER if size <= MAX_NAME else _NAMES_DECODER
+    decoder = _DECODERS[is_exact, size > MAX_NAME]
     try:
         text = data.decode("utf-8").strip(_WHITESPACE)
         parsed, end = decoder.raw_decode(text)
@@ -103,7 +122,7 @@ def _outside_strings(data: bytes) -> bytes:
     return b" ".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(members: list[tuple[str, Value]]) -> dict[str, Value]:
     made = dict(members)
     if len(made) != len(members):
         seen: set[str] = set()
@@ -112,21 +131,36 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _object_of_long_text(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_of_long_text(members: list[tuple[str, Value]]) -> dict[str, Value]:
     if any(len(name) > MAX_NAME // 4 and len(name.encode("utf-8", "replace")) > MAX_NAME for name, _ in members):
         raise SerdeError(f"json: the name of a member has more than {MAX_NAME} bytes")
     return _object(members)
 
 
-def _no_number(token: str) -> Any:
+def _no_number(token: str) -> Value:
     raise SerdeError(f"json: {token} is not JSON; a number that is missing is written null")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number)
-_NAMES_DECODER = json.JSONDecoder(object_pairs_hook=_object_of_long_text, parse_constant=_no_number)
+def _exact_number(token: str) -> Decimal | float:
+    try:
+        return Decimal(token)
+    except InvalidOperation:  # an exponent of twenty digits
+        return float(token)
 
 
-def _is_unicode(value: Any) -> bool:
+_DECODERS = {
+    (is_exact, is_long): json.JSONDecoder(
+        object_pairs_hook=_object_of_long_text if is_long else _object,
+        parse_float=_exact_number if is_exact else float,
+        parse_constant=_no_number,
+    )
+    for is_exact in (False, True)
+    for is_long in (False, True)
+}
+"""By whether numbers are Decimals, and whether a name can be too long."""
+
+
+def _is_unicode(value: Value) -> bool:
     if isinstance(value, str):
         try:
             value.encode()
@@ -149,6 +183,8 @@ def reader_of(kind: JsonType, *, non_finite: bool = False) -> Reader:
     match kind:
         case StructType(fields):
             return _struct(kind, tuple((name, reader_of(inner, non_finite=non_finite)) for name, inner in fields))
+        case DecimalType():
+            return _decimal(kind)
         case ArrayType(element):
             return _array(kind, reader_of(element, non_finite=non_finite))
         case MapType(inner):
@@ -157,6 +193,8 @@ def reader_of(kind: JsonType, *, non_finite: bool = False) -> Reader:
             return _exact(kind, str if ddl == "string" else bool)
         case ScalarType("binary"):
             return _binary
+        case ScalarType("date" | "timestamp" | "timestamp_ntz" as ddl):
+            return _READERS_OF_TIMES[ddl]
         case ScalarType("float" | "double" as ddl):
             finite = _float if ddl == "float" else _double
             return _or_non_finite(finite) if non_finite else finite
@@ -164,8 +202,13 @@ def reader_of(kind: JsonType, *, non_finite: bool = False) -> Reader:
             return _whole(kind, BITS[ddl])
 
 
+_READERS_OF_TIMES: dict[str, Reader] = {"date": read_date, "timestamp": read_instant, "timestamp_ntz": read_local_time}
+
+
 def _struct(kind: StructType, fields: tuple[tuple[str, Reader], ...]) -> Reader:
-    def read(value: Any) -> dict[str, Any]:
+    required = tuple(name for name, _ in fields if name in kind.required)
+
+    def read(value: Value) -> dict[str, Value]:
         if value.__class__ is not dict:
             raise Misfit.of_type(value, kind)
         get, made, name = value.get, {}, ""
@@ -175,16 +218,21 @@ def _struct(kind: StructType, fields: tuple[tuple[str, Reader], ...]) -> Reader:
                 made[name] = None if found is None else inner(found)
         except Misfit as misfit:
             raise misfit.inside(f".{name}") from None
+        for name in required:
+            if made[name] is None:
+                raise Misfit.of_null(name)
+        if kind.is_closed and not value.keys() <= made.keys():
+            raise Misfit(f"has the member {min(value.keys() - made.keys())[:60]!r}, which its type lacks")
         return made
 
     return read
 
 
 def _array(kind: ArrayType, element: Reader) -> Reader:
-    def read(value: Any) -> list[Any]:
+    def read(value: Value) -> list[Value]:
         if value.__class__ is not list:
             raise Misfit.of_type(value, kind)
-        made: list[Any] = []
+        made: list[Value] = []
         try:
             for item in value:
                 made.append(None if item is None else element(item))  # the place of a misfit is wanted
@@ -196,7 +244,7 @@ def _array(kind: ArrayType, element: Reader) -> Reader:
 
 
 def _map(kind: MapType, inner: Reader) -> Reader:
-    def read(value: Any) -> dict[str, Any]:
+    def read(value: Value) -> dict[str, Value]:
         if value.__class__ is not dict:
             raise Misfit.of_type(value, kind)
         made, name = {}, ""
@@ -211,7 +259,7 @@ def _map(kind: MapType, inner: Reader) -> Reader:
 
 
 def _exact(kind: ScalarType, python: type) -> Reader:
-    def read(value: Any) -> Any:
+    def read(value: Value) -> Value:
         if value.__class__ is not python:
             raise Misfit.of_type(value, kind)
         return value
@@ -222,7 +270,7 @@ def _exact(kind: ScalarType, python: type) -> Reader:
 def _whole(kind: ScalarType, bits: int) -> Reader:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
-    def read(value: Any) -> Any:
+    def read(value: Value) -> Value:
         if value.__class__ is not int:
             raise Misfit.of_type(value, kind)
         if not low <= value <= high:
@@ -235,12 +283,14 @@ def _whole(kind: ScalarType, bits: int) -> Reader:
 _DOUBLE, _SINGLE = ScalarType("double"), ScalarType("float")
 
 
-def _double(value: Any) -> float:
+def _double(value: Value) -> float:
     if value.__class__ is int:
         try:
             return float(value)
         except OverflowError:
             raise Misfit.of_size(value, _DOUBLE) from None
+    if value.__class__ is Decimal:
+        value = float(value)
     if value.__class__ is not float:
         raise Misfit.of_type(value, _DOUBLE)
     if math.isinf(value):  # as json reads 1e400
@@ -249,9 +299,9 @@ def _double(value: Any) -> float:
     return number
 
 
-def _float(value: Any) -> float:
+def _float(value: Value) -> float:
     """The double that the text says, rounded to a float."""
-    if value.__class__ is not int and value.__class__ is not float:
+    if value.__class__ not in (int, float, Decimal):
         raise Misfit.of_type(value, _SINGLE)
     return rounded(_double(value))
 
@@ -265,14 +315,29 @@ def rounded(value: float) -> float:
     return single
 
 
+def _decimal(kind: DecimalType) -> Reader:
+    """Of a number, or of the text of one."""
+
+    def read(value: Value) -> Decimal:
+        if value.__class__ is str and _NUMBER_TEXT.fullmatch(value):
+            value = Decimal(value)
+        if value.__class__ is int:
+            value = Decimal(value)
+        if value.__class__ is not Decimal:
+            raise Misfit.of_type(value, kind)
+        return fitted(value, kind)
+
+    return read
+
+
 def _or_non_finite(finite: Reader) -> Reader:
-    def read(value: Any) -> Any:
+    def read(value: Value) -> Value:
         return NON_FINITE[value] if value.__class__ is str and value in NON_FINITE else finite(value)
 
     return read
 
 
-def _binary(value: Any) -> bytes:
+def _binary(value: Value) -> bytes:
     if value.__class__ is not str or _BASE64.fullmatch(value) is None:
         raise Misfit("is not base64 text, as its type binary needs")
     return binascii.a2b_base64(value)

@@ -1,7 +1,7 @@
 """The schema of a JSON serde: Spark DDL text, read without Spark.
 
-Decides which types a schema may have. Which JSON text values of them are read from is ``json_reading``'s, what they are written
-as ``json_writing``'s; both say with ``Misfit`` that a value is not of its type.
+Decides which types a schema may have: those of Spark that JSON has a form for. Which JSON text values of them are read from is
+``json_reading``'s, what they are written as ``json_writing``'s; both say with ``Misfit`` that a value is not of its type.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from tidemill.errors import SerdeError, TopologyError
@@ -19,6 +20,18 @@ class ScalarType:
     """A type without parts, by its DDL name."""
 
     ddl: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    """A number of ``precision`` digits, ``scale`` of them behind the point."""
+
+    precision: int
+    scale: int
+
+    @property
+    def ddl(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +56,48 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class StructType:
+    """``required``: the fields that are never null. ``is_closed``: an object with other members is refused.
+
+    ``ddl`` is the type as Spark compares it, which says neither.
+    """
+
     fields: tuple[tuple[str, JsonType], ...]
+    required: frozenset[str] = frozenset()
+    is_closed: bool = False
 
     @property
     def ddl(self) -> str:
-        return f"struct<{','.join(f'{_quoted(name)}:{kind.ddl}' for name, kind in self.fields)}>"
+        return f"struct<{','.join(f'{quoted_name(name)}:{kind.ddl}' for name, kind in self.fields)}>"
 
 
-JsonType = ScalarType | ArrayType | MapType | StructType
+JsonType = ScalarType | DecimalType | ArrayType | MapType | StructType
+
+
+def declared(kind: JsonType) -> str:
+    """DDL text that says NOT NULL, too; of a struct as a type."""
+    match kind:
+        case StructType(fields, required):
+            inner = (f"{quoted_name(name)}:{declared(one)}{' NOT NULL' if name in required else ''}" for name, one in fields)
+            return f"struct<{','.join(inner)}>"
+        case ArrayType(element):
+            return f"array<{declared(element)}>"
+        case MapType(value):
+            return f"map<string,{declared(value)}>"
+        case _:
+            return kind.ddl
+
+
+def parts_of(kind: JsonType) -> Iterator[JsonType]:
+    """The type and all types in it."""
+    yield kind
+    match kind:
+        case StructType(fields):
+            for _, inner in fields:
+                yield from parts_of(inner)
+        case ArrayType(inner) | MapType(inner):
+            yield from parts_of(inner)
+        case _:
+            pass
 
 
 @dataclass(slots=True)
@@ -62,7 +109,13 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
 
     @staticmethod
     def of_type(value: Any, kind: JsonType) -> Misfit:
-        return Misfit(f"is of type {type(value).__name__}, expected {kind.ddl} as in the schema")
+        found = "float" if isinstance(value, Decimal) and not isinstance(kind, DecimalType) else type(value).__name__
+        return Misfit(f"is of type {found}, expected {kind.ddl} as in the schema")
+
+    @staticmethod
+    def of_null(name: str) -> Misfit:
+        """Of a required field."""
+        return Misfit("is missing or null, expected a value: the schema requires one").inside(f".{name}")
 
     @staticmethod
     def of_size(value: float, kind: JsonType) -> Misfit:
@@ -78,12 +131,21 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
     def error(self, root: str) -> SerdeError:
         return SerdeError(f"json: {root}{''.join(reversed(self.places))} {self.problem}")
 
+
 _SYNONYMS = {
     "string": "string", "boolean": "boolean", "byte": "tinyint", "tinyint": "tinyint", "short": "smallint",
     "smallint": "smallint", "int": "int", "integer": "int", "long": "bigint", "bigint": "bigint", "float": "float",
-    "real": "float", "double": "double", "binary": "binary",
-}
-_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z0-9_]+)|([<>:,]))")
+    "real": "float", "double": "double", "binary": "binary", "date": "date", "timestamp": "timestamp",
+    "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp_ntz",
+}  # fmt: skip
+_DECIMALS = ("decimal", "dec", "numeric")
+_DEFAULT_DECIMAL = DecimalType(10, 0)
+_MAX_PRECISION = 38
+_INSTEAD = {
+    "varchar": "use string", "char": "use string", "variant": "use string and F.parse_json", "interval": "use bigint",
+    "time": "use string", "void": "leave the field out", "null": "leave the field out",
+}  # fmt: skip
+_TOKEN = re.compile(r"""\s*(?:`((?:[^`]|``)+)`|([A-Za-z0-9_]+)|([<>:,()])|('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -91,7 +153,11 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def parse_schema(text: str) -> StructType:
-    """The fields that DDL text lists: ``user string, tags array<string>`` or ``struct<user: string>``."""
+    """The fields that DDL text lists: ``user string NOT NULL, tags array<string>`` or ``struct<user: string>``.
+
+    Raises:
+        TopologyError: it is no such text, or has a type that JSON has no form for.
+    """
     if not isinstance(text, str):
         raise TopologyError(f"json: the schema must be DDL text such as 'user string, amount double', got {text!r}")
     tokens = _Tokens(text, list(_tokens(text)))
@@ -102,6 +168,15 @@ def parse_schema(text: str) -> StructType:
     if not isinstance(parsed, StructType):  # struct<...> always gives one
         raise tokens.error("the schema must have fields")
     return parsed
+
+
+def parse_type(text: str) -> JsonType:
+    """The type that DDL text names: ``decimal(12,2)``, ``array<int>``; TopologyError as of ``parse_schema``."""
+    tokens = _Tokens(text, list(_tokens(text)))
+    found = _type(tokens)
+    if tokens.ahead(0):
+        raise tokens.error(f"unexpected {tokens.ahead(0)!r}")
+    return found
 
 
 class _Tokens:
@@ -125,7 +200,7 @@ class _Tokens:
     def error(self, problem: str) -> TopologyError:
         return TopologyError(
             f"json: can't read the schema {self.text!r}: {problem}; expected fields such as 'user string, tags"
-            f" array<string>, scores map<string,double>' of the types {', '.join(sorted(_SYNONYMS))}"
+            f" array<string>, scores map<string,double>' of the types {', '.join(sorted({*_SYNONYMS, 'decimal(p,s)'}))}"
         )
 
 
@@ -135,15 +210,16 @@ def _tokens(text: str) -> Iterator[str]:
         match = _TOKEN.match(text, position)
         if match is None:
             raise _Tokens(text, []).error(f"unexpected {text[position:end].lstrip()[:1]!r}")
-        yield "`" + match[1].replace("``", "`") if match[1] else match[2] or match[3]
+        yield "`" + match[1].replace("``", "`") if match[1] else match[2] or match[3] or match[4]
         position = match.end()
 
 
 def _fields(tokens: _Tokens, closing: str) -> StructType:
     fields: list[tuple[str, JsonType]] = []
+    required: set[str] = set()
     while True:
         name = tokens.take()
-        if not name or name in "<>:,":
+        if not name or name[0] in "<>:,()'\"":
             raise tokens.error(f"expected the name of a field, found {name or 'the end'!r}")
         name = name.removeprefix("`")
         if name in [other for other, _ in fields]:
@@ -151,9 +227,25 @@ def _fields(tokens: _Tokens, closing: str) -> StructType:
         if tokens.ahead(0) == ":":
             tokens.take()
         fields.append((name, _type(tokens)))
+        if _is_required(tokens):
+            required.add(name)
         if tokens.ahead(0) == closing:
-            return StructType(tuple(fields))
+            return StructType(tuple(fields), frozenset(required))
         tokens.expect(",")
+
+
+def _is_required(tokens: _Tokens) -> bool:
+    """Whether NOT NULL follows a field's type; a comment is passed over."""
+    is_required = (tokens.ahead(0), tokens.ahead(1)) == ("not", "null")
+    if is_required:
+        tokens.take()
+        tokens.take()
+    if tokens.ahead(0) == "comment":
+        tokens.take()
+        text = tokens.take()
+        if text[:1] not in ("'", '"'):
+            raise tokens.error(f"expected the comment's text in quotes, found {text or 'the end'!r}")
+    return is_required
 
 
 def _type(tokens: _Tokens) -> JsonType:
@@ -176,10 +268,37 @@ def _type(tokens: _Tokens) -> JsonType:
         fields = _fields(tokens, ">")
         tokens.expect(">")
         return fields
+    if name in _DECIMALS:
+        return _decimal(tokens)
+    if name in _INSTEAD:
+        raise tokens.error(f"JSON has no form for the type {name}: {_INSTEAD[name]}")
     if name not in _SYNONYMS:
         raise tokens.error(f"unknown type {name or 'the end'!r}")
     return ScalarType(_SYNONYMS[name])
 
 
-def _quoted(name: str) -> str:
+def _decimal(tokens: _Tokens) -> DecimalType:
+    if tokens.ahead(0) != "(":
+        return _DEFAULT_DECIMAL
+    tokens.take()
+    precision, scale = _digits(tokens), 0
+    if tokens.ahead(0) == ",":
+        tokens.take()
+        scale = _digits(tokens)
+    tokens.expect(")")
+    if not 1 <= precision <= _MAX_PRECISION or scale > precision:
+        found = f"decimal({precision},{scale})"
+        raise tokens.error(f"{found} is none: expected 1 to {_MAX_PRECISION} digits, and no more than these behind the point")
+    return DecimalType(precision, scale)
+
+
+def _digits(tokens: _Tokens) -> int:
+    found = tokens.take()
+    if not found.isdecimal() or len(found) > 2:
+        raise tokens.error(f"expected a number of digits, found {found or 'the end'!r}")
+    return int(found)
+
+
+def quoted_name(name: str) -> str:
+    """A name as DDL has it."""
     return name if _PLAIN_NAME.match(name) else "`" + name.replace("`", "``") + "`"

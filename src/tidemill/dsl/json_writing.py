@@ -1,8 +1,8 @@
 """Values of a schema as JSON text: the one text that a value is written as.
 
-Decides the form: fields in the schema's order, null fields left out, no spaces, binary as base64, numbers and escapes as Java
-writes them. It is that of Spark's ``to_json``, since keys are compared by their bytes, whoever has written them. Numbers that
-JSON has no form for are refused.
+Decides the form: fields in the schema's order, null fields left out, no spaces, binary as base64, times as ISO 8601 with six
+digits of a second (in UTC, where they are instants), numbers and escapes as Java writes them. It is that of Spark's ``to_json``,
+since keys are compared by their bytes, whoever has written them. Numbers that JSON has no form for are refused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ import base64
 import math
 import re
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from enum import Enum
+from functools import cache
 from json.encoder import encode_basestring  # the quoting of json.dumps
-from typing import Any
+from uuid import UUID
 
+from tidemill.dsl.json_numbers import fitted
 from tidemill.dsl.json_reading import BITS, rounded
-from tidemill.dsl.json_schema import ArrayType, JsonType, MapType, Misfit, ScalarType, StructType
+from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType
+from tidemill.dsl.json_times import date_text, instant_text, local_time_text
+from tidemill.topology.values import Value
 
-Writer = Callable[[Any], str]
+Writer = Callable[[Value], str]
 
 _ESCAPES = {chr(code): f"\\u{code:04X}" for code in range(32)} | {
     '"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r",
@@ -27,7 +34,7 @@ _PLAIN_FROM, _PLAIN_TO = -3, 7
 """Java writes numbers whose first digit stands so far from the point with an exponent."""
 
 
-def write_json(value: Any, writer: Writer) -> bytes:
+def write_json(value: Value, writer: Writer) -> bytes:
     """The JSON text of a dict. ``writer``: that of the schema.
 
     Raises:
@@ -65,19 +72,48 @@ def writer_of(kind: JsonType, *, non_finite: bool = False) -> Writer:
             return _boolean
         case ScalarType("binary"):
             return _binary
+        case DecimalType():
+            return _decimal(kind)
+        case ScalarType("date" | "timestamp" | "timestamp_ntz" as ddl):
+            return _WRITERS_OF_TIMES[ddl]
         case ScalarType("float" | "double"):
             return _number(kind, non_finite=non_finite)
         case ScalarType(ddl):
             return _whole(kind, BITS[ddl])
 
 
+_WRITERS_OF_TIMES: dict[str, Writer] = {"date": date_text, "timestamp": instant_text, "timestamp_ntz": local_time_text}
+
+
+def members_of(value: Value) -> dict[str, Value] | None:
+    """What JSON has of a dict, a row of PySpark, an instance of a dataclass or of a Pydantic model; None of anything else."""
+    if isinstance(value, dict):
+        return value
+    if hasattr(value, "asDict"):
+        members: dict[str, Value] = value.asDict()
+        return members
+    cls: type = type(value)
+    attributes = _attributes_of(cls)
+    return None if attributes is None else {name: getattr(value, attribute) for name, attribute in attributes}
+
+
+@cache
+def _attributes_of(cls: type) -> tuple[tuple[str, str], ...] | None:
+    """Pairs of a member's name and the attribute that holds it."""
+    models = getattr(cls, "model_fields", None)
+    if isinstance(models, dict) and hasattr(cls, "model_validate"):
+        return tuple((field.alias or name, name) for name, field in models.items())
+    return tuple((field.name, field.name) for field in fields(cls)) if is_dataclass(cls) else None
+
+
 def _struct(kind: StructType, fields: tuple[tuple[str, Writer], ...]) -> Writer:
     quoted = [(name, quoted_text(name) + ":", inner) for name, inner in fields]
     known = {name for name, _ in fields}
+    required = tuple(name for name, _ in fields if name in kind.required)
 
-    def write(value: Any) -> str:
-        given = value.asDict() if hasattr(value, "asDict") else value  # a pyspark Row
-        if not isinstance(given, dict):
+    def write(value: Value) -> str:
+        given = value if value.__class__ is dict else members_of(value)
+        if given is None:
             raise Misfit.of_type(value, kind)
         if not given.keys() <= known:
             field = min(map(str, given.keys() - known))
@@ -90,13 +126,16 @@ def _struct(kind: StructType, fields: tuple[tuple[str, Writer], ...]) -> Writer:
                     written.append(prefix + inner(found))
         except Misfit as misfit:
             raise misfit.inside(f".{name}") from None
+        for name in required:
+            if given.get(name) is None:
+                raise Misfit.of_null(name)
         return "{" + ",".join(written) + "}"
 
     return write
 
 
 def _array(kind: ArrayType, element: Writer) -> Writer:
-    def write(value: Any) -> str:
+    def write(value: Value) -> str:
         if not isinstance(value, (list, tuple)):
             raise Misfit.of_type(value, kind)
         written: list[str] = []
@@ -111,7 +150,7 @@ def _array(kind: ArrayType, element: Writer) -> Writer:
 
 
 def _map(kind: MapType, inner: Writer) -> Writer:
-    def write(value: Any) -> str:
+    def write(value: Value) -> str:
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
             raise Misfit.of_type(value, kind)
         written, name = [], ""
@@ -132,19 +171,23 @@ def quoted_text(text: str) -> str:
     return '"' + _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) + '"'
 
 
-def _text(value: Any) -> str:
+def _text(value: Value) -> str:
+    if isinstance(value, Enum):
+        value = value.value
+    elif isinstance(value, UUID):
+        value = str(value)
     if not isinstance(value, str):
         raise Misfit.of_type(value, ScalarType("string"))
     return quoted_text(value)
 
 
-def _boolean(value: Any) -> str:
+def _boolean(value: Value) -> str:
     if not isinstance(value, bool):
         raise Misfit.of_type(value, ScalarType("boolean"))
     return "true" if value else "false"
 
 
-def _binary(value: Any) -> str:
+def _binary(value: Value) -> str:
     if not isinstance(value, (bytes, bytearray)):
         raise Misfit.of_type(value, ScalarType("binary"))
     return f'"{base64.b64encode(value).decode("ascii")}"'
@@ -153,7 +196,7 @@ def _binary(value: Any) -> str:
 def _whole(kind: ScalarType, bits: int) -> Writer:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
-    def write(value: Any) -> str:
+    def write(value: Value) -> str:
         if not isinstance(value, int) or isinstance(value, bool):
             raise Misfit.of_type(value, kind)
         if not low <= value <= high:
@@ -163,10 +206,19 @@ def _whole(kind: ScalarType, bits: int) -> Writer:
     return write
 
 
+def _decimal(kind: DecimalType) -> Writer:
+    def write(value: Value) -> str:
+        if not isinstance(value, (int, Decimal)) or isinstance(value, bool):
+            raise Misfit.of_type(value, kind)
+        return str(fitted(Decimal(value), kind))  # as Java's BigDecimal.toString
+
+    return write
+
+
 def _number(kind: ScalarType, *, non_finite: bool) -> Writer:
     is_single = kind.ddl == "float"
 
-    def write(value: Any) -> str:
+    def write(value: Value) -> str:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise Misfit.of_type(value, kind)
         try:

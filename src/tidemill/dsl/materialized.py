@@ -22,7 +22,7 @@ Windows = TimeWindows | SlidingWindows | SessionWindows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materialized:
-    """What ``store=`` takes where a name is not enough (org.apache.kafka.streams.kstream.Materialized).
+    """The store of a table, for ``store=`` where a name is not enough (org.apache.kafka.streams.kstream.Materialized).
 
     ``name`` None: a generated name, not for queries. ``key`` and ``value`` are serdes. ``persistent`` False: in memory, as
     ``Stores.inMemory...``; None: as ``dsl.store.suppliers.class`` says. ``logged`` False: no changelog, so the state is lost

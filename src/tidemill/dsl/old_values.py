@@ -1,4 +1,4 @@
-"""What operators below a table ask of it: that its changes carry old values, or that its rows can be looked up.
+"""Demands of operators on the table above them: that its changes carry old values, or that its rows can be looked up.
 
 Decides, as Kafka Streams does, which tables get a store only for that (``enableSendingOldValues``, ``valueGetterSupplier``).
 The answers depend on what the program said so far, so they are asked for while it is written.

@@ -18,12 +18,15 @@ from tidemill.dsl.arguments import (
     timestamp_extractor_or_none,
     topic_names,
 )
+from tidemill.dsl.function_types import TimestampExtractor, TopicNameExtractor
 from tidemill.dsl.stores import checked_store
 from tidemill.errors import TopologyError
+from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology.draft import Draft
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, Topology
-from tidemill.topology.operations import GlobalUpdate, ProcessRecords, UserFunction
+from tidemill.topology.operations import GlobalUpdate, ProcessRecords
+from tidemill.topology.partitioning import StreamPartitioner
 
 
 class TopologyBuilder:
@@ -47,7 +50,7 @@ class TopologyBuilder:
         key: Serde | None = None,
         value: Serde | None = None,
         offset_reset: str | None = None,
-        timestamp_extractor: UserFunction | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
     ) -> TopologyBuilder:
         """Adds a source that reads topics, or all that match a pattern. The arguments are those of ``StreamsBuilder.stream``."""
         pattern = pattern_text(topics) if isinstance(topics, re.Pattern) else None
@@ -66,7 +69,7 @@ class TopologyBuilder:
         ))
         return self
 
-    def add_processor(self, name: str, supplier: UserFunction, *parents: str) -> TopologyBuilder:
+    def add_processor(self, name: str, supplier: ProcessorSupplier, *parents: str) -> TopologyBuilder:
         """Adds the processor that ``supplier()`` makes, below its parents, as ``KStream.process`` does."""
         supplier_of(supplier, f"add_processor {name!r}")
         operation = ProcessRecords(supplier)
@@ -76,11 +79,11 @@ class TopologyBuilder:
     def add_sink(
         self,
         name: str,
-        topic: str | UserFunction,
+        topic: str | TopicNameExtractor,
         *parents: str,
         key: Serde | None = None,
         value: Serde | None = None,
-        partitioner: UserFunction | None = None,
+        partitioner: StreamPartitioner | None = None,
     ) -> TopologyBuilder:
         """Adds a sink below its parents: to a topic, or to what ``topic(key, value, record)`` says of each record."""
         target, extractor = "", None
@@ -117,11 +120,11 @@ class TopologyBuilder:
         source_name: str,
         topic: str,
         processor_name: str,
-        supplier: UserFunction,
+        supplier: ProcessorSupplier,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
-        timestamp_extractor: UserFunction | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
     ) -> TopologyBuilder:
         """Adds a store that every instance fills from all of a topic, with the processor that ``supplier()`` makes."""
         kept = checked_store(store, "add_global_store")
@@ -146,11 +149,11 @@ class TopologyBuilder:
         source_name: str,
         topic: str,
         processor_name: str,
-        supplier: UserFunction,
+        supplier: ProcessorSupplier,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
-        timestamp_extractor: UserFunction | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
     ) -> TopologyBuilder:
         """Adds a store that tasks fill from their partitions of a topic, which is its changelog; others only read it."""
         kept = checked_store(store, "add_read_only_state_store")
@@ -165,7 +168,7 @@ class TopologyBuilder:
         """The topology so far.
 
         Raises:
-            TopologyError: it can't run as written: a processor uses a store that nobody adds, a topic is read twice.
+            TopologyError: it can't run as written: a processor uses a store that is not added, a topic is read twice.
         """
         topology = self._draft.topology()
         nodes = {

@@ -30,15 +30,25 @@ from tidemill.topology.operations import UserFunction
 class Recorder:
     """The counter and the logical graph of one builder."""
 
-    __slots__ = ("_graph", "_index")
+    __slots__ = ("_generated", "_graph", "_index")
 
     def __init__(self) -> None:
-        self._graph, self._index = LogicalGraph(), 0
+        self._graph, self._index, self._generated = LogicalGraph(), 0, set[str]()
 
     @property
     def graph(self) -> LogicalGraph:
-        """What was recorded so far; a value, it does not change later."""
+        """The program so far; a value, it does not change later."""
         return self._graph
+
+    @property
+    def generated_names(self) -> frozenset[str]:
+        """The names so far that the program has not given; those of internal resources begin with them."""
+        return frozenset(self._generated)
+
+    def generated(self, name: str) -> str:
+        """Records that ``name`` was not given by the program; gives it back."""
+        self._generated.add(name)
+        return name
 
     def take_index(self, count: int = 1) -> int:
         """The next index of the counter, which moves on by ``count``."""
@@ -52,11 +62,11 @@ class Recorder:
         The index is used up in either case, so that naming one operator does not rename the others.
         """
         index = self.take_index()
-        return numbered(prefix, index) if given is None else legal_name(given + suffix, "an operator")
+        return self.generated(numbered(prefix, index)) if given is None else legal_name(given + suffix, "an operator")
 
     def store_name(self, prefix: str) -> str:
         """A generated store name: ``KSTREAM-AGGREGATE-STATE-STORE-0000000003``."""
-        return numbered(f"{prefix}STATE-STORE-", self.take_index())
+        return self.generated(numbered(f"{prefix}STATE-STORE-", self.take_index()))
 
     def add(self, node: LogicalNode, *parents: int) -> int:
         """Records an operator below its parents; its id."""

@@ -1,7 +1,7 @@
 """Serdes: how keys and values become bytes, and back, exactly as Kafka's own serializers do.
 
 Decides the bytes and the Spark type of each kind. Leaves where a serde applies to the DSL, and what happens to records
-that can't be read to the runtime. The Catalyst expressions of ``tidemill.spark`` must agree with what stands here.
+that can't be read to the runtime. The Catalyst expressions of ``tidemill.spark`` must agree with these.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import re
 import struct
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
-from tidemill.dsl.json_reading import MAX_BYTES, Reader, read_json, reader_of
-from tidemill.dsl.json_schema import JsonType, StructType, parse_schema
+from tidemill.dsl.json_classes import Shape, schema_of, with_shape
+from tidemill.dsl.json_reading import MAX_BYTES, TextReader, text_reader
+from tidemill.dsl.json_schema import StructType, declared, parse_schema
 from tidemill.dsl.json_writing import Writer, utf8, write_json, writer_of
 from tidemill.errors import ConfigError, SerdeError, TopologyError
 from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Value
 
 
 def java_text(data: bytes) -> str:
@@ -48,7 +50,7 @@ class StringSerde:
     name: ClassVar[str] = "string"
     sql_type: ClassVar[str] = "string"
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, str):
@@ -66,7 +68,7 @@ class BytesSerde:
     name: ClassVar[str] = "bytes"
     sql_type: ClassVar[str] = "binary"
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, (bytes, bytearray, memoryview)):
@@ -85,7 +87,7 @@ class WholeNumberSerde:
     sql_type: str
     width: int
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool):
@@ -112,7 +114,7 @@ class DoubleSerde:
     name: ClassVar[str] = "double"
     sql_type: ClassVar[str] = "double"
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -138,7 +140,7 @@ class FloatSerde:
     name: ClassVar[str] = "float"
     sql_type: ClassVar[str] = "float"
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -165,7 +167,7 @@ class BooleanSerde:
     name: ClassVar[str] = "boolean"
     sql_type: ClassVar[str] = "boolean"
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, bool):
@@ -188,7 +190,7 @@ class UUIDSerde:
     name: ClassVar[str] = "uuid"
     sql_type: ClassVar[str] = "string"
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, (str, uuid.UUID)):
@@ -226,15 +228,14 @@ class JsonSerde:
     max_bytes: int = MAX_BYTES
     name: ClassVar[str] = "json"
     _type: StructType = field(init=False, repr=False, compare=False)
-    _reader: Reader = field(init=False, repr=False, compare=False)
+    _read: TextReader = field(init=False, repr=False, compare=False)
     _writer: Writer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_bytes, int) or isinstance(self.max_bytes, bool) or self.max_bytes < 2:
-            raise TopologyError(f"json: max_bytes is {self.max_bytes!r}, expected a number of bytes of at least 2")
+        _check_max_bytes(self.max_bytes)
         parsed = parse_schema(self.schema)
         object.__setattr__(self, "_type", parsed)
-        object.__setattr__(self, "_reader", reader_of(parsed))
+        object.__setattr__(self, "_read", text_reader(parsed, self.max_bytes))
         object.__setattr__(self, "_writer", writer_of(parsed))
 
     def __reduce__(self) -> tuple[type[JsonSerde], tuple[str, int]]:
@@ -245,15 +246,54 @@ class JsonSerde:
         return self._type.ddl
 
     @property
-    def type(self) -> JsonType:
+    def type(self) -> StructType:
         """The schema, parsed."""
         return self._type
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         return None if value is None else write_json(value, self._writer)
 
-    def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
-        return None if data is None else read_json(bytes(data), self._reader, self.max_bytes)
+    def deserialize(self, data: bytes | None) -> dict[str, Value] | None:
+        return None if data is None else self._read(bytes(data))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonClassSerde:
+    """UTF-8 JSON text of one object; values are instances of a dataclass or of a Pydantic model.
+
+    Read and refused as by ``JsonSerde`` with the class's fields; what the class itself raises is a refusal, too. Functions of
+    Columns see the fields of the instance, defaults included.
+    """
+
+    type: StructType
+    shape: Shape
+    max_bytes: int = MAX_BYTES
+    name: ClassVar[str] = "json"
+    _read: TextReader = field(init=False, repr=False, compare=False)
+    _writer: Writer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_max_bytes(self.max_bytes)
+        object.__setattr__(self, "_read", text_reader(self.type, self.max_bytes, maker=with_shape(self.shape)))
+        object.__setattr__(self, "_writer", writer_of(self.type))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return JsonClassSerde, (self.type, self.shape, self.max_bytes)
+
+    @property
+    def sql_type(self) -> str:
+        return self.type.ddl
+
+    def serialize(self, value: object) -> bytes | None:
+        return None if value is None else write_json(value, self._writer)
+
+    def deserialize(self, data: bytes | None) -> Value:
+        return None if data is None else self._read(bytes(data))
+
+
+def _check_max_bytes(max_bytes: object) -> None:
+    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 2:
+        raise TopologyError(f"json: max_bytes is {max_bytes!r}, expected a number of bytes of at least 2")
 
 
 _CANONICAL_NAN = bytes.fromhex("7ff8000000000000")
@@ -319,18 +359,33 @@ class Serdes:
         """A UUID as its text; Spark type string, ``uuid.UUID`` in Python functions."""
         return _UUID
 
+    @overload
     @staticmethod
-    def json(schema_ddl: str, *, max_bytes: int = MAX_BYTES) -> JsonSerde:
-        """JSON objects with these fields, given as Spark DDL: ``"user string, amount double, tags array<string>"``.
+    def json(schema: str, *, max_bytes: int = MAX_BYTES) -> JsonSerde: ...
 
-        Spark type: a struct of them; a dict in Python functions. Fields that are missing are null, members that the schema lacks
-        are ignored, null fields are not written. A field of another type, and text that is no JSON, can't be read (docs/serdes.md
-        has the rules). ``max_bytes``: larger texts can't be read.
+    @overload
+    @staticmethod
+    def json(schema: type, *, max_bytes: int = MAX_BYTES) -> JsonSerde | JsonClassSerde: ...
+
+    @staticmethod
+    def json(schema: str | type, *, max_bytes: int = MAX_BYTES) -> JsonSerde | JsonClassSerde:
+        """JSON objects with the fields of ``schema``, which is one of
+
+        - Spark DDL: ``"user string NOT NULL, amount decimal(12,2), at timestamp, tags array<string>"``; values are dicts;
+        - a TypedDict; values are dicts;
+        - a dataclass or a Pydantic model; values are its instances.
+
+        Spark type: a struct of the fields. Fields that are missing are null, members that the schema lacks are ignored, null
+        fields are not written. A field of another type, a required one without a value, and text that is no JSON can't be read.
+        docs/json.md has the rules and the types. ``max_bytes``: larger texts can't be read.
 
         Raises:
-            TopologyError: text that is no such DDL, or has a type that JSON can't carry (docs/dsl.md has the list).
+            TopologyError: ``schema`` is none of these, or has a type that JSON has no form for.
         """
-        return JsonSerde(schema_ddl, max_bytes)
+        if isinstance(schema, str) or not isinstance(schema, type):
+            return JsonSerde(schema, max_bytes)
+        kind, shape = schema_of(schema)
+        return JsonSerde(declared(kind), max_bytes) if shape is None else JsonClassSerde(kind, shape, max_bytes)
 
 
 _BY_NAME: dict[str, Serde] = {
@@ -365,7 +420,7 @@ def serde_by_name(text: str) -> Serde:
     )
 
 
-def serde_of_setting(setting: Any) -> Any:
+def serde_of_setting(setting: object) -> Any:
     """The serde that a setting holds: by name, or as it is; None where none is set."""
     return serde_by_name(setting) if isinstance(setting, str) else setting
 

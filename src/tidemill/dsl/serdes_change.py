@@ -11,7 +11,7 @@ The varint is zigzag, as in Kafka's records. The forms of the last line are read
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.operators.record import Change
@@ -34,7 +34,7 @@ class ChangeSerde:
         """This serde with its own inner one, or else with ``inner`` (``operators.default_serdes``)."""
         return self if self.inner is not None else ChangeSerde(inner)
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, Change):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
@@ -39,7 +39,7 @@ class SubscriptionSerde:
         """This serde with its own inner one, or else with ``inner``."""
         return self if self.inner is not None else SubscriptionSerde(inner)
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: SubscriptionWrapper | None) -> bytes | None:
         if value is None:
             return None
         key = _known(self.inner).serialize(value.primary_key) or b""
@@ -84,7 +84,7 @@ class SubscriptionResponseSerde:
         """This serde with its own inner one, or else with ``inner``."""
         return self if self.inner is not None else SubscriptionResponseSerde(inner)
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: SubscriptionResponse | None) -> bytes | None:
         if value is None:
             return None
         content = _known(self.inner).serialize(value.value) or b""

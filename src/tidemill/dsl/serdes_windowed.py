@@ -6,13 +6,15 @@ changelog, which carry a sequence number as well, to the stores.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
 
 _LONG = Struct(">q")
@@ -33,7 +35,7 @@ class TimeWindowedSerde:
     def sql_type(self) -> str:
         return _sql_type(self.inner)
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: Windowed | None) -> bytes | None:
         if value is None:
             return None
         return _inner_bytes(self.name, self.inner, value) + _LONG.pack(value.start)
@@ -58,7 +60,7 @@ class SessionWindowedSerde:
     def sql_type(self) -> str:
         return _sql_type(self.inner)
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: Windowed | None) -> bytes | None:
         if value is None:
             return None
         return _inner_bytes(self.name, self.inner, value) + _TWO_LONGS.pack(value.end, value.start)
@@ -76,12 +78,12 @@ def window_bytes_of(serde: Serde | None) -> int:
     return serde.window_bytes if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)) else 0
 
 
-def to_spark(value: Windowed | None) -> dict[str, Any] | None:
+def to_spark(value: Windowed | None) -> dict[str, object] | None:
     """A windowed key as PySpark's functions see it: a struct."""
     return None if value is None else {"key": value.key, "start": value.start, "end": value.end}
 
 
-def from_spark(value: dict[str, Any] | None) -> Windowed | None:
+def from_spark(value: Mapping[str, Value] | None) -> Windowed | None:
     """The other way round."""
     return None if value is None else Windowed(value["key"], value["start"], value["end"])
 
@@ -111,7 +113,7 @@ def _sql_type(inner: Serde) -> str:
     return f"struct<key: {inner.sql_type}, start: bigint, end: bigint>"
 
 
-def _inner_bytes(name: str, inner: Serde, value: Any) -> bytes:
+def _inner_bytes(name: str, inner: Serde, value: object) -> bytes:
     if not isinstance(value, Windowed):
         raise SerdeError(
             f"{name}: can't write a key of type {type(value).__name__}, expected Windowed: only keys of windowed tables have"

@@ -7,7 +7,6 @@ Decides kinds and defaults as Kafka Streams' ``Stores``: persistent, with a chan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tidemill.dsl.arguments import serde_or_none
 from tidemill.errors import TopologyError
@@ -133,10 +132,13 @@ def _store(
     logged: bool,
     caching: bool,
     changelog_config: Mapping[str, str] | None,
-    **more: Any,
+    retention_ms: int | None = None,
+    window_size_ms: int | None = None,
+    retain_duplicates: bool = False,
 ) -> Store:
     return Store(
         name=legal_name(name, "a store"), kind=kind, key_serde=serde_or_none(key, f"the store {name!r}: key"),
         value_serde=serde_or_none(value, f"the store {name!r}: value"), persistent=persistent, logged=logged, caching=caching,
-        changelog_config=dict(changelog_config or {}), **more,
+        changelog_config=dict(changelog_config or {}), retention_ms=retention_ms, window_size_ms=window_size_ms,
+        retain_duplicates=retain_duplicates,
     )

@@ -9,26 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import overload
 
 from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, takes_key, topic_names
+from tidemill.dsl.batch_functions import filter_by, look_by, map_values_by
 from tidemill.dsl.branches import BranchedKStream
 from tidemill.dsl.dataframe_join import dataframe_join
+from tidemill.dsl.function_types import (
+    ColumnJoiner,
+    ColumnJoinerWithKey,
+    ForeachAction,
+    ForeachBatchFunction,
+    FrameSource,
+    KeySelector,
+    KeyValueMapper,
+    Predicate,
+    StreamJoiner,
+    TopicNameExtractor,
+    ValueMapper,
+    ValueMapperWithKey,
+)
 from tidemill.dsl.functions import key_serde_of, pair_serdes_of, value_serde_of
 from tidemill.dsl.grouped import KGroupedStream
-from tidemill.dsl.joined import Joined, StreamJoined, joined_as
+from tidemill.dsl.joined import Joined, StreamJoined
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
 from tidemill.dsl.recorder import Recorder, repartition_node
 from tidemill.dsl.stores import checked_store
-from tidemill.dsl.stream_joins import INNER, LEFT, OUTER, JoinKind, join_global_table, join_streams, join_table
+from tidemill.dsl.stream_joins import INNER, LEFT, OUTER, join_with
 from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
+from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology import operations as op
+from tidemill.topology.batch_operations import BatchFunction
 from tidemill.topology.durations import Duration
 from tidemill.topology.logical import LogicalNode, Process, Sink
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde, Store
-from tidemill.topology.operations import JoinFunction, UserFunction
+from tidemill.topology.partitioning import StreamPartitioner
 from tidemill.topology.spark_operations import ForeachBatch
 from tidemill.topology.windows import JoinWindows
 
@@ -61,7 +78,7 @@ class KStream:
 
     # --- one record in, any number out ---
 
-    def map(self, function: UserFunction, *, name: str | None = None) -> KStream:
+    def map(self, function: KeyValueMapper[tuple[object, object]], *, name: str | None = None) -> KStream:
         """Each record becomes ``function(key, value) -> (key, value)``, a pair. An aggregate or join below goes through a
         repartition topic.
         """
@@ -69,14 +86,21 @@ class KStream:
         key, value = pair_serdes_of(function)
         return self._rekeyed("KSTREAM-MAP-", op.Map(function), name, key=key, value=value)
 
-    def map_values(self, function: UserFunction, *, name: str | None = None) -> KStream:
+    @overload
+    def map_values(self, function: ValueMapper, *, name: str | None = None) -> KStream: ...
+    @overload
+    def map_values(self, function: ValueMapperWithKey, *, name: str | None = None) -> KStream: ...
+    @overload
+    def map_values(self, function: BatchFunction, *, name: str | None = None) -> KStream: ...
+
+    def map_values(self, function: ValueMapper | ValueMapperWithKey | BatchFunction, *, name: str | None = None) -> KStream:
         """Each value becomes ``function(value)`` or ``function(key, value)``; keys stay, so no repartition follows. Null values
         too.
         """
-        operation = op.MapValues(function, takes_key(function, "map_values"))
+        operation = map_values_by(function)
         return self._revalued("KSTREAM-MAPVALUES-", operation, name, value_serde_of(function))
 
-    def flat_map(self, function: UserFunction, *, name: str | None = None) -> KStream:
+    def flat_map(self, function: KeyValueMapper[object], *, name: str | None = None) -> KStream:
         """Each record becomes the records of ``function(key, value) -> array of struct(key, value)``; of Python values pairs.
 
         A null or empty array gives none. An aggregate or join below goes through a repartition topic.
@@ -85,48 +109,49 @@ class KStream:
         key, value = pair_serdes_of(function)
         return self._rekeyed("KSTREAM-FLATMAP-", op.FlatMap(function), name, key=key, value=value)
 
-    def flat_map_values(self, function: UserFunction, *, name: str | None = None) -> KStream:
+    @overload
+    def flat_map_values(self, function: ValueMapper, *, name: str | None = None) -> KStream: ...
+    @overload
+    def flat_map_values(self, function: ValueMapperWithKey, *, name: str | None = None) -> KStream: ...
+
+    def flat_map_values(self, function: ValueMapper | ValueMapperWithKey, *, name: str | None = None) -> KStream:
         """Each value becomes the values of ``function(value)`` or ``function(key, value) -> array``; keys stay. A null or empty
         array gives none.
         """
         operation = op.FlatMapValues(function, takes_key(function, "flat_map_values"))
         return self._revalued("KSTREAM-FLATMAPVALUES-", operation, name, value_serde_of(function))
 
-    def filter(self, predicate: UserFunction, *, name: str | None = None) -> KStream:
+    def filter(self, predicate: Predicate | BatchFunction, *, name: str | None = None) -> KStream:
         """Keeps the records for which ``predicate(key, value)``, a boolean, is true; null counts as false."""
-        function_of(predicate, ("key", "value"), "filter")
-        return self._same("KSTREAM-FILTER-", op.Filter(predicate), name)
+        return self._same("KSTREAM-FILTER-", filter_by(predicate, "filter", negate=False), name)
 
-    def filter_not(self, predicate: UserFunction, *, name: str | None = None) -> KStream:
+    def filter_not(self, predicate: Predicate | BatchFunction, *, name: str | None = None) -> KStream:
         """Drops the records for which ``predicate(key, value)``, a boolean, is true; null counts as false."""
-        function_of(predicate, ("key", "value"), "filter_not")
-        return self._same("KSTREAM-FILTER-", op.Filter(predicate, negate=True), name)
+        return self._same("KSTREAM-FILTER-", filter_by(predicate, "filter_not", negate=True), name)
 
-    def select_key(self, function: UserFunction, *, name: str | None = None) -> KStream:
+    def select_key(self, function: KeyValueMapper[object], *, name: str | None = None) -> KStream:
         """Each key becomes ``function(key, value)``; values stay. An aggregate or join below goes through a repartition topic."""
         function_of(function, ("key", "value"), "select_key")
         return self._rekeyed(
             "KSTREAM-KEY-SELECT-", op.SelectKey(function), name, key=key_serde_of(function), value=self.value_serde
         )
 
-    def peek(self, function: UserFunction, *, name: str | None = None) -> KStream:
+    def peek(self, function: ForeachAction | BatchFunction, *, name: str | None = None) -> KStream:
         """Calls ``function(key, value)`` with each record's Python values and passes the record on.
 
         It is called before the batch is committed, so again for a batch that is lost. An exception stops the stream thread.
         """
-        function = python_function(function, ("key", "value"), "peek")
-        return self._same("KSTREAM-PEEK-", op.Peek(function), name)
+        return self._same("KSTREAM-PEEK-", look_by(function, "peek", op.Peek), name)
 
     # --- ends ---
 
-    def foreach(self, function: UserFunction, *, name: str | None = None) -> None:
+    def foreach(self, function: ForeachAction | BatchFunction, *, name: str | None = None) -> None:
         """Calls ``function(key, value)`` with each record's Python values; the stream ends here. Called again and failing as in
         ``peek``.
         """
-        function = python_function(function, ("key", "value"), "foreach")
-        self._same("KSTREAM-FOREACH-", op.Foreach(function), name)
+        self._same("KSTREAM-FOREACH-", look_by(function, "foreach", op.Foreach), name)
 
-    def foreach_batch(self, function: UserFunction, *, name: str | None = None) -> None:
+    def foreach_batch(self, function: ForeachBatchFunction, *, name: str | None = None) -> None:
         """Calls ``function(dataframe, batch_id)`` in the driver with what each micro-batch brings; the stream ends here.
 
         The Spark DataFrame (key, value, timestamp, headers, topic, partition, offset) is good until the function returns. It
@@ -142,11 +167,11 @@ class KStream:
 
     def to(
         self,
-        topic: str | UserFunction,
+        topic: str | TopicNameExtractor,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
-        partitioner: UserFunction | None = None,
+        partitioner: StreamPartitioner | None = None,
         name: str | None = None,
     ) -> None:
         """Writes a topic, with these serdes or else with what is known of the stream's. Timestamps and headers are the records'.
@@ -173,7 +198,7 @@ class KStream:
 
     def process(
         self,
-        supplier: UserFunction,
+        supplier: ProcessorSupplier,
         *stores: str | Store,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -188,14 +213,11 @@ class KStream:
         """
         key, value = serde_or_none(key, "process: key"), serde_or_none(value, "process: value")
         operation = op.ProcessRecords(supplier)
-        node, made = self._processed("KSTREAM-PROCESSOR-", operation, stores, name, key=key, value=value)
-        return KStream(
-            recorder=self.recorder, node=node, name=made, sources=self.sources, key_serde=key, value_serde=value,
-            repartition_required=True,
-        )
+        processed = self._processed("KSTREAM-PROCESSOR-", operation, stores, name, key=key, value=value)
+        return replace(self._at(*processed, key=key, value=value), repartition_required=True)
 
     def process_values(
-        self, supplier: UserFunction, *stores: str | Store, value: Serde | None = None, name: str | None = None
+        self, supplier: ProcessorSupplier, *stores: str | Store, value: Serde | None = None, name: str | None = None
     ) -> KStream:
         """As ``process``, for processors that forward records with the key that they got: no repartition follows. Another key is
         an error.
@@ -221,81 +243,68 @@ class KStream:
 
     # --- joins: joiners get Python values, or Columns ---
 
+    @overload
     def join(
-        self,
-        other: KStream | KTable | GlobalKTable,
-        joiner: JoinFunction,
-        windows: JoinWindows | None = None,
-        *,
-        selector: UserFunction | None = None,
-        joined: StreamJoined | Joined | None = None,
+        self, other: KStream, joiner: StreamJoiner, windows: JoinWindows, *, joined: StreamJoined | None = None,
         name: str | None = None,
+    ) -> KStream: ...
+    @overload
+    def join(self, other: KTable, joiner: StreamJoiner, *, joined: Joined | None = None, name: str | None = None) -> KStream: ...
+    @overload
+    def join(self, other: GlobalKTable, joiner: StreamJoiner, *, selector: KeySelector, name: str | None = None) -> KStream: ...
+
+    def join(
+        self, other: KStream | KTable | GlobalKTable, joiner: StreamJoiner, windows: JoinWindows | None = None, *,
+        selector: KeySelector | None = None, joined: StreamJoined | Joined | None = None, name: str | None = None,
     ) -> KStream:
         """``joiner(left, right)`` or ``joiner(key, left, right)`` of each record and what it finds on the other side; with Python
         values, or with Columns where it is ``of_columns(joiner)``.
 
         Of a stream: the records of the same key in ``windows``; the result has the later timestamp. Of a table: the row of the
-        record's key. Of a global table: the row of the key ``selector(key, value)``. ``joined``: serdes and more,
-        ``StreamJoined`` for streams, ``Joined`` for tables. Streams and tables are joined by key, so their topics must have
-        equally many partitions; the group's leader refuses others. Null values, and null keys, are dropped and counted.
+        record's key. Of a global table: the row of the key ``selector(key, value)``, which a joiner ``(key, selected, left,
+        right)`` gets as well (KIP-1340). ``joined``: serdes and more, ``StreamJoined`` for streams, ``Joined`` for tables.
+        Streams and tables are joined by key, so their topics must have equally many partitions; the group's leader refuses
+        others. Null values, and null keys, are dropped and counted.
         """
-        return self._joined(INNER, other, joiner, windows, selector, joined, name)
+        return join_with(self, INNER, other, joiner, windows, selector, joined, name)
+
+    @overload
+    def left_join(
+        self, other: KStream, joiner: StreamJoiner, windows: JoinWindows, *, joined: StreamJoined | None = None,
+        name: str | None = None,
+    ) -> KStream: ...
+    @overload
+    def left_join(
+        self, other: KTable, joiner: StreamJoiner, *, joined: Joined | None = None, name: str | None = None
+    ) -> KStream: ...
+    @overload
+    def left_join(
+        self, other: GlobalKTable, joiner: StreamJoiner, *, selector: KeySelector, name: str | None = None
+    ) -> KStream: ...
 
     def left_join(
-        self,
-        other: KStream | KTable | GlobalKTable,
-        joiner: JoinFunction,
-        windows: JoinWindows | None = None,
-        *,
-        selector: UserFunction | None = None,
-        joined: StreamJoined | Joined | None = None,
-        name: str | None = None,
+        self, other: KStream | KTable | GlobalKTable, joiner: StreamJoiner, windows: JoinWindows | None = None, *,
+        selector: KeySelector | None = None, joined: StreamJoined | Joined | None = None, name: str | None = None,
     ) -> KStream:
         """As ``join``, and records that find nothing: ``joiner(left, None)``, to Columns a null; of streams once their window and
         its grace are over (KIP-633).
         """
-        return self._joined(LEFT, other, joiner, windows, selector, joined, name)
+        return join_with(self, LEFT, other, joiner, windows, selector, joined, name)
 
     def outer_join(
-        self,
-        other: KStream,
-        joiner: JoinFunction,
-        windows: JoinWindows | None = None,
-        *,
-        joined: StreamJoined | None = None,
-        name: str | None = None,
+        self, other: KStream, joiner: StreamJoiner, windows: JoinWindows | None = None, *,
+        joined: StreamJoined | None = None, name: str | None = None,
     ) -> KStream:
         """As ``left_join``, and records of the other stream that find nothing: ``joiner(None, right)``. Of two streams only."""
-        return self._joined(OUTER, other, joiner, windows, None, joined, name)
-
-    def _joined(
-        self, kind: JoinKind, other: object, joiner: JoinFunction, windows: JoinWindows | None,
-        selector: UserFunction | None, joined: StreamJoined | Joined | None, name: str | None,
-    ) -> KStream:
-        if isinstance(other, KStream):
-            if selector is not None:
-                raise TopologyError(f"{kind.operator}: selector is for global tables; streams are joined by their keys")
-            return join_streams(self, other, joiner, windows, joined_as(StreamJoined, joined, name, kind.operator), kind)
-        if windows is not None:
-            raise TopologyError(f"{kind.operator}: windows are for joins of two streams; leave them out")
-        if isinstance(other, KTable) and kind is not OUTER:
-            if selector is not None:
-                raise TopologyError(f"{kind.operator}: selector is for global tables; rows of tables are joined by their keys")
-            return join_table(self, other, joiner, joined_as(Joined, joined, name, kind.operator), kind)
-        if isinstance(other, GlobalKTable) and kind is not OUTER:
-            if joined is not None:
-                raise TopologyError(f"{kind.operator}: joined= is not for global tables; give name= only")
-            return join_global_table(self, other, selector, joiner, name, kind)
-        expected = "a stream" if kind is OUTER else "a stream, a table or a global table"
-        raise TopologyError(f"{kind.operator}: a stream can be joined with {expected} only, got {other!r}")
+        return join_with(self, OUTER, other, joiner, windows, None, joined, name)
 
     def join_dataframe(
         self,
-        frame: Any,
-        joiner: UserFunction | None = None,
+        frame: FrameSource,
+        joiner: ColumnJoiner | ColumnJoinerWithKey | None = None,
         *,
         on: str | Sequence[str],
-        selector: UserFunction | None = None,
+        selector: KeyValueMapper[object] | None = None,
         how: str = "inner",
         refresh_interval: Duration | None = None,
         name: str | None = None,
@@ -346,11 +355,11 @@ class KStream:
         partitions: int | None = None,
         key: Serde | None = None,
         value: Serde | None = None,
-        partitioner: UserFunction | None = None,
+        partitioner: StreamPartitioner | None = None,
     ) -> KStream:
         """Sends the stream through an internal topic, of ``partitions`` partitions or as many as its sources have (KIP-221).
 
-        Records with a null key are dropped, unless a left or outer join stands below. ``partitioner`` as in ``to``. With a
+        Records with a null key are dropped, unless a left or outer join follows. ``partitioner`` as in ``to``. With a
         ``name`` the topic is ``<application.id>-<name>-repartition``.
 
         Raises:
@@ -374,12 +383,7 @@ class KStream:
         )
 
     def group_by(
-        self,
-        function: UserFunction,
-        *,
-        key: Serde | None = None,
-        value: Serde | None = None,
-        name: str | None = None,
+        self, function: KeyValueMapper[object], *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> KGroupedStream:
         """Groups by ``function(key, value)``, as new keys, through a repartition topic; records with a null key are dropped on
         the way.
@@ -439,9 +443,7 @@ class KStream:
 
     # --- how results are made ---
 
-    def _at(
-        self, node: int, name: str, *, key: Serde | None = None, value: Serde | None = None
-    ) -> KStream:
+    def _at(self, node: int, name: str, *, key: Serde | None = None, value: Serde | None = None) -> KStream:
         """A stream at another place, that has to be repartitioned if this one has."""
         return KStream(
             recorder=self.recorder, node=node, name=name, key_serde=key, value_serde=value, sources=self.sources,
@@ -461,21 +463,12 @@ class KStream:
         return self._at(node, made, key=self.key_serde, value=value)
 
     def _rekeyed(
-        self,
-        prefix: str,
-        operation: op.Operation,
-        name: str | None,
-        *,
-        key: Serde | None = None,
-        value: Serde | None = None,
+        self, prefix: str, operation: op.Operation, name: str | None, *, key: Serde | None = None, value: Serde | None = None
     ) -> KStream:
         made = self.recorder.node_name(prefix, name)
         effect = Process(operation=operation, key_serde=key, value_serde=value)
         node = self.recorder.add(LogicalNode(name=made, effect=effect, changes_key=True), self.node)
-        return KStream(
-            recorder=self.recorder, node=node, name=made, key_serde=key, value_serde=value, sources=self.sources,
-            repartition_required=True,
-        )
+        return replace(self._at(node, made, key=key, value=value), repartition_required=True)
 
     def _grouped(self, name: str | None) -> KGroupedStream:
         return KGroupedStream(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tidemill.dsl.arguments import function_of, joiner_of, python_function
+from tidemill.dsl.arguments import function_of, joiner_of, python_function, takes_both_keys
 from tidemill.dsl.functions import value_serde_of
-from tidemill.dsl.joined import Joined, StreamJoined
+from tidemill.dsl.joined import Joined, StreamJoined, joined_as
 from tidemill.dsl.old_values import looked_up
 from tidemill.dsl.recorder import repartition_node
 from tidemill.dsl.stores import checked_store
@@ -19,6 +19,7 @@ from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoinNode, answers_as_of
+from tidemill.topology.naming import numbered
 from tidemill.topology.nodes import Serde, Store, StoreKind
 from tidemill.topology.windows import JoinWindows
 
@@ -37,6 +38,31 @@ class JoinKind:
 
 _PERSISTENT = frozenset({"persistent"})
 INNER, LEFT, OUTER = JoinKind("join"), JoinKind("left_join", left=True), JoinKind("outer_join", left=True, right=True)
+
+
+def join_with(
+    stream: KStream, kind: JoinKind, other: object, joiner: op.JoinFunction, windows: JoinWindows | None,
+    selector: op.UserFunction | None, joined: StreamJoined | Joined | None, name: str | None,
+) -> KStream:
+    """The join of a stream with what ``other`` is; TopologyError for arguments that are for another kind of join."""
+    from tidemill.dsl.stream import KStream  # streams make joins, and joins streams
+
+    if isinstance(other, KStream):
+        if selector is not None:
+            raise TopologyError(f"{kind.operator}: selector is for global tables; streams are joined by their keys")
+        return join_streams(stream, other, joiner, windows, joined_as(StreamJoined, joined, name, kind.operator), kind)
+    if windows is not None:
+        raise TopologyError(f"{kind.operator}: windows are for joins of two streams; leave them out")
+    if isinstance(other, KTable) and kind is not OUTER:
+        if selector is not None:
+            raise TopologyError(f"{kind.operator}: selector is for global tables; rows of tables are joined by their keys")
+        return join_table(stream, other, joiner, joined_as(Joined, joined, name, kind.operator), kind)
+    if isinstance(other, GlobalKTable) and kind is not OUTER:
+        if joined is not None:
+            raise TopologyError(f"{kind.operator}: joined= is not for global tables; give name= only")
+        return join_global_table(stream, other, selector, joiner, name, kind)
+    expected = "a stream" if kind is OUTER else "a stream, a table or a global table"
+    raise TopologyError(f"{kind.operator}: a stream can be joined with {expected} only, got {other!r}")
 
 
 def join_streams(
@@ -98,8 +124,8 @@ class _StreamJoinNames:
         this_windowed = recorder.node_name("KSTREAM-WINDOWED-", name, suffix="-this-windowed")
         other_windowed = recorder.node_name("KSTREAM-WINDOWED-", name, suffix="-other-windowed")
         this_prefix = "KSTREAM-OUTERTHIS-" if kind.right else "KSTREAM-JOINTHIS-"
-        this = recorder.node_name(this_prefix, None)
-        other = recorder.node_name("KSTREAM-OUTEROTHER-" if kind.left else "KSTREAM-JOINOTHER-", None)
+        this = numbered(this_prefix, recorder.take_index())
+        other = numbered("KSTREAM-OUTEROTHER-" if kind.left else "KSTREAM-JOINOTHER-", recorder.take_index())
         merge = recorder.node_name("KSTREAM-MERGE-", name, suffix="-merge")
         outer_suffix = "-outer-shared-join" if kind.right else "-left-shared-join"
         base = joined.this_store.name if joined.this_store is not None else joined.store_name
@@ -113,7 +139,8 @@ class _StreamJoinNames:
             this_store=(this if store is None else store + this_suffix) + "-store",
             other_store=(other if store is None else store + other_suffix) + "-store",
             outer_store=(
-                f"KSTREAM-OUTERSHARED-{this.removeprefix(this_prefix)}" if base is None else base + outer_suffix
+                recorder.generated(f"KSTREAM-OUTERSHARED-{this.removeprefix(this_prefix)}") if base is None
+                else base + outer_suffix
             ) + "-store",
         )
 
@@ -141,6 +168,8 @@ def _window_store(
 ) -> Store:
     key, value = joined.key or stream.key_serde, value or stream.value_serde
     if given is None:
+        if joined.store_name is None:
+            stream.recorder.generated(name)
         return Store(
             name=name, kind=StoreKind.WINDOW, key_serde=key, value_serde=value, logged=joined.logged,
             persistent=joined.persistent is not False, caching=False, changelog_config=dict(joined.changelog_config),
@@ -166,7 +195,7 @@ def _check_given_store(given: Store | None, windows: JoinWindows) -> None:
 def _outer_store(
     names: _StreamJoinNames, joined: StreamJoined, windows: JoinWindows, this_store: Store, other_store: Store
 ) -> Store:
-    """What has found no match yet, of both sides; its serde is that of the left values, ``other_value_serde`` the right's."""
+    """The store of records without a match yet. ``value_serde`` is the left values', ``other_value_serde`` the right ones'."""
     return Store(
         name=names.outer_store, kind=StoreKind.OUTER_JOIN, key_serde=this_store.key_serde,
         value_serde=this_store.value_serde, other_value_serde=other_store.value_serde, logged=joined.logged,
@@ -259,17 +288,26 @@ def join_global_table(
     stream: KStream, table: GlobalKTable, selector: op.UserFunction | None, joiner: op.JoinFunction, name: str | None,
     kind: JoinKind,
 ) -> KStream:
-    """The stream of ``joiner(value, row)``, with the row of the key ``selector(key, value)``."""
+    """The stream of ``joiner(value, row)``, with the row of the key ``selector(key, value)``; the joiner may take both keys."""
     if table.recorder is not stream.recorder:
         raise TopologyError(f"{kind.operator}: the global table belongs to another StreamsBuilder; build both with one")
     if selector is None:
         raise TopologyError(f"{kind.operator}: give selector=, a function (key, value) -> key of the global table")
     function_of(selector, ("key", "value"), f"{kind.operator}: selector")
     serde = value_serde_of(joiner)
-    function, takes_key = joiner_of(joiner, kind.operator)
+    takes_mapped_key, takes_key = takes_both_keys(joiner, kind.operator), False
+    if not takes_mapped_key:
+        function, takes_key = joiner_of(joiner, kind.operator)
+    elif isinstance(joiner, op.OfColumns):
+        raise TopologyError(
+            f"{kind.operator}: of_columns(...) gets (left, right) or (key, left, right); for the selected key give a function of"
+            " Python values, or compute it in the function again"
+        )
+    else:
+        function = python_function(joiner, ("key", "selected", "left", "right"), kind.operator)
     operation = op.GlobalTableJoin(
         store=table.store, selector=python_function(selector, ("key", "value"), f"{kind.operator}: selector"),
-        joiner=function, takes_key=takes_key, left=kind.left,
+        joiner=function, takes_key=takes_key, left=kind.left, takes_mapped_key=takes_mapped_key,
     )
     made = stream.recorder.node_name("KSTREAM-LEFTJOIN-", name)
     effect = Process(operation=operation, key_serde=stream.key_serde, value_serde=serde)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds
@@ -12,10 +12,10 @@ from tidemill.topology.naming import legal_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppressed:
-    """What ``KTable.suppress`` holds back (org.apache.kafka.streams.kstream.Suppressed, KIP-328).
+    """The changes that ``KTable.suppress`` holds back (org.apache.kafka.streams.kstream.Suppressed, KIP-328).
 
-    Made by ``until_window_closes`` or ``until_time_limit``; ``wait_ms`` None: until the window closes. What is held lies in
-    memory, with a changelog unless ``logged`` is False.
+    Made by ``until_window_closes``, ``until_time_limit`` or ``until_wall_clock_limit``; ``wait_ms`` None: until the window
+    closes. What is held lies in memory, with a changelog unless ``logged`` is False.
 
     Raises:
         TopologyError: for a limit that is no whole number from 0 on, or a duration below 0.
@@ -28,6 +28,7 @@ class Suppressed:
     logged: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
+    on_wall_clock: bool = False
 
     @classmethod
     def until_window_closes(
@@ -71,6 +72,27 @@ class Suppressed:
             max_bytes=_limit(max_bytes, "max_bytes"), shut_down_when_full=shut_down_when_full, logged=logged,
             changelog_config=dict(changelog_config or {}), name=_name(name),
         )
+
+    @classmethod
+    def until_wall_clock_limit(
+        cls,
+        wait: Duration,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        shut_down_when_full: bool = False,
+        logged: bool = True,
+        changelog_config: Mapping[str, str] | None = None,
+        name: str | None = None,
+    ) -> Suppressed:
+        """As ``until_time_limit``, with ``wait`` counted by the wall clock from when a key's first change comes here: a change is
+        sent although no later record comes. Kafka Streams has no such form.
+        """
+        limited = cls.until_time_limit(
+            wait, max_records=max_records, max_bytes=max_bytes, shut_down_when_full=shut_down_when_full, logged=logged,
+            changelog_config=changelog_config, name=name,
+        )
+        return replace(limited, on_wall_clock=True)
 
 
 def _limit(limit: int | None, what: str) -> int | None:

@@ -8,9 +8,20 @@ them. Joins are made in ``table_joins`` and ``foreign_key``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, takes_key
+from tidemill.dsl.function_types import (
+    ForeignKeyExtractor,
+    GroupSelector,
+    KeyValueMapper,
+    Predicate,
+    ValueJoiner,
+    ValueJoinerWithKey,
+    ValueMapper,
+    ValueMapperWithKey,
+    ValueTransformerSupplier,
+)
 from tidemill.dsl.functions import pair_serdes_of, value_serde_of
 from tidemill.dsl.joined import TableJoined
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
@@ -22,7 +33,6 @@ from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process, is_versioned, window_close_of
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Serde, Store, StoreKind
-from tidemill.topology.operations import UserFunction
 
 if TYPE_CHECKING:
     from tidemill.dsl.grouped_table import KGroupedTable
@@ -52,7 +62,7 @@ class KTable:
 
     # --- streams ---
 
-    def to_stream(self, function: UserFunction | None = None, *, name: str | None = None) -> KStream:
+    def to_stream(self, function: KeyValueMapper[object] | None = None, *, name: str | None = None) -> KStream:
         """The changes of the table, as a stream; a null value says that the key was deleted.
 
         With ``function(key, value)`` its results become the keys.
@@ -71,7 +81,7 @@ class KTable:
     # --- tables of the same keys ---
 
     def filter(
-        self, predicate: UserFunction, *, store: str | Materialized | None = None, name: str | None = None
+        self, predicate: Predicate, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
         """The rows for which ``predicate(key, value)`` is true (a boolean); what does not pass becomes a tombstone. Serdes
         stay.
@@ -80,15 +90,26 @@ class KTable:
         return self._filtered(predicate, False, materialized(store, "filter"), name)
 
     def filter_not(
-        self, predicate: UserFunction, *, store: str | Materialized | None = None, name: str | None = None
+        self, predicate: Predicate, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
         """The rows for which ``predicate(key, value)`` is not true; what does not pass becomes a tombstone. Serdes stay."""
         function_of(predicate, ("key", "value"), "filter_not")
         return self._filtered(predicate, True, materialized(store, "filter_not"), name)
 
+    @overload
+    def map_values(
+        self, function: ValueMapper, *, store: str | Materialized | None = None, value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable: ...
+    @overload
+    def map_values(
+        self, function: ValueMapperWithKey, *, store: str | Materialized | None = None, value: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable: ...
+
     def map_values(
         self,
-        function: UserFunction,
+        function: ValueMapper | ValueMapperWithKey,
         *,
         store: str | Materialized | None = None,
         value: Serde | None = None,
@@ -104,7 +125,7 @@ class KTable:
 
     def transform_values(
         self,
-        supplier: UserFunction,
+        supplier: ValueTransformerSupplier,
         *stores: str,
         store: str | Materialized | None = None,
         value: Serde | None = None,
@@ -126,7 +147,8 @@ class KTable:
         return self._derived(made, operation, kept, asked, value=None, uses=stores)
 
     def suppress(self, suppressed: Suppressed) -> KTable:
-        """Holds results back: ``Suppressed.until_window_closes()`` or ``Suppressed.until_time_limit(wait)`` (KIP-328).
+        """Holds results back: ``Suppressed.until_window_closes()``, ``Suppressed.until_time_limit(wait)`` (KIP-328), or
+        ``Suppressed.until_wall_clock_limit(wait)``.
 
         Keys, values and serdes stay; fewer changes go on.
 
@@ -156,6 +178,7 @@ class KTable:
         operation = op.Suppress(
             buffer.name, grace_ms=grace, wait_ms=suppressed.wait_ms, max_records=suppressed.max_records,
             max_bytes=suppressed.max_bytes, shut_down_when_full=suppressed.shut_down_when_full,
+            on_wall_clock=suppressed.on_wall_clock,
         )
         effect = Process(operation=operation, store=buffer, key_serde=self.key_serde, value_serde=self.value_serde)
         node = self.recorder.add(LogicalNode(name=made, effect=effect), self.node)
@@ -166,9 +189,9 @@ class KTable:
     def join(
         self,
         other: KTable,
-        joiner: UserFunction,
+        joiner: ValueJoiner | ValueJoinerWithKey,
         *,
-        foreign_key: UserFunction | None = None,
+        foreign_key: ForeignKeyExtractor | None = None,
         store: str | Materialized | None = None,
         value: Serde | None = None,
         joined: TableJoined | None = None,
@@ -186,9 +209,9 @@ class KTable:
     def left_join(
         self,
         other: KTable,
-        joiner: UserFunction,
+        joiner: ValueJoiner | ValueJoinerWithKey,
         *,
-        foreign_key: UserFunction | None = None,
+        foreign_key: ForeignKeyExtractor | None = None,
         store: str | Materialized | None = None,
         value: Serde | None = None,
         joined: TableJoined | None = None,
@@ -200,7 +223,7 @@ class KTable:
     def outer_join(
         self,
         other: KTable,
-        joiner: UserFunction,
+        joiner: ValueJoiner | ValueJoinerWithKey,
         *,
         store: str | Materialized | None = None,
         value: Serde | None = None,
@@ -210,7 +233,7 @@ class KTable:
         return self._joined("outer_join", other, joiner, None, store, value, None, name)
 
     def _joined(
-        self, operator: str, other: KTable, joiner: UserFunction, foreign_key: UserFunction | None,
+        self, operator: str, other: KTable, joiner: ValueJoiner | ValueJoinerWithKey, foreign_key: ForeignKeyExtractor | None,
         store: str | Materialized | None, value: Serde | None, joined: TableJoined | None, name: str | None,
     ) -> KTable:
         from tidemill.dsl.table_joins import join_tables_by  # it makes tables
@@ -222,7 +245,7 @@ class KTable:
 
     def group_by(
         self,
-        function: UserFunction,
+        function: GroupSelector,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -258,7 +281,7 @@ class KTable:
         )
 
     def _filtered(
-        self, predicate: UserFunction, negate: bool, asked: Materialized | None, name: str | None
+        self, predicate: Predicate, negate: bool, asked: Materialized | None, name: str | None
     ) -> KTable:
         made, kept = self._named("KTABLE-FILTER-", asked, name, value=self.value_serde)
         operation = op.TableFilter(predicate, negate, _name_of(kept), _keeps_nothing(asked, kept))
@@ -290,7 +313,7 @@ def _name_of(kept: Store | None) -> str | None:
 
 
 def _keeps_nothing(asked: Materialized | None, kept: Store | None) -> bool:
-    """Whether the program has given a ``Materialized``, but no name for a store."""
+    """True if the program has given a ``Materialized``, but no name for a store."""
     return asked is not None and kept is None
 
 

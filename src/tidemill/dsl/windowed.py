@@ -1,6 +1,6 @@
 """TimeWindowedKStream and SessionWindowedKStream: a grouped stream cut into windows, aggregated into a table of windowed keys.
 
-Decides names, stores and serdes of the three aggregations; when results are sent (EmitStrategy). What a window is stands in
+Decides names, stores and serdes of the three aggregations; when results are sent (EmitStrategy). Windows themselves are in
 ``tidemill.topology.windows``.
 """
 
@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger, Reducer
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.materialized import Materialized, Windows, materialized, queryable_name, window_store_of
 from tidemill.dsl.serdes import Serdes
@@ -75,7 +76,7 @@ class TimeWindowedKStream:
         return self._aggregated(_COUNT, op.Counting(), kept, asked, name)
 
     def reduce(
-        self, reducer: op.UserFunction, *, store: str | Materialized | None = None, name: str | None = None
+        self, reducer: Reducer, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
         """``reducer(aggregate, value)`` over the values of each key in each window, called with Python values; null keys are
         dropped.
@@ -89,8 +90,8 @@ class TimeWindowedKStream:
 
     def aggregate(
         self,
-        initializer: op.UserFunction,
-        aggregator: op.UserFunction,
+        initializer: Initializer,
+        aggregator: AggregatorFunction,
         *,
         store: str | Materialized | None = None,
         value: Serde | None = None,
@@ -124,7 +125,7 @@ class SessionWindowedKStream:
     """A grouped stream in sessions (org.apache.kafka.streams.kstream.SessionWindowedKStream).
 
     Keys of its tables are ``Windowed`` from the first to the last record (in a topic: the key's bytes, end and start, eight bytes
-    each). A session that grows is deleted, a tombstone under its old key, and made anew.
+    each). A session that grows is deleted, a tombstone under its old key, and a new one is made.
 
     Raises:
         TopologyError: as of ``TimeWindowedKStream``.
@@ -145,7 +146,7 @@ class SessionWindowedKStream:
         return self._aggregated(_COUNT, op.Counting(), kept, asked, name)
 
     def reduce(
-        self, reducer: op.UserFunction, *, store: str | Materialized | None = None, name: str | None = None
+        self, reducer: Reducer, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
         """``reducer(aggregate, value)`` over the values of each session, also of two sessions that become one. Python values."""
         reducer = python_function(reducer, ("aggregate", "value"), "reduce")
@@ -157,9 +158,9 @@ class SessionWindowedKStream:
 
     def aggregate(
         self,
-        initializer: op.UserFunction,
-        aggregator: op.UserFunction,
-        merger: op.UserFunction,
+        initializer: Initializer,
+        aggregator: AggregatorFunction,
+        merger: Merger,
         *,
         store: str | Materialized | None = None,
         value: Serde | None = None,

@@ -97,7 +97,7 @@ class EmbeddedBroker:
 
     @property
     def internal_servers(self) -> str:
-        """Where a secured broker takes everyone for a super user: for setting it up."""
+        """Address at which a secured broker takes everyone for a super user: for setting it up."""
         return self._plan.internal_servers
 
     @property

@@ -1,4 +1,4 @@
-"""What one single-node Kafka broker on this machine consists of: its folder, settings, command, and when it is ready.
+"""Plan of one single-node Kafka broker on this machine: its folder, settings, command, and when it is ready.
 
 Decides the settings (one KRaft node, loopback only, internal topics with one replica and one partition) and how a broker that
 can't start is explained. Users whose passwords (SCRAM) the cluster itself keeps are set over the internal listener after each
@@ -64,7 +64,7 @@ class BrokerPlan:
 
     @property
     def internal_servers(self) -> str:
-        """Where a client is a super user without a login; the same as for all others where there is no security."""
+        """Address at which a client is a super user without a login; that of all others where there is no security."""
         return self.bootstrap_servers if self.security is None else f"{HOST}:{self.internal_port}"
 
     @property
@@ -73,7 +73,7 @@ class BrokerPlan:
 
     @property
     def console_file(self) -> Path:
-        """What the JVM itself prints: nothing, unless it dies."""
+        """Output of the JVM itself: nothing, unless it dies."""
         return self.data / "console.log"
 
     def command(self, main_class: str, *arguments: str) -> list[str]:
@@ -197,14 +197,14 @@ def prepare(plan: BrokerPlan) -> None:
 
 
 def _write_for_owner(path: Path, text: str) -> None:
-    """Users' passwords may stand in it."""
+    """Users' passwords may be in it."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_text(text)
 
 
 def _is_in_use(lock: Path) -> bool:
-    """Whether a running broker holds the lock that Kafka keeps in its data folder."""
+    """True if a running broker holds the lock that Kafka keeps in its data folder."""
     try:
         with lock.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -242,7 +242,7 @@ def _format(plan: BrokerPlan) -> None:
 
 
 def log_size(plan: BrokerPlan) -> int:
-    """How long the log is before a start: `wait_until_ready` looks at what comes after."""
+    """Size of the log before a start: `wait_until_ready` looks at what comes after."""
     try:
         return plan.log_file.stat().st_size
     except OSError:
@@ -267,14 +267,13 @@ def wait_until_ready(plan: BrokerPlan, *, log_offset: int, is_alive: Callable[[]
 
 
 def set_users(plan: BrokerPlan) -> None:
-    """What a broker must be told of its users once it is ready."""
+    """Creates the users of a broker once it is ready."""
     if plan.security is not None and plan.security.scram_mechanisms:
-
         set_scram_passwords(plan.internal_servers, plan.security)
 
 
 def log_since(plan: BrokerPlan, offset: int) -> str:
-    """What the broker has logged from this size of its log on."""
+    """Log of the broker from this size on."""
     try:
         with plan.log_file.open("rb") as log:
             size = log.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""What a broker that did not end in order needs before it comes back: the end of its old registration.
+"""Return of a broker that did not end in order: its old registration has to end first.
 
 A single node that was killed is registered as the leader of everything still. Coming back, broker and controller in one
 process, it takes that up until the controller finds its session over; its coordinators are loaded, given up and loaded

@@ -1,4 +1,4 @@
-"""How an embedded broker lets clients in: TLS, SASL and ACLs, as Kafka's own settings.
+"""Security of an embedded broker: TLS, SASL and ACLs, as Kafka's own settings.
 
 Decides the listener that clients get, its users and its authorizer. A secured broker also has a listener without any of that,
 for itself and for who sets it up (``BrokerPlan.internal_servers``); it is on the loopback interface like everything else, and

@@ -63,7 +63,7 @@ class Bundle:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where jars are kept: TIDEMILL_CACHE_DIR, or the user's cache folder as the system has it."""
+    """Folder of jars: TIDEMILL_CACHE_DIR, or the user's cache folder as the system has it."""
     chosen = environ.get("TIDEMILL_CACHE_DIR")
     return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("tidemill"))
 
@@ -198,7 +198,7 @@ def _run_ivy(command: list[str], name: str, total: int, progress: Progress) -> s
 
 
 def _faults(folder: Path, jars: tuple[Jar, ...]) -> list[str]:
-    """What is wrong with a folder of jars; empty if all are there and as the lock file says."""
+    """Faults of a folder of jars; empty if all are there and as the lock file says."""
     if not folder.is_dir():
         return [f"no folder {folder}"]
     expected = {jar.file_name: jar for jar in jars}

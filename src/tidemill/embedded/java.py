@@ -77,7 +77,7 @@ def _of_home(environ: Mapping[str, str]) -> Path | None:
 def java_major(path: Path) -> int | None:
     """The major version of a ``java``; None if it isn't there or doesn't run.
 
-    A JDK's own ``release`` file answers without starting a JVM; launchers that stand elsewhere (macOS' stub, version
+    A JDK's own ``release`` file answers without starting a JVM; launchers that are elsewhere (macOS' stub, version
     managers) are asked.
     """
     if not path.is_file():

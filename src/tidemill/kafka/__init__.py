@@ -1,1 +1,1 @@
-"""All that talks to Kafka: the group, the data, the brokers' administration, and a broker of our own for one machine."""
+"""Kafka clients: the group, the data, administration of the brokers, security."""

@@ -28,7 +28,7 @@ from tidemill.membership.topic_plan import ClusterMetadata, TopicPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffsets:
-    """What the caller fetched. A topic in ``created_topics`` was made just now, so its partitions end at 0.
+    """Offsets that the caller fetched. A topic in ``created_topics`` was made just now, so its partitions end at 0.
 
     ``end_offsets`` of changelogs; ``committed_offsets`` of source topics that serve as changelogs (none = 0).
     ``partition_racks`` of internal topics, where ``PreparedRebalance.needs_racks``.
@@ -110,4 +110,5 @@ def _client(client: JoinedClient, task_of: Mapping[TopicPartition, TaskId], ends
         lags=sparse_lags(sums, ends.keys(), ends),
         tags=client.tags,
         rack=client.rack,
+        is_draining=client.is_draining,
     )

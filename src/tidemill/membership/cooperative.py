@@ -28,7 +28,7 @@ class MemberTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """Who owns what when the rebalance begins; ``owner_of`` holds the owners within the member's own client.
+    """Owners of partitions when the rebalance begins; ``owner_of`` holds the owners within the member's own client.
 
     A ``disputed`` partition has two claimants that both must let go first.
     """
@@ -55,7 +55,7 @@ def member_tasks(
     partitions_of: Mapping[TaskId, tuple[TopicPartition, ...]],
     kept_standbys: Set[TaskId],
 ) -> MemberTasks:
-    """What the member may have now. ``kept_standbys``: stateful tasks of which its client had a standby before."""
+    """Assignment that the member may have now. ``kept_standbys``: stateful tasks of which its client had a standby before."""
     given: list[tuple[TopicPartition, TaskId]] = []
     withheld: list[TaskId] = []
     for task in active:

@@ -16,7 +16,7 @@ from tidemill.membership.wire.assignment import AssignorError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberAssignment:
+class StreamsMemberAssignment:
     """One member's part: ``user_data`` is ``info`` as bytes, ``partitions`` runs parallel to its active tasks."""
 
     partitions: tuple[TopicPartition, ...]
@@ -35,12 +35,12 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAssignment:
+class StreamsGroupAssignment:
     """``is_stable``: no follow-up or probing rebalance is wanted. ``hands_over``: tasks are withheld until their owners have let
     go. ``left_out``: members that could not be read; their claims don't count. ``state`` and ``assignment`` (with its decisions)
     are what the task assignor was asked and answered; None for a refusal."""
 
-    members: Mapping[str, MemberAssignment]
+    members: Mapping[str, StreamsMemberAssignment]
     is_stable: bool
     hands_over: bool = False
     left_out: frozenset[str] = frozenset()
@@ -50,9 +50,9 @@ class GroupAssignment:
     assignment: Assignment | None = field(default=None, repr=False)
 
 
-def refused(members: Iterable[str], refusal: Refusal) -> GroupAssignment:
-    """Every member is told the error code, in the latest version as Kafka does, and nothing else."""
-    return GroupAssignment(
+def refused(members: Iterable[str], refusal: Refusal) -> StreamsGroupAssignment:
+    """Every member gets the error code, in the latest version as Kafka does, and nothing else."""
+    return StreamsGroupAssignment(
         members=dict.fromkeys(members, told_only(refusal.code)),
         is_stable=False,
         log=(LogLine(f"{refusal.code.name}: {refusal.reason}", LogLevel.ERROR),),
@@ -60,7 +60,7 @@ def refused(members: Iterable[str], refusal: Refusal) -> GroupAssignment:
     )
 
 
-def told_only(code: AssignorError) -> MemberAssignment:
+def told_only(code: AssignorError) -> StreamsMemberAssignment:
     """The part of a member that gets an error code and nothing else."""
     info = AssignmentInfo(error_code=code)
-    return MemberAssignment(partitions=(), info=info, user_data=encode_assignment(info))
+    return StreamsMemberAssignment(partitions=(), info=info, user_data=encode_assignment(info))

@@ -39,17 +39,17 @@ FUTURE_PROCESS = ProcessId(0, 0)
 _THREAD = re.compile(r"(.+)-StreamThread-(\d+)-consumer-[0-9A-Fa-f-]{36}")
 """A member id: the client id of a stream thread's consumer, and what the broker adds."""
 EARLIEST_PROBEABLE_VERSION = 3
-"""The first version whose answer can tell a member of a future version which one to use."""
+"""The first version whose answer can name to a member of a future version the one to use."""
 MOST_TAGS, LONGEST_TAG_KEY, LONGEST_TAG_VALUE = 5, 20, 30
 """Of one client (KIP-708); members check their own settings by them."""
 _LONGEST_REASON = 500
 
 UNKNOWN_GENERATION = -1
-"""Of a member whose client is too old to tell it; its claims count as Kafka's leader counts them."""
+"""Of a member whose client is too old to send it; its claims count as Kafka's leader counts them."""
 
 
 class MemberSaid(Protocol):
-    """What the leader reads of a member's part in JoinGroup; a group client's own value will do."""
+    """A member's part in JoinGroup, as the leader reads it; a group client's own value will do."""
 
     @property
     def user_data(self) -> bytes: ...
@@ -89,6 +89,7 @@ class JoinedClient:
     endpoint: HostInfo | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     rack: str | None = None
+    is_draining: bool = False
 
     @property
     def offset_sums(self) -> dict[TaskId, int]:
@@ -102,7 +103,7 @@ class JoinedClient:
 class JoinedGroup:
     """Clients in the order in which Kafka's leader meets them (it decides ties of the sticky assignors).
 
-    ``remarks`` tell what was odd, for the leader's log. ``unreadable``: the members that are left out, and why.
+    ``remarks`` say what was odd, for the leader's log. ``unreadable``: the members that are left out, and why.
     """
 
     clients: tuple[JoinedClient, ...]
@@ -172,7 +173,7 @@ def _in_hash_order(members: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_each(said: Mapping[str, MemberSaid]) -> tuple[dict[str, SubscriptionInfo | FutureSubscription], dict[str, str]]:
-    """What each member says, in their order, and why the others can't be read or answered."""
+    """Subscriptions of the members, in their order, and the reasons why others can't be read or answered."""
     infos: dict[str, SubscriptionInfo | FutureSubscription] = {}
     unreadable: dict[str, str] = {}
     for member in sorted(said, key=string_order):
@@ -232,12 +233,17 @@ def _client(
         endpoint=_endpoint(process_id, first, remarks),
         tags=_tags(process_id, first, remarks),
         rack=racks.pop() if len(racks) == 1 else None,
+        is_draining=any(_drains(infos[member]) for member in members),
     )
+
+
+def _drains(info: SubscriptionInfo | FutureSubscription) -> bool:
+    return isinstance(info, SubscriptionInfo) and info.error_code == AssignorError.DRAINING
 
 
 def _are_of_two_instances(members: Sequence[str]) -> bool:
     """By the client ids with which Kafka Streams' threads join: an instance's begin alike, and each has a number of its own.
-    Members with other names tell nothing."""
+    Members with other names do not count."""
     threads = [found.groups() for member in members if (found := _THREAD.fullmatch(member))]
     return len(set(threads)) < len(threads) or len({client for client, _ in threads}) > 1
 
@@ -290,7 +296,7 @@ def _plain_sums(member: str, info: SubscriptionInfo | FutureSubscription, remark
     wrong = [task for task, total in sums.items() if total < 0 and total not in (LATEST_OFFSET, UNKNOWN_OFFSET_SUM)]
     if wrong:
         remarks.append(
-            f"Member {printable(member)} tells negative offset sums of {len(wrong)} tasks, of {wrong[0]} {sums[wrong[0]]}; "
+            f"Member {printable(member)} sent negative offset sums of {len(wrong)} tasks, of {wrong[0]} {sums[wrong[0]]}; "
             "it counts as a member without state of them."
         )
     return {task: total for task, total in sums.items() if task not in wrong} if wrong else sums

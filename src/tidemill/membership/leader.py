@@ -7,10 +7,10 @@ Decides in two steps with I/O by the caller in between, so that it stays pure:
                as changelogs
     complete   lags, task assignor, tasks to threads, withheld tasks, next rebalances, bytes
 
-Whatever the operator must act upon is answered to all members as an error code (``GroupAssignment.refusal``); nothing
+Whatever the operator must act upon is answered to all members as an error code (``StreamsGroupAssignment.refusal``); nothing
 is raised. A member whose subscription can't be read is the only one to get the code: Kafka's leader throws there, and
 takes the next leader and the next with it. A client's next rebalance is the earliest of what its follow-up deadline
-(KIP-924) and, in the leader's own process, the probing interval ask for; its first member is to start it. Which client
+(KIP-924), a drain and, in the leader's own process, the probing interval ask for; its first member is to start it. Which client
 gets which task is left to the task assignor, which thread to ``assignment.threads``.
 """
 
@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from tidemill.assignment.custom import CheckedAssignor, InvalidAssignmentError
+from tidemill.assignment.drain import assign_with_drains
 from tidemill.assignment.invariants import violations
 from tidemill.assignment.model import (
     LONG_MAX,
@@ -39,7 +40,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership import leader_log
 from tidemill.membership.client_states import FetchedOffsets, application_state
 from tidemill.membership.cooperative import MemberTasks, Ownership, member_tasks
-from tidemill.membership.group_assignment import GroupAssignment, MemberAssignment, Refusal, refused, told_only
+from tidemill.membership.group_assignment import Refusal, StreamsGroupAssignment, StreamsMemberAssignment, refused, told_only
 from tidemill.membership.joined_group import FUTURE_PROCESS, JoinedClient, JoinedGroup, MemberSaid, join_group
 from tidemill.membership.leader_log import LogLevel, LogLine
 from tidemill.membership.topic_plan import (
@@ -64,6 +65,9 @@ from tidemill.membership.wire.assignment import AssignorError
 AT_ONCE_MS = 0
 """Next rebalance: as soon as the assignment has been taken."""
 
+DRAIN_PROBING_INTERVAL_MS = 5_000
+"""At most so long between two looks at whether the copies that a drain waits for have caught up."""
+
 ToThreads = Callable[[ClientState, ClientAssignment, Set[TaskId], Mapping[TaskId, int]], ThreadAssignment]
 
 
@@ -87,7 +91,7 @@ class LeaderConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRebalance:
-    """What is known before the offsets are: hand it to ``complete``."""
+    """State of the rebalance before the offsets are known: hand it to ``complete``."""
 
     group: JoinedGroup
     plan: TopicPlan
@@ -137,10 +141,10 @@ def prepare(
     config: LeaderConfig,
     *,
     plan: TopicPlan | None = None,
-) -> PreparedRebalance | GroupAssignment:
-    """The first step; a GroupAssignment if the answer is an error, to be sent as it is.
+) -> PreparedRebalance | StreamsGroupAssignment:
+    """The first step; a StreamsGroupAssignment if the answer is an error, to be sent as it is.
 
-    ``plan``: that of an earlier rebalance with the same metadata and topology, which is then not made anew.
+    ``plan``: that of an earlier rebalance with the same metadata and topology, which is used again.
     """
     try:
         group = join_group(subscriptions, config.future_process_id)
@@ -160,7 +164,7 @@ def prepare(
     return PreparedRebalance(group=group, plan=plan, metadata=metadata, config=config, log=log)
 
 
-def complete(prepared: PreparedRebalance, offsets: FetchedOffsets | None, now_ms: int) -> GroupAssignment:
+def complete(prepared: PreparedRebalance, offsets: FetchedOffsets | None, now_ms: int) -> StreamsGroupAssignment:
     """The second step; ``offsets`` None: they could not be fetched, so the previous assignment is returned."""
     try:
         settings = prepared.config.settings
@@ -193,7 +197,7 @@ def _assigned(
     if config.assignor_needs_lags and not has_lags:
         return config.fallback.assign(state), (leader_log.NO_LAGS,)
     try:
-        assignment = config.assignor.assign(state)
+        assignment = assign_with_drains(config.assignor, state)
         found = violations(state, assignment)
     except InvalidAssignmentError as error:
         found = list(error.violations)
@@ -211,7 +215,7 @@ def _encoded(
     assignment: Assignment,
     now_ms: int,
     log: tuple[LogLine, ...],
-) -> GroupAssignment:
+) -> StreamsGroupAssignment:
     group, config = prepared.group, prepared.config
     active_hosts, standby_hosts = _hosts(prepared, assignment)
     hosts = encode_hosts(group.used_version, active_hosts, standby_hosts)
@@ -221,10 +225,11 @@ def _encoded(
     is_stable = group.future_version is None
     lines = list(log)
     for joined, client in zip(group.clients, state.clients, strict=True):
-        deadline_ms = assignment.clients.get(joined.process_id, ClientAssignment()).followup_deadline_ms
+        held = assignment.clients.get(joined.process_id, ClientAssignment())
         next_ms = min(
             probing_ms if joined.process_id == config.leader_process_id else LONG_MAX,
-            LONG_MAX if deadline_ms is None else deadline_ms,
+            LONG_MAX if held.followup_deadline_ms is None else held.followup_deadline_ms,
+            now_ms + DRAIN_PROBING_INTERVAL_MS if joined.is_draining and (held.active or held.standby) else LONG_MAX,
         )
         is_stable = is_stable and next_ms == LONG_MAX
         for member, tasks in _tasks_of_members(prepared, state, assignment, joined, client):
@@ -240,14 +245,15 @@ def _encoded(
                 standby_tasks=tasks.standby,
                 partitions_by_host=active_hosts,
                 standby_partitions_by_host=standby_hosts,
+                error_code=AssignorError.DRAINING if joined.is_draining else AssignorError.NONE,
                 next_rebalance_ms=AT_ONCE_MS if tasks.withheld else next_ms,
             )
-            members[member] = MemberAssignment(
+            members[member] = StreamsMemberAssignment(
                 partitions=tasks.partitions, info=info, user_data=encode_assignment(info, hosts)
             )
             next_ms = LONG_MAX
     lines.append(leader_log.STABLE if is_stable else leader_log.UNSTABLE)
-    return GroupAssignment(
+    return StreamsGroupAssignment(
         members=members,
         is_stable=is_stable,
         hands_over=hands_over,

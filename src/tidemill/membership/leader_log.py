@@ -1,4 +1,4 @@
-"""What the leader says of a rebalance, in Kafka Streams' own sentences, so that tools that read them go on working.
+"""Log lines of the leader on a rebalance, in Kafka Streams' own sentences, so that tools that read them go on working.
 
 Decides wording and order of words; which sentence is said when is decided by ``tidemill.membership.leader``, and the
 shell adds time, level and thread. Sets of tasks are printed in the order in which Kafka 2.7's hash sets print them.
@@ -16,7 +16,7 @@ from tidemill.ids import TaskId
 from tidemill.printable import printable
 
 NAMED_VIOLATIONS = 5
-"""How many faults of an invalid answer are told; the others are only counted."""
+"""Number of faults of an invalid answer that are logged; the others are only counted."""
 _LONGEST_VIOLATION = 500
 
 

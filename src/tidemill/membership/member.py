@@ -7,6 +7,7 @@
     RevokeAllRequested            revoke everything              the same                       -
     TimePassed                    rejoin if the time has come    -                              -
     ApplicationShutdownRequested  rejoin with error code 4       -                              -
+    DrainRequested                rejoin, saying so              -                              -
     CloseRequested                revoke everything              -                              -
 
 Rules
@@ -22,6 +23,7 @@ Rules
    was scheduled. An assignment that asks for it at once right after another that did is answered after a pause, because an
    owner may need longer for its last batch than a rebalance takes; that owner's own rejoin usually comes first.
 6. An error code ends the member in good order: what it holds is committed and released before it leaves.
+7. A member that drains says so with each join and goes on as before; the leader's answer shows whether it knows of drains.
 
 An event that is in no line is a fault, and raises.
 
@@ -33,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tidemill.assignment.model import LONG_MAX
 from tidemill.errors import UnexpectedEventError, WireFormatError
@@ -45,6 +47,8 @@ from tidemill.membership.member_state import (
     CloseRequested,
     CloseStandbys,
     ConfirmRevoked,
+    Drain,
+    DrainRequested,
     Event,
     GiveUpTasks,
     HeldTask,
@@ -75,8 +79,11 @@ LONGEST_PAUSE_MS = 1_000
 REVOKED = "partitions were revoked and are free for their next owners"
 """Why a member rejoins after rule 2."""
 
+DRAINS, STAYS = "this instance drains", "this instance does not drain any more"
+"""Reasons to rejoin by rule 7."""
+
 AT_ONCE = "the leader asks for it: tasks of this member must be revoked by their owners first, or its assignor wants it"
-"""Why a member rejoins that was told 0."""
+"""Reason of a rejoin that was scheduled for 0."""
 
 Step: TypeAlias = tuple[MemberState, tuple[Instruction, ...]]
 
@@ -109,12 +116,12 @@ def _on_assigned(state: MemberState, event: Assigned, now_ms: int) -> Step:
     except WireFormatError as error:
         state, ending = _fail(_adopt(state, event), AssignorError.ASSIGNMENT_ERROR, str(error))
         return state, (*given_up, *ending)
-    if told.info.error_code != AssignorError.NONE:
+    if told.info.error_code not in (AssignorError.NONE, AssignorError.DRAINING):
         state, ending = _end_for_code(_adopt(state, event), told.info.error_code)
         return state, (*given_up, *ending)
-    state = _adopt(
-        state,
-        event,
+    state = replace(
+        _adopt(state, event),
+        drain=_drain_after(state, event, told.info),
         active=told.active,
         standby=told.standby,
         partitions_by_host=told.info.partitions_by_host,
@@ -142,9 +149,17 @@ def _is_void(state: MemberState, event: Assigned) -> bool:
     return event.incarnation < state.incarnation or (event.incarnation, event.generation) < state.claimed
 
 
-def _adopt(state: MemberState, event: Assigned, **told: Any) -> MemberState:
-    """Membership, and what else the event changes."""
-    return replace(state, generation=event.generation, member_id=event.member_id, is_joining=False, **told)
+def _adopt(state: MemberState, event: Assigned) -> MemberState:
+    """The event's membership."""
+    return replace(state, generation=event.generation, member_id=event.member_id, is_joining=False)
+
+
+def _drain_after(state: MemberState, event: Assigned, info: AssignmentInfo) -> Drain:
+    """Rule 7. An assignment that a join has claimed answers an earlier one."""
+    answers_the_last_join = (event.incarnation, event.generation) > state.claimed
+    if state.drain in (Drain.NONE, Drain.ASKED) or not answers_the_last_join:
+        return state.drain
+    return Drain.UNDER_WAY if info.error_code == AssignorError.DRAINING else Drain.IGNORED
 
 
 def _schedule(state: MemberState, info: AssignmentInfo, now_ms: int) -> Step:
@@ -313,7 +328,7 @@ def _confirm_if_revoked(state: MemberState) -> Step:
 
 
 def _on_time(state: MemberState, _event: TimePassed, now_ms: int) -> Step:
-    """Not while a join is under way: its assignment will say anew when the next rebalance is to be."""
+    """Ignored while joining: the pending assignment sets the time of the next rebalance."""
     if state.is_joining or now_ms <= state.next_rebalance_ms:
         return state, ()
     reason = f"Triggering the followup rebalance scheduled for {state.next_rebalance_ms} ms."
@@ -325,6 +340,13 @@ def _on_application_shutdown(state: MemberState, _event: ApplicationShutdownRequ
     if state.error_code is code:
         return state, ()
     return _rejoin_if_due(replace(state, error_code=code, rejoin_reason=code.sentence))
+
+
+def _on_drain(state: MemberState, event: DrainRequested, _now_ms: int) -> Step:
+    if event.is_wanted == (state.drain is not Drain.NONE):
+        return state, ()
+    drain, reason = (Drain.ASKED, DRAINS) if event.is_wanted else (Drain.NONE, STAYS)
+    return _rejoin_if_due(replace(state, drain=drain, rejoin_reason=state.rejoin_reason or reason))
 
 
 def _end_for_code(state: MemberState, code: int) -> Step:
@@ -359,13 +381,14 @@ def _leave_if_empty(state: MemberState) -> Step:
     return replace(state, phase=MemberPhase.ENDED), (LeaveGroup(),)
 
 
-_TRANSITIONS: Mapping[tuple[MemberPhase, type[Any]], Callable[..., Step]] = {
+_TRANSITIONS: Mapping[tuple[MemberPhase, type[Event]], Callable[..., Step]] = {
     (MemberPhase.MEMBER, Assigned): _on_assigned,
     (MemberPhase.MEMBER, MembershipLost): _on_lost,
     (MemberPhase.MEMBER, TasksReleased): _on_released,
     (MemberPhase.MEMBER, RevokeAllRequested): _on_revoke_all,
     (MemberPhase.MEMBER, TimePassed): _on_time,
     (MemberPhase.MEMBER, ApplicationShutdownRequested): _on_application_shutdown,
+    (MemberPhase.MEMBER, DrainRequested): _on_drain,
     (MemberPhase.MEMBER, CloseRequested): _on_close,
     (MemberPhase.CLOSING, Assigned): _on_assigned_while_closing,
     (MemberPhase.CLOSING, MembershipLost): _on_lost,
@@ -373,6 +396,7 @@ _TRANSITIONS: Mapping[tuple[MemberPhase, type[Any]], Callable[..., Step]] = {
     (MemberPhase.CLOSING, RevokeAllRequested): _on_revoke_all,
     (MemberPhase.CLOSING, TimePassed): _nothing,
     (MemberPhase.CLOSING, ApplicationShutdownRequested): _nothing,
+    (MemberPhase.CLOSING, DrainRequested): _nothing,
     (MemberPhase.CLOSING, CloseRequested): _nothing,
     (MemberPhase.ENDED, Assigned): _nothing,
     (MemberPhase.ENDED, MembershipLost): _nothing,
@@ -380,5 +404,6 @@ _TRANSITIONS: Mapping[tuple[MemberPhase, type[Any]], Callable[..., Step]] = {
     (MemberPhase.ENDED, RevokeAllRequested): _nothing,
     (MemberPhase.ENDED, TimePassed): _nothing,
     (MemberPhase.ENDED, ApplicationShutdownRequested): _nothing,
+    (MemberPhase.ENDED, DrainRequested): _nothing,
     (MemberPhase.ENDED, CloseRequested): _nothing,
 }

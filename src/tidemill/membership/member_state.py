@@ -42,6 +42,18 @@ class MemberPhase(Enum):
     ENDED = "ended"
 
 
+class Drain(Enum):
+    """A member's wish to give its tasks up before it ends. NONE: it has none. ASKED: its joins say so from now on. SAID: one has,
+    and the answer is to come. UNDER_WAY: the leader takes its tasks away as copies elsewhere catch up. IGNORED: the leader knows
+    of no drains (Kafka's own class, or an earlier version of this)."""
+
+    NONE = "none"
+    ASKED = "asked"
+    SAID = "said"
+    UNDER_WAY = "under way"
+    IGNORED = "ignored"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTask:
     """A task whose stores, or whose records in a running batch, this member has; held until TasksReleased names it."""
@@ -72,7 +84,7 @@ class MemberConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
-    """``held`` is what this member has, ``active`` and ``standby`` what it was told to have.
+    """``held`` has the tasks that this member owns, ``active`` and ``standby`` those of its assignment.
 
     ``claimed``: incarnation and generation of the last assignment that a join has claimed; if older ones are still
     unread, they are void.
@@ -99,8 +111,14 @@ class MemberState:
     next_rebalance_ms: int = LONG_MAX
     immediate_followups: int = 0
     must_confirm_revocation: bool = False
+    drain: Drain = Drain.NONE
     partitions_by_host: PartitionsByHost = field(default_factory=dict)
     standby_partitions_by_host: PartitionsByHost = field(default_factory=dict)
+
+    @property
+    def is_drained(self) -> bool:
+        """A drain is under way and nothing is left to be given up."""
+        return self.drain is Drain.UNDER_WAY and not (self.held or self.active or self.standby)
 
 
 def new_member(config: MemberConfig) -> MemberState:
@@ -155,6 +173,13 @@ class ApplicationShutdownRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRequested:
+    """This member is to give its tasks up as others have caught up with them; ``is_wanted`` False: it stays after all."""
+
+    is_wanted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseRequested:
     """This stream thread is to end in good order."""
 
@@ -166,6 +191,7 @@ Event: TypeAlias = (
     | RevokeAllRequested
     | TimePassed
     | ApplicationShutdownRequested
+    | DrainRequested
     | CloseRequested
 )
 

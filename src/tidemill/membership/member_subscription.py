@@ -1,4 +1,4 @@
-"""What a member says of itself: its next subscription, what it owns, and what it may still commit.
+"""Subscription of a member: the next join, the partitions it owns, and what it may still commit.
 
 Decides the claims that keep the group safe. A partition is owned as long as a task that reads it is held, so also while
 its last batch runs, and from the moment when the task is to be taken up, even if it has to wait for an older copy of
@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 
 from tidemill.assignment.model import LATEST_OFFSET
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.membership.member_state import Hold, MemberState, Role
+from tidemill.membership.member_state import Drain, Hold, MemberState, Role
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, SubscriptionInfo, WireTaskId, encode_subscription
+from tidemill.membership.wire.assignment import AssignorError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSubscription:
-    """What one join says."""
+    """Contents of one join."""
 
     info: SubscriptionInfo
     owned_partitions: tuple[TopicPartition, ...]
@@ -39,7 +40,7 @@ def next_subscription(
     offset_sums: Mapping[TaskId, int],
     running: Set[TaskId],
 ) -> tuple[MemberState, OwnSubscription]:
-    """What the join that begins now says, and the state in which the member waits for its assignment.
+    """Contents of the join that begins now, and the state in which the member waits for its assignment.
 
     Both belong together: an event that is stepped over between the two would make the claims wrong.
 
@@ -56,6 +57,8 @@ def next_subscription(
         for task in sorted(offset_sums)
     }
     config = state.config
+    if state.drain is Drain.ASKED:
+        state = replace(state, drain=Drain.SAID)
     info = SubscriptionInfo(
         version=state.used_version,
         latest_supported_version=LATEST_SUPPORTED_VERSION,
@@ -63,11 +66,18 @@ def next_subscription(
         user_endpoint=config.endpoint,
         task_offset_sums=sums,
         unique_field=unique_field,
-        error_code=state.error_code,
+        error_code=_said_code(state),
         client_tags=config.client_tags,
     )
     state = replace(state, unique_field=unique_field, is_joining=True, claimed=(incarnation, generation))
     return state, OwnSubscription(info=info, owned_partitions=owned_partitions(state, incarnation=incarnation))
+
+
+def _said_code(state: MemberState) -> AssignorError:
+    """A wish of this member, if it has one; that all instances shut down comes first."""
+    if state.error_code is AssignorError.NONE and state.drain is not Drain.NONE:
+        return AssignorError.DRAINING
+    return state.error_code
 
 
 def owned_partitions(state: MemberState, *, incarnation: int) -> tuple[TopicPartition, ...]:
@@ -82,7 +92,7 @@ def owned_partitions(state: MemberState, *, incarnation: int) -> tuple[TopicPart
 
 
 def may_commit(state: MemberState, tasks: Iterable[TaskId], *, began_incarnation: int, incarnation: int) -> bool:
-    """Whether a batch over ``tasks`` may be committed under the group's current generation.
+    """True if a batch over ``tasks`` may be committed under the group's current generation.
 
     ``began_incarnation`` is the group's when the batch began, ``incarnation`` the group's now.
     """

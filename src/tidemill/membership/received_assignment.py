@@ -1,4 +1,4 @@
-"""What the leader's bytes say to a member: its tasks with their partitions, or why they can't be followed.
+"""Assignment that a member received: its tasks with their partitions, or why they can't be followed.
 
 Decides which answers are acceptable and which version the next subscription has: an answer that contradicts itself, or names
 tasks and partitions that this instance's topology doesn't have, is refused as a whole, before anything is opened or given up for
@@ -42,7 +42,7 @@ def _received(partitions: tuple[TopicPartition, ...], user_data: bytes, used_ver
     if not user_data and not partitions:
         return ReceivedAssignment(info=AssignmentInfo(version=used_version), active={}, standby={})
     info = decode_assignment(user_data)
-    if info.error_code != AssignorError.NONE:
+    if info.error_code not in (AssignorError.NONE, AssignorError.DRAINING):
         return ReceivedAssignment(info=info, active={}, standby={})
     if info.version > used_version:
         raise WireFormatError(

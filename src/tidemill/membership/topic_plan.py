@@ -29,7 +29,7 @@ class CopartitionError(AssignmentError):
 
 
 class CopartitionCheck(Enum):
-    """When to check topics that no repartition topic can be fitted to."""
+    """Time at which topics are checked that no repartition topic can be fitted to."""
 
     ALWAYS = "always"
     AS_KAFKA = "as Kafka"
@@ -38,7 +38,7 @@ class CopartitionCheck(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
-    """What the brokers say of topics. ``partition_racks`` (racks of the replicas) is needed by rack-aware assignment only."""
+    """Topics on the brokers. ``partition_racks`` (racks of the replicas) is needed by rack-aware assignment only."""
 
     partition_counts: Mapping[str, int]
     partition_racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""What the leader must know of a topology: sub-topologies with their topics, internal topics, copartition groups.
+"""Description of a topology for the leader: sub-topologies with their topics, internal topics, copartition groups.
 
-Decides the shape only. Topics stand under their names on the broker. A sub-topology without source topics has no tasks
+Decides the shape only. Topics have their names on the broker. A sub-topology without source topics has no tasks
 and no entry. The leader works on these facts alone, so that it can be driven by a built topology, by a recorded run or
 by a simulated one.
 """

@@ -1,4 +1,4 @@
-"""Whether a topology fits the internal topics that an earlier version of it has left on the brokers.
+"""Fit of a topology with the internal topics that an earlier version of it has left on the brokers.
 
 Decides what no longer fits and says what changed and what to do; asking the brokers is left to others. A topology that is changed
 behind its application's back goes wrong silently: names with generated numbers move, so that a store starts empty beside the
@@ -20,7 +20,7 @@ _INTERNAL_ENDS = ("-changelog", "-repartition", "-subscription-registration-topi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsFound:
-    """What is on the brokers: all topics' names; of the plan's internal ones that are there, partitions and cleanup policies."""
+    """Topics on the brokers: all topics' names; of the plan's internal ones that are there, partitions and cleanup policies."""
 
     names: Set[str]
     partitions: Mapping[str, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class TopicsFound:
 
 
 def looks_internal(topic: str, application: str) -> bool:
-    """Whether the name is one that an internal topic of the application has; another application's may begin so, too."""
+    """True if the name is one of an internal topic of the application; another application's may begin so, too."""
     return topic.startswith(f"{application}-") and topic.endswith(_INTERNAL_ENDS)
 
 
@@ -39,7 +39,7 @@ def left_over(plan: TopicPlan, found: TopicsFound, application: str, sources: Se
 
 
 def misfits(plan: TopicPlan, found: TopicsFound, application: str, sources: Set[str]) -> tuple[str, ...]:
-    """What keeps the topology from going on where an earlier one has stopped, a sentence each; empty if it fits."""
+    """Reasons why the topology can't go on where an earlier one has stopped, a sentence each; empty if it fits."""
     return (
         *_other_partitions(plan, found),
         *_other_policies(plan, found),

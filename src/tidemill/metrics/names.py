@@ -1,4 +1,4 @@
-"""Which metrics there are: Kafka Streams' own under its groups and names, and ours in groups that begin with ``tidemill``.
+"""Names of metrics: Kafka Streams' own under its groups and names, and ours in groups that begin with ``tidemill``.
 
 Decides each one's recording level and description. A name is here only if it is really measured; docs/metrics.md says of each
 of Kafka Streams' metrics whether it is, and where ours means something else.
@@ -140,7 +140,7 @@ CATALOGUE: Mapping[str, Mapping[str, tuple[RecordingLevel, str]]] = {
         "last-rebalance-seconds-ago": (_I, "Since the last assignment; -1 if there was none"),
     },
     FETCHER: {
-        "records-lag": (_I, "Offsets between the committed position and the partition's end as the last fetch told it"),
+        "records-lag": (_I, "Offsets between the committed position and the partition's end as of the last fetch"),
         "records-lag-max": (_I, "The largest records-lag of the thread"),
         "records-consumed-rate": (_I, "Input records read per second"),
         "records-consumed-total": (_I, "Input records read"),
@@ -154,7 +154,7 @@ CATALOGUE: Mapping[str, Mapping[str, tuple[RecordingLevel, str]]] = {
     },
     COPY: {
         "copy-lag": (_I, "Offsets that a standby, warm-up or restoring task is behind its changelogs' ends"),
-        "copy-seconds-left": (_I, "When it will be there at the speed of the last seconds; NaN if that can't be told"),
+        "copy-seconds-left": (_I, "Seconds until it is there at the speed of the last seconds; NaN if that is not known"),
     },
     REBALANCE: {
         "task-pause-ms-total": (_I, "How long rebalances have kept the task from running"),
@@ -164,7 +164,7 @@ CATALOGUE: Mapping[str, Mapping[str, tuple[RecordingLevel, str]]] = {
 
 
 def known(name: str, group: str, tags: Tags) -> tuple[MetricName, RecordingLevel]:
-    """The catalogue's entry. KeyError if there is none: nothing is told that is not described."""
+    """The catalogue's entry. KeyError if there is none: no metric is exported that is not described."""
     level, description = CATALOGUE[group][name]
     return MetricName(name, group, tags, description), level
 

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 
 NOT_RECORDED = math.nan
-"""What an average or extreme is while nothing was recorded, as in Kafka."""
+"""Average or extreme while nothing was recorded, as in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Sensor:
         self.total = 0.0
         """The sum of all that was ever recorded."""
         self.count = 0.0
-        """How many values that were."""
+        """Number of the values."""
 
     def record(self, value: float, now_s: float, *, times: float = 1) -> None:
         """``value`` once; with ``times`` so many values whose mean it is."""

@@ -10,19 +10,19 @@ its row as of a time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tidemill.operators.context import AsOfGetter, Context, Getter
 from tidemill.operators.record import Record, change_of, record_of
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
+from tidemill.topology.values import Key, Value
 
 
 class AggregateByKey:
     """``following(key, value, aggregate)`` makes the next aggregate, from ``initializer()`` where there is none."""
 
     def __init__(
-        self, store: str, context: Context, initializer: Callable[[], Any], following: Callable[[Any, Any, Any], Any]
+        self, store: str, context: Context, initializer: Callable[[], Value], following: Callable[[Key, Value, Value], Value]
     ) -> None:
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         table = context.store(store)

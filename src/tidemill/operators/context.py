@@ -1,4 +1,4 @@
-"""What an operator may ask and do while it handles a record: the contract between operators and whoever runs them.
+"""The context of an operator: the contract between operators and whoever runs them, for the record that is handled.
 
 ``task_graph`` runs them; stores are ``stores``' matter.
 """
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from tidemill.ids import TaskId
 from tidemill.operators.record import Headers, Record
 from tidemill.topology.nodes import Serde, Topology
+from tidemill.topology.values import Key, TableRow
 
 
 class RecordMetadata(NamedTuple):
@@ -21,24 +22,24 @@ class RecordMetadata(NamedTuple):
     offset: int | None
 
 
-Getter = Callable[[Any], "tuple[Any, int] | None"]
-"""Looks a table's row up by key: (value, timestamp) as of now, None where there is none (KTableValueGetter)."""
+Getter = Callable[[Key], "TableRow | None"]
+"""Looks a table's row up by key, as of now; None where there is none (KTableValueGetter)."""
 
 
-AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
+AsOfGetter = Callable[[Key, int], "TableRow | None"]
 """Looks a versioned table's row up by key and timestamp."""
 
 
 class Subscriber(Protocol):
-    """What subscribes the left rows of a foreign-key join, for the node that gets the answers."""
+    """Subscribes the left rows of a foreign-key join, for the node that gets the answers."""
 
-    def ask_again(self, key: Any, row: tuple[Any, int], headers: Headers) -> bool:
+    def ask_again(self, key: Key, row: TableRow, headers: Headers) -> bool:
         """Subscribes a row once more, to be answered in any case; False: it has no foreign key."""
 
-    def awaits_answer(self, key: Any) -> bool:
-        """Whether an answer to the left row as it is now is sure to come."""
+    def awaits_answer(self, key: Key) -> bool:
+        """True if an answer to the left row as it is now is sure to come."""
 
-    def has_answer(self, key: Any, asked: bytes | None) -> None:
+    def has_answer(self, key: Key, asked: bytes | None) -> None:
         """An answer to the row of this hash has come."""
 
 
@@ -107,14 +108,17 @@ class Context(Protocol):
         """Looks up rows of the table that ``node`` makes as of a timestamp; None if no versioned store is behind it."""
 
     def subscriber(self, node: str) -> Subscriber:
-        """What subscribes the left rows of a foreign-key join: the operator of ``node``."""
+        """The operator of ``node``, which subscribes the left rows of a foreign-key join."""
 
-    def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
-        """Calls ``call(time)`` by stream time or wall clock (``punctuation``); the result of this call ends that."""
+    def schedule(
+        self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None], start_ms: int | None = None
+    ) -> Callable[[], None]:
+        """Calls ``call(time)`` by stream time or wall clock (``punctuation``), on a grid that begins at ``start_ms`` where it is
+        given; the result of this call ends that."""
 
 
 class Operator(Protocol):
-    """One node of one task. Made anew after a batch that did not count; keeps what it likes in between.
+    """One node of one task. Made again after a batch that did not count; keeps what it likes in between.
 
     An operator of a table has ``get(key)`` too, a ``Getter`` of its rows, and ``get_as_of``, an ``AsOfGetter``, or None where no
     versioned store is behind it: every one says which, so that no join falls back to the newest row. One that collects what it

@@ -6,10 +6,20 @@ A serde around another one has ``with_inner(serde)``, which fills its gap: with 
 
 from __future__ import annotations
 
+from typing import overload
+
 from tidemill.topology.nodes import Serde
 
 
-def completed(serde: Serde | None, default: Serde, *, key_serde: Serde, value_serde: Serde) -> Serde:
+@overload
+def completed(serde: Serde | None, default: Serde, *, key_serde: Serde, value_serde: Serde) -> Serde: ...
+@overload
+def completed(
+    serde: Serde | None, default: Serde | None, *, key_serde: Serde | None, value_serde: Serde | None
+) -> Serde | None: ...
+def completed(
+    serde: Serde | None, default: Serde | None, *, key_serde: Serde | None, value_serde: Serde | None
+) -> Serde | None:
     """The serde, ``default`` if there is none, without gaps: ``key_serde`` and ``value_serde`` are the application's defaults."""
     if serde is None:
         return default

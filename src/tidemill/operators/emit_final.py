@@ -36,7 +36,7 @@ class CloseRounds:
             self._clock.emitted = close_time
 
     def is_due(self, close_time: int) -> bool:
-        """Whether windows that closed by ``close_time`` are to be looked for; if so by the clock, the interval begins anew."""
+        """True if windows that closed by ``close_time`` are to be looked for; by the clock, the next interval then begins."""
         now = self._context.wall_clock
         if now < self._next:
             return False

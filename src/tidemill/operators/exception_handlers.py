@@ -1,4 +1,4 @@
-"""What becomes of a record that a function or a serde fails on: Kafka Streams' processing and production exception handlers.
+"""Records that a function or a serde fails on: Kafka Streams' processing and production exception handlers.
 
 Decides whether a task goes on without such a record (``processing.exception.handler``, KIP-1033; ``production.exception.handler``
 for what a sink can't write) and whether the record is put aside (KIP-1034). Finding errors and putting aside are left to others.
@@ -41,8 +41,7 @@ class ErrorContext:
 
 
 class ColumnsFunctionError(Exception):
-    """What a handler is given where a function of Columns raises, in Spark's JVM or in a UDF. ``error``: the class of what it has
-    raised there."""
+    """An exception of a function of Columns, raised in Spark's JVM or in a UDF. ``error``: its class there."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(message)
@@ -66,11 +65,20 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExceptionHandlers:
-    """``processing``: of functions and processors. ``production``: of what a sink can't write. A response stands for itself."""
+    """``processing``: of functions and processors. ``production``: of what a sink can't write. A response stands for itself.
+
+    ``cover_global_stores``: ``processing`` is also asked about the processors of global stores (KIP-1270).
+    """
 
     processing: ExceptionResponse | ExceptionHandler = ExceptionResponse.FAIL
     production: ExceptionResponse | ExceptionHandler = ExceptionResponse.FAIL
     dead_letter_topic: str | None = None
+    cover_global_stores: bool = False
+
+    @property
+    def of_global_stores(self) -> ExceptionHandlers:
+        """Those that are asked about global stores."""
+        return self if self.cover_global_stores else FAILING
 
     @property
     def are_failing(self) -> bool:

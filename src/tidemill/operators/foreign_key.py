@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
 
 import mmh3
 
@@ -34,6 +33,7 @@ from tidemill.operators.subscription_store import SubscriptionStore
 from tidemill.topology import operations as op
 from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
 from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Key, TableRow, Value
 
 _SEED = 104729
 _HASH = Struct(">QQ")
@@ -61,7 +61,7 @@ class ForeignKeySubscribe:
         self._context, self._forward = context, context.forward
         self._is_versioned, self._partition = context.is_versioned, context.task.partition
         function = plain(operation.extractor)
-        self._extract: Callable[[Any, Any], Any] = function if operation.takes_key else lambda _key, value: function(value)
+        self._extract: Callable[[Key, Value], Key] = function if operation.takes_key else lambda _key, value: function(value)
         foreign = _serde(operation.foreign_key_serde, context.default_key_serde, "right table's keys", context)
         value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context)
         self._write_foreign, self._write_value = foreign.serialize, value.serialize
@@ -86,7 +86,7 @@ class ForeignKeySubscribe:
         for foreign_key, instruction in instructions:
             self._forward(Record(foreign_key, SubscriptionWrapper(asked, instruction, key, self._partition), timestamp, headers))
 
-    def ask_again(self, key: Any, row: tuple[Any, int], headers: Headers) -> bool:
+    def ask_again(self, key: object, row: TableRow, headers: Headers) -> bool:
         """Subscribes a row of the left table once more, to be answered in any case; False: it has no foreign key."""
         value, timestamp = row
         foreign_key = self._extract(key, value)
@@ -98,23 +98,23 @@ class ForeignKeySubscribe:
         self._forward(Record(foreign_key, subscription, timestamp, headers))
         return True
 
-    def awaits_answer(self, key: Any) -> bool:
-        """Whether an answer to the left row as it is now is sure to come, as far as this worker knows."""
+    def awaits_answer(self, key: object) -> bool:
+        """True if an answer to the left row as it is now is sure to come, as far as this worker knows."""
         return repr(key) in self._awaited
 
-    def has_answer(self, key: Any, asked: bytes | None) -> None:
+    def has_answer(self, key: object, asked: bytes | None) -> None:
         """An answer has come."""
         if self._awaited.get(repr(key), b"") == asked:
             del self._awaited[repr(key)]
 
-    def _foreign_keys(self, key: Any, change: Change) -> tuple[Any, Any]:
+    def _foreign_keys(self, key: object, change: Change) -> tuple[object, object]:
         new, old = change.new, change.old
         return None if old is None else self._extract(key, old), None if new is None else self._extract(key, new)
 
-    def _has_changed(self, old_key: Any, new_key: Any) -> bool:
+    def _has_changed(self, old_key: object, new_key: object) -> bool:
         return self._write_foreign(old_key) != self._write_foreign(new_key)
 
-    def _of_left_join(self, key: Any, change: Change) -> list[tuple[Any, Instruction]]:
+    def _of_left_join(self, key: object, change: Change) -> list[tuple[object, Instruction]]:
         """Every change needs an answer, for a row without a foreign key is a result too; nothing that was not there goes."""
         if change.new is None and change.old is None:
             return []
@@ -124,7 +124,7 @@ class ForeignKeySubscribe:
             asked.append((old_key, Instruction.DELETE_NO_PROPAGATE))
         return [*asked, (new_key, Instruction.PROPAGATE_NULL_IF_NO_MATCH)]
 
-    def _of_inner_join(self, key: Any, change: Change) -> list[tuple[Any, Instruction]]:
+    def _of_inner_join(self, key: object, change: Change) -> list[tuple[object, Instruction]]:
         old_key, new_key = self._foreign_keys(key, change)
         if new_key is None:
             if change.new is not None:
@@ -225,7 +225,7 @@ class ForeignKeyResolve:
         is_gone = right is None and (left is None or not self._left)
         self._forward(Record(key, None if is_gone else self._join(key, left, right), timestamp, headers))
 
-    def _take_back(self, record: Record, row: tuple[Any, int] | None) -> None:
+    def _take_back(self, record: Record, row: TableRow | None) -> None:
         """An answer without a right row was for a left row that has changed since: the last result may have to go."""
         key, _answer, timestamp, headers = record
         if self._subscriber.awaits_answer(key):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.values import TableRow
 
 _LONG = struct.Struct(">q")
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
@@ -29,39 +29,39 @@ class KeyValueStore:
         self._write_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> object:
         """The value of ``key``; None if there is none."""
         return self._read_value(self._rows.get(self._key(key)))
 
-    def put(self, key: Any, value: Any, timestamp: int) -> None:
+    def put(self, key: object, value: object, timestamp: int) -> None:
         """Sets the value; None deletes."""
         raw, row = self._key(key), self._write_value(value)
         self._rows.put(raw, row)
         self._rows.log(raw, row, timestamp)
 
-    def delete(self, key: Any, timestamp: int) -> Any:
+    def delete(self, key: object, timestamp: int) -> object:
         """Deletes the key and gives the value that it had."""
         before = self.get(key)
         self.put(key, None, timestamp)
         return before
 
-    def put_if_absent(self, key: Any, value: Any, timestamp: int) -> Any:
+    def put_if_absent(self, key: object, value: object, timestamp: int) -> object:
         """Sets the value if there is none; gives the value that was there."""
         before = self.get(key)
         if before is None:
             self.put(key, value, timestamp)
         return before
 
-    def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[object, object]]:
         """All (key, value)."""
         return self._decoded(self._rows.scan(reverse=reverse))
 
-    def range(self, low: Any = None, high: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+    def range(self, low: object = None, high: object = None, *, reverse: bool = False) -> Iterator[tuple[object, object]]:
         """(key, value) from ``low`` to ``high``, both included; None is no bound."""
         above = None if high is None else self._key(high) + b"\x00"
         return self._decoded(self._rows.scan(None if low is None else self._key(low), above, reverse=reverse))
 
-    def prefix_scan(self, prefix: Any, serde: Serde) -> Iterator[tuple[Any, Any]]:
+    def prefix_scan(self, prefix: object, serde: Serde) -> Iterator[tuple[object, object]]:
         """(key, value) of the keys whose bytes begin with those of ``prefix``."""
         low = serde.serialize(prefix) or b""
         return self._decoded(self._rows.scan(low, after_prefix(low)))
@@ -69,13 +69,13 @@ class KeyValueStore:
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
         self._rows.put(key, value)
 
-    def _key(self, key: Any) -> bytes:
+    def _key(self, key: object) -> bytes:
         raw = self._write_key(key)
         if raw is None:
             raise _no_null_keys()
         return raw
 
-    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[object, object]]:
         read_key, read_value = self._read_key, self._read_value
         for key, row in rows:
             yield read_key(key), read_value(row)
@@ -92,25 +92,25 @@ class TimestampedKeyValueStore:
         self.encode_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
 
-    def get(self, key: Any) -> tuple[Any, int] | None:
+    def get(self, key: object) -> TableRow | None:
         """(value, timestamp) of ``key``; None if there is none."""
         raw = self.encode_key(key)
         row = None if raw is None else self._get(raw)
         return None if row is None else (self._read_value(row[8:]), _unpack(row)[0])
 
-    def get_at(self, raw: bytes) -> tuple[Any, int] | None:
+    def get_at(self, raw: bytes) -> TableRow | None:
         """``get`` for the bytes of a key (``encode_key``): spares who reads and writes a row to encode its key twice."""
         row = self._get(raw)
         return None if row is None else (self._read_value(row[8:]), _unpack(row)[0])
 
-    def put(self, key: Any, value: Any, timestamp: int, headers: Headers = ()) -> bool | None:
+    def put(self, key: object, value: object, timestamp: int, headers: Headers = ()) -> bool | None:
         """Sets value and timestamp; a value of None deletes. Always True: it is the newest (versioned stores say otherwise).
 
         ``headers``, of the record being processed, are logged with deletions in a store of the format with headers.
         """
         return self.put_at(self._key(key), value, timestamp, headers)
 
-    def put_at(self, raw: bytes, value: Any, timestamp: int, headers: Headers = ()) -> bool | None:
+    def put_at(self, raw: bytes, value: object, timestamp: int, headers: Headers = ()) -> bool | None:
         """``put`` for the bytes of a key."""
         written = self._write_value(value)
         if written is None:
@@ -121,29 +121,29 @@ class TimestampedKeyValueStore:
             self._log(raw, written, timestamp)
         return True
 
-    def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+    def delete(self, key: object, timestamp: int) -> TableRow | None:
         """Deletes the key and gives what it had; ``timestamp`` is of the record being processed."""
         before = self.get(key)
         self.put(key, None, timestamp)
         return before
 
-    def put_if_absent(self, key: Any, value: Any, timestamp: int) -> tuple[Any, int] | None:
+    def put_if_absent(self, key: object, value: object, timestamp: int) -> TableRow | None:
         """Sets the value if there is none; gives what was there."""
         before = self.get(key)
         if before is None:
             self.put(key, value, timestamp)
         return before
 
-    def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, tuple[Any, int]]]:
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[object, TableRow]]:
         """All (key, (value, timestamp))."""
         return self._decoded(self._rows.scan(reverse=reverse))
 
-    def range(self, low: Any = None, high: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, tuple[Any, int]]]:
+    def range(self, low: object = None, high: object = None, *, reverse: bool = False) -> Iterator[tuple[object, TableRow]]:
         """(key, (value, timestamp)) from ``low`` to ``high``, both included; None is no bound."""
         above = None if high is None else self._key(high) + b"\x00"
         return self._decoded(self._rows.scan(None if low is None else self._key(low), above, reverse=reverse))
 
-    def prefix_scan(self, prefix: Any, serde: Serde) -> Iterator[tuple[Any, tuple[Any, int]]]:
+    def prefix_scan(self, prefix: object, serde: Serde) -> Iterator[tuple[object, TableRow]]:
         """(key, (value, timestamp)) of the keys whose bytes begin with those of ``prefix``."""
         low = serde.serialize(prefix) or b""
         return self._decoded(self._rows.scan(low, after_prefix(low)))
@@ -151,13 +151,13 @@ class TimestampedKeyValueStore:
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         self._put(key, None if value is None else _pack(timestamp) + value)
 
-    def _key(self, key: Any) -> bytes:
+    def _key(self, key: object) -> bytes:
         raw = self.encode_key(key)
         if raw is None:
             raise _no_null_keys()
         return raw
 
-    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, tuple[Any, int]]]:
+    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[object, TableRow]]:
         read_key, read_value = self._read_key, self._read_value
         for key, row in rows:
             yield read_key(key), (read_value(row[8:]), _unpack(row)[0])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.errors import SerdeError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.operators.context import AsOfGetter, Getter, RecordMetadata, Subscriber
+from tidemill.operators.punctuation import first_from
 from tidemill.operators.record import Record
 from tidemill.operators.versioned_tables import is_versioned_table
 from tidemill.topology.nodes import ProcessorNode, Serde, Topology
@@ -113,7 +114,9 @@ class NodeContext:
     def subscriber(self, node: str) -> Subscriber:
         return self._graph.subscriber(node)
 
-    def schedule(self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None]) -> Callable[[], None]:
+    def schedule(
+        self, interval_ms: int, on_wall_clock: bool, call: Callable[[int], None], start_ms: int | None = None
+    ) -> Callable[[], None]:
         graph, node = self._graph, self.node
 
         def punctuate(now: int) -> None:
@@ -125,11 +128,13 @@ class NodeContext:
                     raise
                 graph.refuse(node, None, problem)
 
-        if on_wall_clock:
-            return graph.by_wall_clock.schedule(graph.wall_clock + interval_ms, interval_ms, punctuate)
-        return graph.by_stream_time.schedule(0, interval_ms, punctuate)
+        queue, now = (graph.by_wall_clock, graph.wall_clock) if on_wall_clock else (graph.by_stream_time, graph.stream_time)
+        first = now + interval_ms if on_wall_clock else 0
+        if start_ms is not None:
+            first = first_from(start_ms, interval_ms, now)
+        return queue.schedule(first, interval_ms, punctuate)
 
 
 def _says_where(problem: Exception) -> bool:
-    """Whether it is an error of the library itself: only what user functions and serdes raise has to be given a place."""
+    """True of an error of the library itself: only what user functions and serdes raise has to be given a place."""
     return isinstance(problem, TidemillError) and not isinstance(problem, SerdeError)

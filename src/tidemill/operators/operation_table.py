@@ -2,7 +2,7 @@
 
 Decides for each operation (``topology.operations``, ``topology.spark_operations``) where it runs, which class runs it record by
 record, which of its fields are functions, stores and tables, with which serdes records enter and leave it, and its shortcut.
-Whoever plans, infers or runs asks here; nobody else tells operations apart by their classes. Leaves to the three places how
+Whoever plans, infers or runs asks here; no other module tells operations apart by their classes. Leaves to the three places how
 they do it: the classes named here, ``steps.vector.vector_step`` and ``spark.plan.column_nodes`` (``test_operation_table``
 holds them against this table).
 """
@@ -21,6 +21,7 @@ from tidemill.operators.session_windows import SessionAggregate
 from tidemill.operators.sliding_windows import window_aggregate
 from tidemill.operators.stream_table_join import GlobalTableJoin, StreamTableJoin
 from tidemill.operators.suppress import Suppress
+from tidemill.topology import batch_operations as batch_op
 from tidemill.topology import operations as op
 from tidemill.topology import spark_operations as spark_op
 from tidemill.topology.nodes import ProcessorNode, Topology
@@ -83,7 +84,7 @@ _OF_AGGREGATION = {op.Counting: Leaves.COUNT, op.Reducing: Leaves.ARRIVING, op.A
 
 
 class Gives(Enum):
-    """What the functions of an operation give, whose serde ``per_record(..., serde=...)`` may say."""
+    """The results of an operation's functions, whose serde ``per_record(..., serde=...)`` may say."""
 
     KEY = "key"
     VALUE = "value"
@@ -92,7 +93,7 @@ class Gives(Enum):
 
 
 class TableRows(Enum):
-    """Where the rows are of a table that an operation makes, and with them old values and what is versioned."""
+    """The place of the rows of a table that an operation makes, and with them of old values and versions."""
 
     KEPT = "kept"
     """In its store."""
@@ -102,7 +103,7 @@ class TableRows(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationEntry:
-    """What there is to know of an operation, fields by their names.
+    """An operation's entry in the table; fields of the operation are given by their names.
 
     ``kafka``: the class of Kafka Streams that does it (without "Supplier"), for readers; "" where it has none.
     ``operator``: runs it record by record; None: it can't.
@@ -134,7 +135,7 @@ class OperationEntry:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether each record is handled by itself, in the JVM or a batch at a time."""
+        """True if each record is handled by itself, in the JVM or a batch at a time."""
         return not self.stores and self.runs in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
 
 
@@ -183,6 +184,13 @@ OPERATIONS: Mapping[type, OperationEntry] = {
     ),
     op.Print: OperationEntry(
         kafka="KStreamPrint", operator=stateless.print_records, runs=_step, takes_changes=False, value=_arriving
+    ),
+    batch_op.MapValuesInBatches: OperationEntry(kafka="KStreamMapValues", operator=None, runs=_step, takes_changes=False),
+    batch_op.FilterInBatches: OperationEntry(
+        kafka="KStreamFilter", operator=None, runs=_step, takes_changes=False, value=_arriving
+    ),
+    batch_op.PeekInBatches: OperationEntry(
+        kafka="KStreamPeek", operator=None, runs=_step, takes_changes=False, value=_arriving
     ),
     spark_op.ForeachBatch: OperationEntry(kafka="", operator=None, runs=Runs.DRIVER, value=_arriving),
     spark_op.DataFrameJoin: OperationEntry(kafka="", operator=None, runs=_columns),
@@ -304,7 +312,7 @@ def entry_of(operation: op.Operation) -> OperationEntry:
 
 
 def operator_of(operation: op.Operation, context: Context) -> Operator:
-    """What runs the operation of one node record by record.
+    """The operator that runs the operation of one node record by record.
 
     Raises:
         TypeError: it can't run so.
@@ -321,9 +329,9 @@ def runs(operation: op.Operation) -> Runs:
     return entry.runs if entry.with_store is None or kept_store(operation) is None else entry.with_store
 
 
-def functions_of(operation: op.Operation) -> tuple[Callable[..., Any], ...]:
+def functions_of(operation: op.Operation) -> tuple[op.UserFunction, ...]:
     """Its functions that work on columns unless they are ``PerRecord``."""
-    found: list[Callable[..., Any]] = []
+    found: list[op.UserFunction] = []
     for field in entry_of(operation).functions:
         given = getattr(operation, field)
         found += given if isinstance(given, tuple) else (given,)
@@ -331,7 +339,7 @@ def functions_of(operation: op.Operation) -> tuple[Callable[..., Any], ...]:
 
 
 def works_on_columns(operation: op.Operation) -> bool:
-    """Whether it can't run record by record: the JVM must do some of it."""
+    """True if it can't run record by record: the JVM must do some of it."""
     if entry_of(operation).operator is None:
         return True
     return not all(isinstance(function, op.PerRecord) for function in functions_of(operation))

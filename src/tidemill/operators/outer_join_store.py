@@ -4,7 +4,7 @@
     row, changelog value  01 | count 4 | (length 4 | 01 left, 00 right | value) for each value of that time, side and key
 
 Decides bytes and order (by time, right before left, then by key) and keeps the clock that the two sides share. Leaves to
-``stream_join`` when a record waits, is matched or goes on alone. Behind the rows stands the clock (key 0xff), which has no
+``stream_join`` when a record waits, is matched or goes on alone. Behind the rows is the clock (key 0xff), which has no
 changelog: a restored store's begins where its changelog's timestamps end.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
@@ -33,10 +33,10 @@ _META_FORMAT = Struct(">qqq")
 
 @dataclass(slots=True)
 class SharedClock:
-    """What both sides of a join know of time (TimeTracker).
+    """The clock of a join, which both sides share (TimeTracker).
 
     ``stream_time``: the highest timestamp of both sides. ``min_time``: the least timestamp that may wait, as last seen.
-    ``next_look``: the wall clock before which nobody looks for what has closed.
+    ``next_look``: the wall clock before which closed windows are not looked for.
     """
 
     stream_time: int = -1
@@ -49,8 +49,8 @@ class UnmatchedValues(NamedTuple):
 
     timestamp: int
     is_left: bool
-    key: Any
-    values: list[Any]
+    key: object
+    values: list[object]
 
 
 class OuterJoinStore:
@@ -73,7 +73,7 @@ class OuterJoinStore:
         self._newest = -1 if last is None else _LONG.unpack_from(last[0])[0]
         """Nothing newer waits: of what is newer no row need be looked for."""
 
-    def add(self, timestamp: int, is_left: bool, key: Any, value: Any) -> None:
+    def add(self, timestamp: int, is_left: bool, key: object, value: object) -> None:
         """Lets a record wait; its timestamp is also the changelog record's."""
         self.floor = min(self.floor, timestamp)
         row_key = _row_key(timestamp, is_left, self._write_key(key) or b"")
@@ -105,7 +105,7 @@ class OuterJoinStore:
             yield _LONG.unpack_from(row_key)[0], row_key[8] == 1, row_key, row
 
     def read(self, row_key: bytes, row: bytes) -> UnmatchedValues:
-        """What a row means; its values are in the order in which they came."""
+        """The values of a row, in the order in which they came."""
         is_left = row_key[8] == 1
         values = self._values(row, self._read_left if is_left else self._read_right)
         return UnmatchedValues(_LONG.unpack_from(row_key)[0], is_left, self._read_key(row_key[9:]), values)
@@ -135,7 +135,7 @@ class OuterJoinStore:
             self._rows.put(_META, _META_FORMAT.pack(*now))
 
     @staticmethod
-    def _values(row: bytes, read: Callable[[bytes], Any]) -> list[Any]:
+    def _values(row: bytes, read: Callable[[bytes], object]) -> list[object]:
         return [read(part) for part in _parts(row)]
 
 

@@ -9,18 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId
-from tidemill.operators.context import Context, RecordMetadata
+from tidemill.operators.context import Context, Operator, RecordMetadata
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.topology import operations as op
-from tidemill.topology.durations import Duration, milliseconds
+from tidemill.topology.durations import Duration, Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.nodes import ProcessorNode, SourceNode
+from tidemill.topology.values import Key, TableRow, Value
 
 _ANY_KEY = object()
+
+
+class Processor(Protocol):
+    """Handles records, forwarding what it likes; ``init(context)`` and ``close()`` are called where it has them
+    (org.apache.kafka.streams.processor.api.Processor).
+    """
+
+    def process(self, record: Record, /) -> object:
+        """Handles a record. An exception stops the stream thread, unless an exception handler passes it over."""
+
+
+class ValueTransformerWithKey(Protocol):
+    """Makes new values of a table's rows; ``init(context)`` and ``close()`` are called where it has them
+    (org.apache.kafka.streams.kstream.ValueTransformerWithKey).
+    """
+
+    def transform(self, key: Key, value: Value, /) -> Value:
+        """The new value of a row; None deletes it."""
+
+
+ProcessorSupplier = Callable[[], Processor]
+"""``supplier()``, or a class: a processor of its own for each task."""
+
+_Made = TypeVar("_Made")
 
 
 class PunctuationType(Enum):
@@ -31,7 +56,9 @@ class PunctuationType(Enum):
 
 
 class ProcessorContext:
-    """What a processor may ask and do (org.apache.kafka.streams.processor.api.ProcessorContext)."""
+    """A processor's view of its task: records on their way, stores, punctuators, times
+    (org.apache.kafka.streams.processor.api.ProcessorContext).
+    """
 
     def __init__(self, context: Context, stores: tuple[str, ...], *, forwards: bool = True) -> None:
         self._context, self._stores, self._forwards = context, stores, forwards
@@ -39,8 +66,10 @@ class ProcessorContext:
         """The timestamp of the record (or the time of the punctuation) that is handled right now."""
         self.headers: Headers = ()
         """The headers of the record that is handled right now."""
-        self.fixed_key: Any = _ANY_KEY
+        self.fixed_key: object = _ANY_KEY
         """The key that what is forwarded must have, where it may not change."""
+        self.operator: Operator | None = None
+        """The operator of the DSL that a wrapped processor is of (``wrapped``)."""
 
     @property
     def task_id(self) -> TaskId:
@@ -65,7 +94,7 @@ class ProcessorContext:
 
     @property
     def current_system_time_ms(self) -> int:
-        """The wall clock in ms since the epoch; it stands still within a micro-batch."""
+        """The wall clock in ms since the epoch; it does not move within a micro-batch."""
         return self._context.wall_clock
 
     def forward(self, record: Record, child: str | None = None) -> None:
@@ -113,21 +142,33 @@ class ProcessorContext:
         )
 
     def schedule(
-        self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+        self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], None], *,
+        start_time: Instant | None = None,
     ) -> Callable[[], None]:
         """Calls ``punctuator(time)``, time in ms, whenever ``interval`` (ms or timedelta) has passed by one of the clocks;
         calling the result ends that (KIP-138).
 
         Stream time moves with records only: the punctuator is called after the record that made it due, once however far time has
         jumped, the first time after the first record. The wall clock is looked at once in each micro-batch, at its end.
+
+        ``start_time`` (a datetime with time zone, or ms since the epoch) anchors the calls (KIP-1146): they are due then and
+        every ``interval`` after it, whenever the task begins here; of those that are over none is made up for.
+
+        Raises:
+            ValueError: an interval below 1 ms.
+            TopologyError: what is no interval, or no time from 1970 on.
         """
-        every = milliseconds(interval, f"schedule in {self.node}")
+        where = f"schedule in {self.node}"
+        every = milliseconds(interval, where)
+        if every < 1:
+            raise ValueError(f"{where}: the interval is {every} ms, expected 1 ms or more")
+        start_ms = None if start_time is None else epoch_milliseconds(start_time, f"{where}: start_time")
 
         def punctuate(now: int) -> None:
             self.timestamp, self.headers, self.fixed_key = now, (), _ANY_KEY
             punctuator(now)
 
-        return self._context.schedule(every, punctuation_type is PunctuationType.WALL_CLOCK_TIME, punctuate)
+        return self._context.schedule(every, punctuation_type is PunctuationType.WALL_CLOCK_TIME, punctuate, start_ms)
 
     def _is_global(self, name: str) -> bool:
         topology = self._context.topology
@@ -143,7 +184,7 @@ def _refuse_if(problem: str) -> None:
         raise ValueError(f"can't forward the record: {problem}")
 
 
-def _made(context: Context, supplier: Callable[[], Any], seen: ProcessorContext) -> Any:
+def made_processor(context: Context, supplier: Callable[[], _Made], seen: ProcessorContext) -> _Made:
     """A processor or transformer, with ``init`` called."""
     try:
         made = supplier()
@@ -159,7 +200,7 @@ def _made(context: Context, supplier: Callable[[], Any], seen: ProcessorContext)
     return made
 
 
-def _close(made: Any) -> None:
+def _close(made: object) -> None:
     close = getattr(made, "close", None)
     if close is not None:
         close()
@@ -171,7 +212,7 @@ class ProcessorOperator:
     def __init__(self, operation: op.ProcessRecords, context: Context) -> None:
         self._seen = ProcessorContext(context, _connected(operation.stores, context))
         self._fixed_key = operation.fixed_key
-        self._processor = _made(context, operation.supplier, self._seen)
+        self._processor: Processor = made_processor(context, operation.supplier, self._seen)
         self._call = self._processor.process
 
     def process(self, record: Record) -> None:
@@ -189,12 +230,13 @@ class GlobalUpdate:
     """The processor of a global store: the user's, or one that keeps the latest value of each key and drops null keys."""
 
     def __init__(self, operation: op.GlobalUpdate, context: Context) -> None:
-        self._context, self._processor = context, None
+        self._context = context
+        self._processor: Processor | None = None
         if operation.supplier is None:
             self._table = context.store(operation.store)
         else:
             self._seen = ProcessorContext(context, (operation.store,))
-            self._processor = _made(context, operation.supplier, self._seen)
+            self._processor = made_processor(context, operation.supplier, self._seen)
 
     def process(self, record: Record) -> None:
         key, value, timestamp, headers = record
@@ -219,10 +261,10 @@ class TransformedTable:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
         connected = _connected(operation.stores, context)
         self._seen = ProcessorContext(context, connected, forwards=False)
-        self._transformer = _made(context, operation.supplier, self._seen)
+        self._transformer: ValueTransformerWithKey = made_processor(context, operation.supplier, self._seen)
         self._transform = self._transformer.transform
         self._table = None if operation.store is None else context.store(operation.store)
-        self._looking: Any = None
+        self._looking: ValueTransformerWithKey | None = None
         if self._table is not None:
             self.get, self.get_as_of = self._table.get, getattr(self._table, "get_as_of", None)
         else:
@@ -253,17 +295,17 @@ class TransformedTable:
         _close(self._transformer)
         _close(self._looking)
 
-    def _looked_up(self, key: Any) -> tuple[Any, int] | None:
+    def _looked_up(self, key: object) -> TableRow | None:
         return self._transformed(key, self._context.table(self._context.parents[0])(key))
 
-    def _looked_up_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+    def _looked_up_as_of(self, key: object, timestamp: int) -> TableRow | None:
         above = self._context.table_as_of(self._context.parents[0])
         assert above is not None
         return self._transformed(key, above(key, timestamp))
 
-    def _transformed(self, key: Any, row: tuple[Any, int] | None) -> tuple[Any, int] | None:
+    def _transformed(self, key: object, row: TableRow | None) -> TableRow | None:
         if self._looking is None:
-            self._looking = _made(self._context, self._supplier, self._looking_at)
+            self._looking = made_processor(self._context, self._supplier, self._looking_at)
         value, timestamp = (None, -1) if row is None else row
         self._looking_at.timestamp = timestamp
         transformed = self._looking.transform(key, value)

@@ -3,7 +3,7 @@
 Decides times, and the order of schedules that are due at once: the earlier goes first; of equal times, that which Java's priority
 queue gives, which is not always the order of scheduling. A schedule that is due is called once however far time has jumped, and
 is next due on its grid. The grid of stream time begins at 0, so that the first known stream time is a call; that of the wall
-clock at the time of scheduling.
+clock an interval after the time of scheduling. A schedule may name the begin of its grid itself (``first_from``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.java_queue import JavaPriorityQueue
+
+
+def first_from(start: int, interval_ms: int, now: int) -> int:
+    """When a schedule that is anchored at ``start`` is first due (KIP-1146): then, or, where that is over, next on its grid."""
+    return start if start >= now else start + ((now - start) // interval_ms + 1) * interval_ms
 
 
 @dataclass(slots=True)
@@ -27,12 +32,10 @@ class Punctuations:
 
     def __init__(self) -> None:
         self.due: JavaPriorityQueue[_Schedule] = JavaPriorityQueue()
-        """What is scheduled; empty if nothing is."""
+        """The schedules that are not cancelled, by when they are due."""
 
     def schedule(self, first: int, interval_ms: int, call: Callable[[int], None]) -> Callable[[], None]:
         """Calls ``call(now)`` from ``first`` on, every ``interval_ms``; the result ends it."""
-        if interval_ms < 1:
-            raise ValueError(f"schedule: the interval is {interval_ms} ms, expected 1 ms or more")
         schedule = _Schedule(first, interval_ms, call)
         self.due.add(first, schedule)
 

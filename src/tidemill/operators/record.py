@@ -1,4 +1,4 @@
-"""What travels between the nodes of a task: records, and the changes of tables.
+"""Records and the changes of tables, as they travel between the nodes of a task.
 
 Keys and values are Python values; bytes exist at sources, sinks and stores only. Both are named tuples and not
 dataclasses: several are made for each record on its way, and a frozen dataclass takes four times as long to make.
@@ -11,6 +11,8 @@ from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
+from tidemill.topology.values import Key, Value
+
 Headers = tuple[tuple[str, "bytes | None"], ...]
 LATEST_TIME = 2**63 - 1
 
@@ -22,16 +24,16 @@ class Record(NamedTuple):
     ``Change``.
     """
 
-    key: Any
-    value: Any
+    key: Key
+    value: Value
     timestamp: int
     headers: Headers = ()
 
-    def with_key(self, key: Any) -> Record:
+    def with_key(self, key: Key) -> Record:
         """The same record with another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
-    def with_value(self, value: Any) -> Record:
+    def with_value(self, value: Value) -> Record:
         """The same record with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
 
@@ -49,7 +51,7 @@ class Record(NamedTuple):
 
 
 def why_no_timestamp(given: Any) -> str:
-    """What is wrong with a timestamp that a function of the user gave; empty if nothing is."""
+    """The fault of a timestamp that a function of the program gave; empty if there is none."""
     try:
         number = index(given)
     except TypeError:
@@ -68,7 +70,7 @@ def invalid_timestamp(timestamp: int) -> str:
 
 
 def extracted_time(given: Any) -> int:
-    """What a timestamp extractor gave; below 0 says that the record is to be dropped.
+    """The timestamp that an extractor gave; below 0 the record is to be dropped.
 
     Raises:
         ValueError: it is no int, or too large for a timestamp.
@@ -81,8 +83,8 @@ def extracted_time(given: Any) -> int:
     return index(given)
 
 
-def why_no_headers(given: Any) -> str:
-    """What is wrong with headers that a function of the user gave; empty if nothing is.
+def why_no_headers(given: object) -> str:
+    """The fault of headers that a function of the program gave; empty if there is none.
 
     The client library ends the whole process where a name is no UTF-8, and cuts one off at a zero character.
     """
@@ -112,12 +114,12 @@ class Change(NamedTuple):
     ``is_latest``: False for a change of a versioned table that is not the newest of its key.
     """
 
-    new: Any
-    old: Any = None
+    new: Value
+    old: Value = None
     is_latest: bool = True
 
 
-record_of: Callable[[tuple[Any, Any, int, Headers]], Record] = partial(tuple.__new__, Record)
+record_of: Callable[[tuple[Key, Value, int, Headers]], Record] = partial(tuple.__new__, Record)
 """A record of its four parts. Takes half as long as ``Record(...)``: for what every record on its way needs."""
-change_of: Callable[[tuple[Any, Any, bool]], Change] = partial(tuple.__new__, Change)
+change_of: Callable[[tuple[Value, Value, bool]], Change] = partial(tuple.__new__, Change)
 """A change of its three parts, likewise."""

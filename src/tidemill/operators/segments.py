@@ -30,7 +30,7 @@ pack_time, unpack_time = _LONG.pack, _LONG.unpack_from
 
 @dataclass(slots=True)
 class Clock:
-    """What one operator knows of time: the highest timestamp it saw, and up to which close time it emitted (-1: none yet)."""
+    """One operator's clock: the highest timestamp it saw, and up to which close time it emitted (-1: none yet)."""
 
     stream_time: int = -1
     emitted: int = -1
@@ -139,11 +139,6 @@ class Segments:
             if times != self._kept_clocks[node]:
                 self._kept_clocks[node] = times
                 self.rows.put(_META + node.encode(), _TWO_LONGS.pack(*times))
-
-
-def segment_of(row_key: bytes) -> int | None:
-    """The segment that a row of a window or session store lies in, None for the rows behind the segments."""
-    return None if row_key[0] >= _INDEX[0] else int(unpack_time(row_key)[0])
 
 
 SEGMENTS_END = _INDEX

@@ -11,13 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any
 
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.operators.segments import DAY_MS, LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
+from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
 
 _SUFFIX = 16
@@ -43,14 +43,14 @@ class SessionStore:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def put(self, session: Windowed, value: Any, timestamp: int) -> bool:
+    def put(self, session: Windowed, value: object, timestamp: int) -> bool:
         """Keeps the aggregate of ``session``, None removes it; ``timestamp`` is that of the record being processed.
 
         False: the session's segment has expired, nothing is kept, and the caller counts a dropped record.
         """
         return self.put_at(self.encode_key(session.key) or b"", session.start, session.end, value, timestamp)
 
-    def put_at(self, key: bytes, start: int, end: int, value: Any, timestamp: int) -> bool:
+    def put_at(self, key: bytes, start: int, end: int, value: object, timestamp: int) -> bool:
         """``put`` for the bytes of a key."""
         segments = self._segments
         data = None if value is None else self._encode(value)
@@ -82,7 +82,7 @@ class SessionStore:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def fetch_session(self, key: Any, start: int, end: int) -> Any:
+    def fetch_session(self, key: object, start: int, end: int) -> Value:
         """The aggregate of exactly this session; None if there is none (any more)."""
         if end < self._segments.oldest_shown:
             return None
@@ -91,14 +91,14 @@ class SessionStore:
         return None if row is None else self._decode(row)
 
     def find_sessions(
-        self, key: Any, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
-    ) -> Iterator[tuple[Windowed, Any]]:
+        self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Value]]:
         """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier, by end."""
         found = self.find_at(self.encode_key(key) or b"", earliest_end, latest_start)
         for start, end, value in reversed(found) if reverse else found:
             yield Windowed(key, start, end), value
 
-    def find_at(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
+    def find_at(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Value]]:
         """(start, end, aggregate) of ``find_sessions``, for the bytes of a key."""
         entries = self._recent.of(key)
         if not entries:
@@ -110,7 +110,7 @@ class SessionStore:
                 found.append((start, end, self._decode(row)))
         return found
 
-    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """All sessions that are still shown: segment by segment, each by key and end."""
         oldest = max(self._segments.oldest_shown, 0)
         for row_key, row in self._rows.scan(pack_time(oldest // self._interval), SEGMENTS_END, reverse=reverse):
@@ -125,7 +125,7 @@ class SessionStore:
         """The clock of the operator ``node``, kept with the store."""
         return self._segments.clock(node)
 
-    def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Any]]:
+    def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
         """The sessions that end at ``first .. last``: each is given once. Expired segments are gone.
 
         By end, start and key; of a store in memory by end, key and start, as Kafka Streams' own.

@@ -8,14 +8,13 @@ own timestamp alone makes no tombstone. Null keys are dropped, null values not.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import CloseRounds
 from tidemill.operators.record import Change, Record
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.windowed_aggregation import steps_of
 from tidemill.topology import operations as op
+from tidemill.topology.values import TableRow
 from tidemill.topology.windows import Windowed
 
 
@@ -60,7 +59,7 @@ class SessionAggregate:
                 self._rounds.emit_sessions(self._store, record, first, close_time - 1, close_time)
 
     def _update(
-        self, record: Record, raw: bytes, start: int, end: int, aggregate: Any, joined: list[tuple[int, int, Any]]
+        self, record: Record, raw: bytes, start: int, end: int, aggregate: object, joined: list[tuple[int, int, object]]
     ) -> None:
         key, value, timestamp, _headers = record
         store, forward, emits_updates = self._store, self._forward, self._rounds is None
@@ -76,7 +75,7 @@ class SessionAggregate:
         if emits_updates:
             forward(Record(Windowed(key, start, end), Change(aggregate), end))
 
-    def get(self, windowed: Windowed) -> tuple[Any, int] | None:
+    def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a session: (value, its end)."""
         value = self._store.fetch_session(windowed.key, windowed.start, windowed.end)
         return None if value is None else (value, windowed.end)

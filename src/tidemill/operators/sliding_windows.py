@@ -12,7 +12,7 @@ right one, [0, difference]. Kafka Streams emits no final results after an early 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import NONE_YET, CloseRounds
@@ -21,14 +21,15 @@ from tidemill.operators.time_windows import TimeWindowAggregate
 from tidemill.operators.window_store import TimestampedWindowStore
 from tidemill.operators.windowed_aggregation import steps_of
 from tidemill.topology import operations as op
+from tidemill.topology.values import TableRow
 from tidemill.topology.windows import SlidingWindows, Windowed
 
-_Aggregate = tuple[Any, int]
+_Aggregate = TableRow
 """(aggregate, the latest timestamp in it)"""
 
 
 class _Neighbours(NamedTuple):
-    """What the existing windows around a record say: their starts, the aggregates on both sides, the record before it."""
+    """The existing windows around a record: their starts, the aggregates on both sides, the record before it."""
 
     starts: set[int]
     left: _Aggregate | None
@@ -162,9 +163,9 @@ class SlidingWindowAggregate:
             windowed = Windowed(record.key, start, start + self._difference)
             self._forward(Record(windowed, Change(value), latest, record.headers))
 
-    def get(self, windowed: Windowed) -> tuple[Any, int] | None:
+    def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a window: (value, timestamp)."""
-        found: tuple[Any, int] | None = self._store.fetch(windowed.key, windowed.start)
+        found: TableRow | None = self._store.fetch(windowed.key, windowed.start)
         return found
 
 

@@ -7,7 +7,7 @@ its own only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
@@ -15,11 +15,12 @@ from tidemill.operators.record import Headers, why_no_timestamp
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
+from tidemill.topology.values import TableRow
 from tidemill.topology.windows import Windowed
 
 
 class Moment(Protocol):
-    """What is handled right now."""
+    """The record or punctuation that is handled right now."""
 
     @property
     def timestamp(self) -> int: ...
@@ -37,20 +38,20 @@ class KeyValueAccess:
         self._store, self._now = store, now
         self.get, self.all, self.range, self.prefix_scan = store.get, store.all, store.range, store.prefix_scan
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: object) -> None:
         """Sets the value; None deletes."""
         self._store.put(key, value, self._now.timestamp)
 
-    def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
+    def put_all(self, entries: Iterable[tuple[object, object]]) -> None:
         """``put`` for each (key, value)."""
         for key, value in entries:
             self.put(key, value)
 
-    def put_if_absent(self, key: Any, value: Any) -> Any:
+    def put_if_absent(self, key: object, value: object) -> object:
         """Sets the value if there is none; gives the one that was there."""
         return self._store.put_if_absent(key, value, self._now.timestamp)
 
-    def delete(self, key: Any) -> Any:
+    def delete(self, key: object) -> object:
         """Deletes the key and gives the value that it had."""
         return self._store.delete(key, self._now.timestamp)
 
@@ -62,20 +63,20 @@ class TimestampedKeyValueAccess:
         self._store, self._now = store, now
         self.get, self.all, self.range, self.prefix_scan = store.get, store.all, store.range, store.prefix_scan
 
-    def put(self, key: Any, value: Any, timestamp: int | None = None) -> None:
+    def put(self, key: object, value: object, timestamp: int | None = None) -> None:
         """Sets value and timestamp (None: the record's); a value of None deletes."""
         now = self._now
         at = now.timestamp if timestamp is None or value is None else _time(timestamp)
         self._store.put(key, value, at, now.headers)
 
-    def put_if_absent(self, key: Any, value: Any, timestamp: int | None = None) -> tuple[Any, int] | None:
+    def put_if_absent(self, key: object, value: object, timestamp: int | None = None) -> TableRow | None:
         """Sets value and timestamp if there is none; gives what was there."""
         before = self._store.get(key)
         if before is None:
             self.put(key, value, timestamp)
         return before
 
-    def delete(self, key: Any) -> tuple[Any, int] | None:
+    def delete(self, key: object) -> TableRow | None:
         """Deletes the key and gives what it had."""
         before = self._store.get(key)
         self.put(key, None)
@@ -89,14 +90,14 @@ class VersionedAccess:
         self._store, self._now = store, now
         self.get, self.get_as_of, self.history = store.get, store.get_as_of, store.history
 
-    def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
+    def put(self, key: object, value: object, timestamp: int) -> bool | None:
         """Adds a version, None for a deletion; what is too old is dropped and counted (see the store)."""
         is_newest = self._store.put(key, value, _time(timestamp))
         if is_newest is None:
             self._now.drop()
         return is_newest
 
-    def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+    def delete(self, key: object, timestamp: int) -> TableRow | None:
         """Ends the version that was valid at ``timestamp`` and gives it."""
         before = self._store.get_as_of(key, timestamp)
         return None if self.put(key, None, timestamp) is None else before
@@ -110,7 +111,7 @@ class WindowAccess:
         self.fetch, self.fetch_range, self.fetch_all = store.fetch, store.fetch_range, store.fetch_all
         self.fetch_keys, self.all = store.fetch_keys, store.all
 
-    def put(self, key: Any, value: Any, start: int, timestamp: int | None = None) -> None:
+    def put(self, key: object, value: object, start: int, timestamp: int | None = None) -> None:
         """Sets the value of the window that begins at ``start``; None deletes.
 
         ``timestamp`` is the value's in a timestamped store (None: the record's). What has expired is dropped and counted.
@@ -127,7 +128,7 @@ class SessionAccess:
         self._store, self._now = store, now
         self.fetch_session, self.find_sessions, self.all = store.fetch_session, store.find_sessions, store.all
 
-    def put(self, session: Windowed, value: Any) -> None:
+    def put(self, session: Windowed, value: object) -> None:
         """Sets the session's value; None removes it. What has expired is dropped and counted."""
         for time in (session.start, session.end):
             _time(time)
@@ -151,7 +152,7 @@ def _time(given: int) -> int:
     return given
 
 
-_ACCESS: dict[type, Any] = {
+_ACCESS: dict[type, Callable[[Any, Moment], object]] = {
     KeyValueStore: KeyValueAccess,
     TimestampedKeyValueStore: TimestampedKeyValueAccess,
     VersionedStore: VersionedAccess,
@@ -161,8 +162,8 @@ _ACCESS: dict[type, Any] = {
 _WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
 
 
-def access_to(store: Any, now: Moment) -> Any:
-    """What a processor gets as its store."""
+def access_to(store: object, now: Moment) -> object:
+    """The store as a processor gets it."""
     for kind in type(store).__mro__:
         if kind in _ACCESS:
             return _ACCESS[kind](store, now)
@@ -172,10 +173,10 @@ def access_to(store: Any, now: Moment) -> Any:
 class ReadOnly:
     """A global store in the hands of a processor that does not keep it."""
 
-    def __init__(self, access: Any, name: str) -> None:
+    def __init__(self, access: object, name: str) -> None:
         self._access, self._name = access, name
 
-    def __getattr__(self, attribute: str) -> Any:
+    def __getattr__(self, attribute: str) -> object:
         if attribute in _WRITES:
             raise TypeError(f"the global store {self._name} can't be written here: only its own processor may")
         return getattr(self._access, attribute)

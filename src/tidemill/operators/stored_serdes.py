@@ -6,17 +6,16 @@ Decides the sentence only. Such bytes stay what they are however often a batch i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tidemill.errors import SerdeError, StoredBytesError
 from tidemill.topology.nodes import Serde
 
 
-def reading(serde: Serde, store: str) -> Callable[[bytes | None], Any]:
+def reading(serde: Serde, store: str) -> Callable[[bytes | None], object]:
     """How the values that ``store`` holds are read. Raises StoredBytesError."""
     read = serde.deserialize
 
-    def deserialize(data: bytes | None) -> Any:
+    def deserialize(data: bytes | None) -> object:
         try:
             return read(data)
         except SerdeError as problem:
@@ -32,7 +31,7 @@ class StoredSerde:
 
     def __init__(self, serde: Serde, store: str) -> None:
         self.name, self.sql_type = serde.name, serde.sql_type
-        self.serialize: Callable[[Any], bytes | None] = serde.serialize
+        self.serialize: Callable[[object], bytes | None] = serde.serialize
         self.deserialize = reading(serde, store)
         self.inner: Serde | None = getattr(serde, "inner", None)
         """Of a serde around another one."""

@@ -12,7 +12,6 @@ are dropped; so are null keys, except on a side whose records go on without a ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tidemill.operators.context import Context
 from tidemill.operators.outer_join_store import NOT_LOOKED_YET, NOTHING_WAITS, OuterJoinStore
@@ -20,8 +19,9 @@ from tidemill.operators.record import Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.window_store import WindowStore
 from tidemill.topology import operations as op
+from tidemill.topology.values import Key, Value
 
-Joiner = Callable[[Any, Any, Any], Any]
+Joiner = Callable[[Key, Value, Value], Value]
 """(key, left, right) -> value."""
 
 

@@ -13,7 +13,6 @@ that the instance has at that moment: global tables are not read in step with st
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tidemill.operators.context import Context, RecordMetadata
 from tidemill.operators.grace_buffer import GraceBuffer
@@ -21,8 +20,7 @@ from tidemill.operators.record import Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
 from tidemill.topology import operations as op
-
-_Row = tuple[Any, int]
+from tidemill.topology.values import Key, TableRow, Value
 
 
 class StreamTableJoin:
@@ -33,7 +31,7 @@ class StreamTableJoin:
         self._left = operation.left
         self._join = with_key(operation.joiner, operation.takes_key)
         self._look_up = context.table(operation.table)
-        self._look_up_as_of: Callable[[Any, int], _Row | None] | None = context.table_as_of(operation.table)
+        self._look_up_as_of: Callable[[object, int], TableRow | None] | None = context.table_as_of(operation.table)
         self._grace_ms = operation.grace_ms
         self._buffer: GraceBuffer | None = None if operation.buffer is None else context.store(operation.buffer)
 
@@ -46,7 +44,7 @@ class StreamTableJoin:
             self._wait(self._buffer, record)
             return
         as_of = self._look_up_as_of
-        row: _Row | None = None
+        row: TableRow | None = None
         if key is not None:
             row = self._look_up(key) if as_of is None else as_of(key, timestamp)
         if row is not None:
@@ -78,8 +76,8 @@ class GlobalTableJoin:
         self._context, self._forward = context, context.forward
         self._left = operation.left
         self._select = plain(operation.selector)
-        self._join = with_key(operation.joiner, operation.takes_key)
-        self._table: Any = context.store(operation.store)
+        self._join = _with_both_keys(operation)
+        self._table = context.store(operation.store)
 
     def process(self, record: Record) -> None:
         key, value, timestamp, headers = record
@@ -92,6 +90,14 @@ class GlobalTableJoin:
             return
         row = None if wanted is None else self._table.get(wanted)
         if row is not None:
-            self._forward(Record(key, self._join(key, value, row[0]), timestamp, headers))
+            self._forward(Record(key, self._join(key, wanted, value, row[0]), timestamp, headers))
         elif self._left:
-            self._forward(Record(key, self._join(key, value, None), timestamp, headers))
+            self._forward(Record(key, self._join(key, wanted, value, None), timestamp, headers))
+
+
+def _with_both_keys(operation: op.GlobalTableJoin) -> Callable[[Key, Key, Value, Value], Value]:
+    """The joiner, called with the stream's key, the selected one and both values."""
+    if operation.takes_mapped_key:
+        return plain(operation.joiner)  # type: ignore[arg-type]  # no function of Columns takes both keys
+    join = with_key(operation.joiner, operation.takes_key)
+    return lambda key, _wanted, left, right: join(key, left, right)

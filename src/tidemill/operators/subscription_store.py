@@ -10,7 +10,6 @@ Decides bytes, and that the subscribers of a foreign key come in the order of th
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
 
 from tidemill.operators.key_value_store import after_prefix
 from tidemill.operators.record import Headers
@@ -37,7 +36,7 @@ class SubscriptionStore:
         self._write_primary = primary.serialize
         self._write, self._read = store.value_serde.serialize, store.value_serde.deserialize
 
-    def put(self, foreign_key: Any, subscription: SubscriptionWrapper, timestamp: int, headers: Headers = ()) -> None:
+    def put(self, foreign_key: object, subscription: SubscriptionWrapper, timestamp: int, headers: Headers = ()) -> None:
         """Keeps a subscription, instead of the one that its left row had to this foreign key.
 
         ``timestamp`` and ``headers`` are those of the record being processed; the changelog record gets them, as in ``delete``.
@@ -46,13 +45,13 @@ class SubscriptionStore:
         self._rows.put(key, _LONG.pack(timestamp) + data)
         self._rows.log(key, data, timestamp, headers)
 
-    def delete(self, foreign_key: Any, primary_key: Any, timestamp: int, headers: Headers = ()) -> None:
+    def delete(self, foreign_key: object, primary_key: object, timestamp: int, headers: Headers = ()) -> None:
         """Forgets a subscription."""
         key = self._key(foreign_key, primary_key)
         self._rows.put(key, None)
         self._rows.log(key, None, timestamp, headers)
 
-    def subscribers(self, foreign_key: Any) -> list[SubscriptionWrapper]:
+    def subscribers(self, foreign_key: object) -> list[SubscriptionWrapper]:
         """All subscriptions to a foreign key."""
         prefix = self._prefix(foreign_key)
         found = (self._read(row[8:]) for _key, row in self._rows.scan(prefix, after_prefix(prefix)))
@@ -62,9 +61,9 @@ class SubscriptionStore:
         """Applies a record of the changelog."""
         self._rows.put(key, None if value is None else _LONG.pack(timestamp) + value)
 
-    def _prefix(self, foreign_key: Any) -> bytes:
+    def _prefix(self, foreign_key: object) -> bytes:
         data = self._write_foreign(foreign_key) or b""
         return _INT.pack(len(data)) + data
 
-    def _key(self, foreign_key: Any, primary_key: Any) -> bytes:
+    def _key(self, foreign_key: object, primary_key: object) -> bytes:
         return self._prefix(foreign_key) + (self._write_primary(primary_key) or b"")

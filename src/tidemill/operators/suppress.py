@@ -2,18 +2,18 @@
 
 After each change: what is due by the highest timestamp that this node has seen leaves, the oldest first; then, if the buffer
 is beyond its limits, more of the oldest leaves, or the instance stops. Until the window closes: due at the window's end +
-grace, tombstones vanish. Until a time limit: due at the time of the key's first change + the limit, tombstones go on.
+grace, tombstones vanish. Until a time limit: due at the time of the key's first change + the limit, tombstones go on. By the
+wall clock this time is when the change came here, and what is due leaves whether or not records come.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from tidemill.errors import StopError
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Record
 from tidemill.operators.suppress_buffer import SuppressBuffer
 from tidemill.topology import operations as op
+from tidemill.topology.values import TableRow
 
 
 class Suppress:
@@ -30,20 +30,28 @@ class Suppress:
         self._context = context
         self._buffer: SuppressBuffer = context.store(operation.store)
         self._buffer.load()
+        self._on_wall_clock = operation.on_wall_clock
+        if operation.on_wall_clock:
+            context.schedule(1, True, self._emit_until)  # looked at with each batch
 
     def process(self, record: Record) -> None:
         buffer = self._buffer
         if record.timestamp > buffer.stream_time:
             buffer.stream_time = record.timestamp
-        buffer.put(record.key.end if self._until_close else record.timestamp, record, self._context.origin)
-        due = buffer.stream_time - self._delay
-        while (oldest := buffer.oldest_time) is not None and oldest <= due:
-            self._emit()
+        now = self._context.wall_clock if self._on_wall_clock else buffer.stream_time
+        came = now if self._on_wall_clock else record.timestamp
+        buffer.put(record.key.end if self._until_close else came, record, self._context.origin)
+        self._emit_until(now)
         if self._is_limited and self._is_full():
             if self._shut_down_when_full:
                 raise StopError(self._full_message())
             while self._is_full():
                 self._emit()
+
+    def _emit_until(self, now: int) -> None:
+        due = now - self._delay
+        while (oldest := self._buffer.oldest_time) is not None and oldest <= due:
+            self._emit()
 
     def _is_full(self) -> bool:
         buffer, most = self._buffer, self._max_records
@@ -70,7 +78,7 @@ class Suppress:
             self._context.forward_as(origin, record)
         self._buffer.drop_oldest()
 
-    def get(self, key: Any) -> tuple[Any, int] | None:
+    def get(self, key: object) -> TableRow | None:
         """The row as the suppressed table shows it: what it was before a change that is still held, else the parent's."""
         is_held, value = self._buffer.prior(key)
         if is_held:

@@ -1,4 +1,4 @@
-"""What suppress holds back: the last change of each key, by the time at which the key came in.
+"""The buffer of suppress: the last change of each key, by the time at which the key came in.
 
 A key that is held keeps its time while its change is replaced; what leaves is always the oldest, ties in the order of the
 keys' bytes. The buffer lives in memory; rows and changelog get, once in a batch, what became of each key that was touched:
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidemill.errors import StateError
 from tidemill.operators.context import RecordMetadata
@@ -114,12 +114,12 @@ class SuppressBuffer:
         del self._times[key]
         self._touched[key] = None
 
-    def prior(self, key: Any) -> tuple[bool, Any]:
-        """Whether ``key`` is held, and what the suppressed table shows for it then."""
+    def prior(self, key: object) -> tuple[bool, object]:
+        """True if ``key`` is held, and the value that the suppressed table shows for it then."""
         held = self._held.get(self._encode_key(key) or b"")
         return (False, None) if held is None else (True, self._decode(held.prior))
 
-    def all(self) -> list[tuple[Any, Change, int]]:
+    def all(self) -> list[tuple[object, Change, int]]:
         """(key, change, time) of everything held, in the order in which it will leave."""
         self.load()
         return [
@@ -134,7 +134,7 @@ class SuppressBuffer:
             found = dict(headers).get("v")
             raise StateError(
                 f"{self.name}: a changelog record of version {'0' if found is None else found.hex()} was found, expected 3, which"
-                " Kafka Streams 2.6 and later write; let that version run once over the old application's state, or start it anew"
+                " Kafka Streams 2.6 and later write; let that version run once over the old application's state, or reset it"
             )
         if value is not None:
             _read(value)
@@ -160,7 +160,7 @@ class SuppressBuffer:
 
 
 def _size(key: bytes, held: BufferedChange) -> int:
-    """What Kafka Streams takes a held change to need in memory: the measure of ``max_bytes``."""
+    """The bytes that Kafka Streams takes a held change to need in memory: the measure of ``max_bytes``."""
     prior, old, new, _timestamp, origin, headers = held
     size = _KEY_OVERHEAD + len(key) + _CONTEXT_OVERHEAD + len(origin.topic) + len(new or b"")
     size += len(prior or b"") + (0 if prior == old else len(old or b""))

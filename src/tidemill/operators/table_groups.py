@@ -1,4 +1,4 @@
-"""Tables that are grouped anew: the selection of new keys, and aggregates that subtract old values and add new ones.
+"""Tables grouped by other keys: the selection of these keys, and aggregates that subtract old values and add new ones.
 
 A change whose group stays goes on as one record with both values, else the old group's goes first. What a function gives as a
 null key or value leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
@@ -7,8 +7,6 @@ subtracted or added to what was there, else the record's.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record
@@ -48,7 +46,7 @@ class _GroupedTable:
         self.get = self._table.get
         self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
 
-    def keep(self, record: Record, new: Any, old: Any, timestamp: int) -> None:
+    def keep(self, record: Record, new: object, old: object, timestamp: int) -> None:
         """Stores the aggregate and forwards the change."""
         key, headers = record[0], record[3]
         is_latest = self._table.put(key, new, timestamp, headers)

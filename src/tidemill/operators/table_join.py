@@ -10,14 +10,11 @@ The joined table, if it has no store, answers look-ups by joining the rows of th
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stream_join import with_key
 from tidemill.topology import operations as op
-
-_Row = tuple[Any, int]
+from tidemill.topology.values import TableRow
 
 
 class TableTableJoin:
@@ -53,7 +50,7 @@ class TableTableJoin:
         before = join(key, old, other) if self._sends_old and (old is not None or alone) else None
         self._forward(Record(key, Change(joined, before, is_latest), timestamp, headers))
 
-    def get(self, key: Any) -> _Row | None:
+    def get(self, key: object) -> TableRow | None:
         """The result of the rows as they are now."""
         this = self._context.table(self._context.parents[0])(key)
         if this is None and not self._keeps_other:
@@ -86,9 +83,9 @@ class TableJoinMerge:
             is_latest = put
         self._forward(Record(key, Change(new, old if self._sends_old else None, is_latest), timestamp, headers))
 
-    def get(self, key: Any) -> _Row | None:
-        """The row, from the store or joined anew by the first table's side."""
+    def get(self, key: object) -> TableRow | None:
+        """The row, from the store or joined again by the first table's side."""
         if self._table is not None:
-            row: _Row | None = self._table.get(key)
+            row: TableRow | None = self._table.get(key)
             return row
         return self._context.table(self._context.parents[0])(key)

@@ -1,4 +1,4 @@
-"""Operators of tables that are not grouped anew: sources, filters, mappings, and the way back to a stream.
+"""Operators of tables that keep their keys: sources, filters, mappings, and the way back to a stream.
 
 Decides what of a change goes on. Old values are carried where the node is asked for them (``Context.sends_old``): from the
 store if there is one, else computed from the change. A put that a versioned store refuses as too old ends here.
@@ -10,14 +10,12 @@ Each table answers ``get(key)`` with its row, from its store or, without one, fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tidemill.operators.context import AsOfGetter, Context
-from tidemill.operators.record import Record, change_of, record_of
+from tidemill.operators.record import Change, Record, change_of, record_of
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
-
-_Row = tuple[Any, int]
+from tidemill.topology.values import TableRow
 
 
 class TableSource:
@@ -52,14 +50,14 @@ class DerivedTable:
     """A table whose rows are ``compute(key, value)`` of another's, kept in a store or not."""
 
     def __init__(
-        self, store: str | None, context: Context, compute: Callable[[Any, Any], Any], *, drops_nothings: bool
+        self, store: str | None, context: Context, compute: Callable[[object, object], object], *, drops_nothings: bool
     ) -> None:
         self._context, self._forward, self._compute = context, context.forward, compute
         self._sends_old = context.sends_old
         self._drops_nothings = drops_nothings and context.sends_old
         self._table = None if store is None else context.store(store)
         if self._table is not None:
-            self.get: Callable[[Any], _Row | None] = self._table.get
+            self.get: Callable[[object], TableRow | None] = self._table.get
             self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
         else:
             above = context.table_as_of(context.parents[0])
@@ -86,15 +84,15 @@ class DerivedTable:
                 return
         self._forward(record_of((key, change_of((new, old, is_latest)), timestamp, headers)))
 
-    def _computed(self, key: Any) -> _Row | None:
+    def _computed(self, key: object) -> TableRow | None:
         return self._row(key, self._context.table(self._context.parents[0])(key))
 
-    def _computed_as_of(self, key: Any, timestamp: int) -> _Row | None:
+    def _computed_as_of(self, key: object, timestamp: int) -> TableRow | None:
         above = self._context.table_as_of(self._context.parents[0])
         assert above is not None
         return self._row(key, above(key, timestamp))
 
-    def _row(self, key: Any, row: _Row | None) -> _Row | None:
+    def _row(self, key: object, row: TableRow | None) -> TableRow | None:
         value = None if row is None else self._compute(key, row[0])
         return None if value is None or row is None else (value, row[1])
 
@@ -106,7 +104,7 @@ def table_filter(operation: op.TableFilter, context: Context) -> DerivedTable:
     """
     predicate, negate = plain(operation.predicate), operation.negate
 
-    def compute(key: Any, value: Any) -> Any:
+    def compute(key: object, value: object) -> object:
         return value if value is not None and bool(predicate(key, value)) is not negate else None
 
     return DerivedTable(operation.store, context, compute, drops_nothings=not context.is_versioned)
@@ -116,7 +114,7 @@ def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedT
     """KTABLE-MAPVALUES: null stays null."""
     function = plain(operation.function)
 
-    def compute(key: Any, value: Any) -> Any:
+    def compute(key: object, value: object) -> object:
         if value is None:
             return None
         return function(key, value) if operation.takes_key else function(value)
@@ -125,10 +123,11 @@ def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedT
 
 
 class TableToStream:
-    """KTABLE-TOSTREAM: the new value of each change."""
+    """KTABLE-TOSTREAM: the new value of each change; of a table that the JVM has made, whose rows come as values, these."""
 
     def __init__(self, _operation: op.TableToStream, context: Context) -> None:
         self._forward = context.forward
 
     def process(self, record: Record) -> None:
-        self._forward(record_of((record[0], record[1][0], record[2], record[3])))
+        key, value, timestamp, headers = record
+        self._forward(record_of((key, value.new if type(value) is Change else value, timestamp, headers)))

@@ -15,7 +15,7 @@ error is named. Leaves what a node does to its operator (``operation_table``), w
     graph.dropped                # grows with each dropped record
     graph.take_refused()         # what exception handlers have passed over, which is dropped too
 
-After a batch that did not count, the graph is thrown away and made anew: operators keep clocks in memory.
+After a batch that did not count, the graph is thrown away and made again: operators keep clocks in memory.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import Headers, Record, extracted_time, invalid_timestamp
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
+from tidemill.operators.wrapped import WrappedOperator
 from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import UserFunction
 from tidemill.topology.partitioning import Partitioning
+from tidemill.topology.values import Key, Value
 
 UNKNOWN_TIME = -1
 
 
 class Produced(NamedTuple):
-    """What a sink writes: ``topic`` as the node names it, or as its ``topic_extractor`` says. ``record`` is decoded.
+    """A record for a topic: ``topic`` as the sink names it, or as its ``topic_extractor`` says. ``record`` is decoded.
 
     ``partition``: the one that a value names which is an answer to a subscription; its bytes don't say it.
     """
@@ -68,7 +70,7 @@ class HandedOver(NamedTuple):
     origin: RecordMetadata
 
 
-_Reader = tuple[Callable[[Any], Any], Callable[[Any], Any], "UserFunction | None", bool]
+_Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], "UserFunction | None", bool]
 """How a source reads: key, value, timestamp extractor, and whether it is global."""
 
 
@@ -173,17 +175,17 @@ class TaskGraph:
     # --- what comes out ---
 
     def take_produced(self) -> list[Produced]:
-        """What has reached sinks since the last call."""
+        """The records that have reached sinks since the last call."""
         taken, self._produced = self._produced, []
         return taken
 
     def take_handed_over(self) -> list[HandedOver]:
-        """What goes to nodes outside, since the last call."""
+        """The records for nodes outside, since the last call."""
         taken, self._handed_over = self._handed_over, []
         return taken
 
     def take_refused(self) -> list[Refused]:
-        """What exception handlers have passed over, since the last call."""
+        """The records that exception handlers have passed over since the last call."""
         taken, self._refused = self._refused, []
         return taken
 
@@ -217,7 +219,10 @@ class TaskGraph:
         if found is None:
             described = self.topology.nodes[node]
             assert isinstance(described, ProcessorNode)
-            found = self._operators[node] = operator_of(described.operation, self._contexts[node])
+            context = self._contexts[node]
+            made: Operator
+            made = operator_of(described.operation, context) if described.wrapped is None else WrappedOperator(described, context)
+            found = self._operators[node] = made
         return found
 
     def table(self, node: str) -> Getter:
@@ -231,7 +236,7 @@ class TaskGraph:
         return getter
 
     def subscriber(self, node: str) -> Subscriber:
-        """What subscribes the left rows of a foreign-key join: the operator of ``node``."""
+        """The operator of ``node``, which subscribes the left rows of a foreign-key join."""
         return cast("Subscriber", self.operator(node))
 
     def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
@@ -252,7 +257,7 @@ class TaskGraph:
         self._refused.append(refused)
 
     def failed(self, node: str, problem: Exception) -> StopError:
-        """What to raise for a problem in ``node``: says the node, and the record that was read, if one was."""
+        """The error to raise for a problem in ``node``: names the node, and the record that was read, if one was."""
         what = f"{node}: {problem}"
         if not isinstance(problem, SerdeError):
             what = f"the function of {node} failed: {type(problem).__name__}: {problem}"

@@ -7,8 +7,6 @@ record comes too late for counts as a drop. The result's timestamp is the later 
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import NONE_YET, CloseRounds
 from tidemill.operators.record import Change, Record
@@ -16,6 +14,7 @@ from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.window_store import TimestampedWindowStore
 from tidemill.operators.windowed_aggregation import steps_of
 from tidemill.topology import operations as op
+from tidemill.topology.values import TableRow
 from tidemill.topology.windows import TimeWindows, Windowed
 
 
@@ -90,7 +89,7 @@ class TimeWindowAggregate:
                 return
         rounds.emit_windows(self._store, record, first, last, close_time)
 
-    def get(self, windowed: Windowed) -> tuple[Any, int] | None:
+    def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a window: (value, timestamp)."""
-        found: tuple[Any, int] | None = self._store.fetch(windowed.key, windowed.start)
+        found: TableRow | None = self._store.fetch(windowed.key, windowed.start)
         return found

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.values import TableRow
 
 _LONG = struct.Struct(">q")
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
@@ -44,27 +44,27 @@ class VersionedStore:
         self._kept = self._observed = -1 if kept is None else _unpack(kept)[0]
         self._swept = self._observed - self._retention
 
-    def put(self, key: Any, value: Any, timestamp: int, _headers: Headers = ()) -> bool | None:
+    def put(self, key: object, value: object, timestamp: int, _headers: Headers = ()) -> bool | None:
         """Adds a version, None for a deletion. True: it is the newest; False: a newer one is there; None: refused, too old."""
         return self.put_at(self._raw(key), value, timestamp)
 
-    def put_at(self, raw: bytes, value: Any, timestamp: int, _headers: Headers = ()) -> bool | None:
+    def put_at(self, raw: bytes, value: object, timestamp: int, _headers: Headers = ()) -> bool | None:
         """``put`` for the bytes of a key (``encode_key``)."""
         written = self._write_value(value)
         is_newest = self._add(raw, written, timestamp)
         self._rows.log(raw, written, timestamp)
         return is_newest
 
-    def get(self, key: Any) -> tuple[Any, int] | None:
+    def get(self, key: object) -> TableRow | None:
         """The newest version, (value, valid from); None if the key was deleted or never put."""
         return self.get_at(self._raw(key))
 
-    def get_at(self, raw: bytes) -> tuple[Any, int] | None:
+    def get_at(self, raw: bytes) -> TableRow | None:
         """``get`` for the bytes of a key."""
         row = self._rows.get(_NEWEST + raw)
         return None if row is None or row[8:9] == _DELETED else (self._read_value(row[9:]), _unpack(row)[0])
 
-    def get_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+    def get_as_of(self, key: object, timestamp: int) -> TableRow | None:
         """The version that was valid at ``timestamp``; None if there was none, or if it lies behind the history retention."""
         raw = self._raw(key)
         newest = self._rows.get(_NEWEST + raw)
@@ -80,12 +80,12 @@ class VersionedStore:
             return None if row[:1] == _DELETED else (self._read_value(row[1:]), _unpack(row_key, len(row_key) - 8)[0])
         return None
 
-    def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+    def delete(self, key: object, timestamp: int) -> TableRow | None:
         """Ends the version that was valid at ``timestamp`` and gives it."""
         before = self.get_as_of(key, timestamp)
         return None if self.put(key, None, timestamp) is None else before
 
-    def history(self, key: Any, first: int, last: int) -> list[tuple[Any, int]]:
+    def history(self, key: object, first: int, last: int) -> list[TableRow]:
         """(value, valid from) of the versions that were valid at a time in ``first .. last``, oldest first; no deletions."""
         raw = self._raw(key)
         prefix = _prefix(raw)
@@ -96,7 +96,7 @@ class VersionedStore:
         begins = max((at for at, (since, _row) in enumerate(versions) if since <= first), default=0)
         return [(self._read_value(row[1:]), since) for since, row in versions[begins:] if row[:1] == _PRESENT]
 
-    def all(self) -> Iterator[tuple[Any, tuple[Any, int]]]:
+    def all(self) -> Iterator[tuple[object, TableRow]]:
         """(key, (value, valid from)) of the newest version of each key that has one, in the order of the keys' bytes."""
         for row_key, row in self._rows.scan(_NEWEST, _OLDER):
             if row[8:9] == _PRESENT:
@@ -157,7 +157,7 @@ class VersionedStore:
                 rows.put(version, None)
             rows.put(entry, None)
 
-    def _raw(self, key: Any) -> bytes:
+    def _raw(self, key: object) -> bytes:
         raw = self.encode_key(key)
         if raw is None:
             raise ValueError("a versioned store has no null keys")
@@ -165,5 +165,5 @@ class VersionedStore:
 
 
 def _prefix(key: bytes) -> bytes:
-    """What the row keys of all older versions of ``key`` begin with; no other key's do."""
+    """The beginning of the row keys of all older versions of ``key``, and of no other key's."""
     return _OLDER + len(key).to_bytes(4, "big") + key

@@ -12,7 +12,7 @@ from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
 
 
 def is_versioned_table(topology: Topology, name: str) -> bool:
-    """Whether the changes that ``name`` forwards are those of a versioned store."""
+    """True if the changes that ``name`` forwards are those of a versioned store."""
     node = topology.nodes[name]
     rows = entry_of(node.operation).table if isinstance(node, ProcessorNode) else None
     if not isinstance(node, ProcessorNode) or rows is None:

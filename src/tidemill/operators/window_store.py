@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any
 
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.operators.segments import DAY_MS, LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
+from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
 
 _FIRST = b"\0\0\0\0"
@@ -47,7 +47,7 @@ class WindowStore:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def put(self, key: Any, value: Any, start: int, timestamp: int, headers: Headers = ()) -> bool:
+    def put(self, key: object, value: object, start: int, timestamp: int, headers: Headers = ()) -> bool:
         """Keeps ``value``, None deletes. ``timestamp`` is the value's, or for None and without timestamps the record's.
 
         ``headers`` are the changelog record's. False: the window's segment has expired, nothing is kept, and the caller counts a
@@ -55,7 +55,7 @@ class WindowStore:
         """
         return self.put_at(self.encode_key(key) or b"", value, start, timestamp, headers)
 
-    def put_at(self, key: bytes, value: Any, start: int, timestamp: int, headers: Headers = ()) -> bool:
+    def put_at(self, key: bytes, value: object, start: int, timestamp: int, headers: Headers = ()) -> bool:
         """``put`` for the bytes of a key."""
         segments = self._segments
         suffix = pack_time(start) + _FIRST
@@ -86,26 +86,26 @@ class WindowStore:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def _value(self, row: bytes) -> Any:
-        """What a row means: the value, or (value, timestamp)."""
+    def _value(self, row: bytes) -> Value:
+        """The value of a row, or (value, timestamp)."""
         return self._decode(row)
 
-    def fetch(self, key: Any, start: int) -> Any:
+    def fetch(self, key: object, start: int) -> Value:
         """The value of ``key`` in the window that begins at ``start``; None if there is none (any more)."""
         return self.fetch_at(self.encode_key(key) or b"", start)
 
-    def fetch_at(self, key: bytes, start: int) -> Any:
+    def fetch_at(self, key: bytes, start: int) -> Value:
         """``fetch`` for the bytes of a key."""
         if start < self._segments.oldest_shown:
             return None
         row = self._rows.get(pack_time(start // self._interval) + key + pack_time(start) + _FIRST)
         return None if row is None else self._value(row)
 
-    def fetch_range(self, key: Any, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[int, Any]]:
+    def fetch_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[int, Value]]:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``, in their order."""
         return iter(self.range_at(self.encode_key(key) or b"", first, last, reverse=reverse))
 
-    def range_at(self, key: bytes, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Any]]:
+    def range_at(self, key: bytes, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
         """``fetch_range`` for the bytes of a key, at once."""
         entries = self._recent.of(key)
         low = max(first, self._segments.oldest_shown, 0)
@@ -116,7 +116,7 @@ class WindowStore:
         value = self._value
         return [(unpack_time(suffix)[0], value(row)) for suffix, row in (reversed(found) if reverse else found)]
 
-    def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+    def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """The windows of all keys that begin at ``first .. last``: segment by segment, each by key."""
         low = max(first, self._segments.oldest_shown, 0)
         if last < low:
@@ -127,11 +127,11 @@ class WindowStore:
             if low <= start <= last:
                 yield self.window(row_key[8:-_SUFFIX], start), self._value(row)
 
-    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """All windows that are still shown."""
         return self.fetch_all(0, LONG_MAX, reverse=reverse)
 
-    def fetch_keys(self, low: Any, high: Any, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:
+    def fetch_keys(self, low: object, high: object, first: int, last: int) -> Iterator[tuple[Windowed, Value]]:
         """As ``fetch_all``, of keys whose bytes lie in ``low .. high``, both included; None = open."""
         at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
         for windowed, value in self.fetch_all(first, last):
@@ -148,8 +148,8 @@ class WindowStore:
         """The clock of the operator ``node``, kept with the store."""
         return self._segments.clock(node)
 
-    def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Any]]:
-        """What a store ordered by time shows of the windows that begin at ``first .. last``: each is given once."""
+    def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
+        """Of a store ordered by time, the windows that begin at ``first .. last`` and are still shown: each is given once."""
         segments = self._segments
         found = []
         for entry in segments.indexed(max(first, segments.oldest_shown), last):
@@ -180,5 +180,5 @@ class TimestampedWindowStore(WindowStore):
 
     timestamped = True
 
-    def _value(self, row: bytes) -> Any:
+    def _value(self, row: bytes) -> Value:
         return self._decode(row[8:]), unpack_time(row)[0]

@@ -6,17 +6,18 @@ A reduction begins with None and takes the first value as it is, as Kafka Stream
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidemill.topology import operations as op
+from tidemill.topology.values import Key, Value
 
 
 class Steps(NamedTuple):
     """``begin()``, ``add(key, value, aggregate)``, ``merge(key, first, second)``."""
 
-    begin: Callable[[], Any]
-    add: Callable[[Any, Any, Any], Any]
-    merge: Callable[[Any, Any, Any], Any]
+    begin: Callable[[], Value]
+    add: Callable[[Key, Value, Value], Value]
+    merge: Callable[[Key, Value, Value], Value]
 
 
 def steps_of(aggregation: op.Aggregation) -> Steps:
@@ -38,11 +39,11 @@ def _zero() -> int:
     return 0
 
 
-def _count(_key: Any, _value: Any, counted: int) -> int:
+def _count(_key: object, _value: object, counted: int) -> int:
     return counted + 1
 
 
-def _sum(_key: Any, first: int, second: int) -> int:
+def _sum(_key: object, first: int, second: int) -> int:
     return first + second
 
 
@@ -51,14 +52,14 @@ def _nothing() -> None:
 
 
 def _reduction(reducer: op.UserFunction) -> Steps:
-    def add(_key: Any, value: Any, aggregate: Any) -> Any:
+    def add(_key: object, value: object, aggregate: object) -> object:
         return value if aggregate is None else reducer(aggregate, value)
 
-    def merge(_key: Any, first: Any, second: Any) -> Any:
+    def merge(_key: object, first: object, second: object) -> object:
         return second if first is None else reducer(first, second)
 
     return Steps(_nothing, add, merge)
 
 
-def _no_merger(_key: Any, _first: Any, _second: Any) -> Any:
+def _no_merger(_key: object, _first: object, _second: object) -> object:
     raise TypeError("sessions are joined by a merger: give aggregate() of a session-windowed stream a merger(key, first, second)")

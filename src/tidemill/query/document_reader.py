@@ -12,7 +12,7 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tidemill.ids import TaskId
 
@@ -27,14 +27,21 @@ class UnreadableDocumentError(ValueError):
 
 def read_document(kind: type[T], found: object) -> T:
     """UnreadableDocumentError if ``found``, as ``json`` gives it, is no such document."""
-    read: T = _read(kind, found, "")
+    read = _read(kind, found, "")
+    assert isinstance(read, kind)
     return read
 
 
-def to_plain(value: Any) -> Any:
+def plain_document(value: object) -> dict[str, object]:
+    """A dataclass as ``json`` takes it."""
+    assert dataclasses.is_dataclass(value), value
+    return {_name(field): to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def to_plain(value: object) -> object:
     """As ``json`` takes it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, (type, TaskId)):
-        return {_name(field): to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return plain_document(value)
     if isinstance(value, Mapping):
         return {name: to_plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, TaskId):
@@ -42,7 +49,7 @@ def to_plain(value: Any) -> Any:
     return str(value) if isinstance(value, TaskId) else value
 
 
-def _read(kind: Any, found: object, where: str) -> Any:
+def _read(kind: object, found: object, where: str) -> object:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         [inner] = [one for one in get_args(kind) if one is not type(None)]
@@ -53,12 +60,13 @@ def _read(kind: Any, found: object, where: str) -> Any:
     if origin is Mapping:
         inner = get_args(kind)[1]
         return {name: _read(inner, one, f"{where}.{name}") for name, one in _of(dict, found, where).items()}
-    if dataclasses.is_dataclass(kind) and kind is not TaskId:
+    assert isinstance(kind, type), kind
+    if kind is not TaskId and dataclasses.is_dataclass(kind):
         return _fields(kind, _of(dict, found, where), where)
     return _scalar(kind, found, where)
 
 
-def _fields(kind: Any, found: dict[str, object], where: str) -> Any:
+def _fields(kind: type, found: dict[str, object], where: str) -> object:
     values = {}
     for field, inner in _shape(kind):
         name = _name(field)
@@ -70,16 +78,16 @@ def _fields(kind: Any, found: dict[str, object], where: str) -> Any:
 
 
 @cache
-def _shape(kind: Any) -> tuple[tuple[dataclasses.Field[Any], Any], ...]:
+def _shape(kind: type) -> tuple[tuple[dataclasses.Field[object], object], ...]:
     hints = get_type_hints(kind)
     return tuple((field, hints[field.name]) for field in dataclasses.fields(kind))
 
 
-def _name(field: dataclasses.Field[Any]) -> str:
+def _name(field: dataclasses.Field[object]) -> str:
     return field.name.removesuffix("_")
 
 
-def _scalar(kind: Any, found: object, where: str) -> Any:
+def _scalar(kind: type, found: object, where: str) -> object:
     if kind is TaskId:
         try:
             return TaskId.parse(_of(str, found, where))
@@ -94,13 +102,13 @@ def _scalar(kind: Any, found: object, where: str) -> Any:
     return _of(kind, found, where)
 
 
-def _of(kind: Any, found: object, where: str) -> Any:
+def _of(kind: type[T], found: object, where: str) -> T:
     if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
         raise _refused(where, found, _EXPECTED[kind])
     return found
 
 
-_EXPECTED = {str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
+_EXPECTED: Mapping[type, str] = {str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
 
 
 def _refused(where: str, found: object, expected: str) -> UnreadableDocumentError:

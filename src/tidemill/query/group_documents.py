@@ -1,4 +1,4 @@
-"""What instances tell of themselves and of their group, as types: the contents of /instance, /group, /decisions and /tasks.
+"""Documents of instances and groups, as types: the contents of /instance, /group, /decisions and /tasks.
 
 Names and meanings are the JSON's (docs/dashboard.md). What another instance answers is read into these types before anything is
 done with it (``document_reader``).
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tidemill.ids import TaskId
-from tidemill.query.document_reader import read_document, to_plain
+from tidemill.query.document_reader import plain_document, read_document, to_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class CopyDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRebalanceDocument:
-    """What a rebalance cost a thread."""
+    """Cost of a rebalance for a thread."""
 
     at_ms: int
     generations: tuple[int, ...]
@@ -82,6 +81,7 @@ class ThreadDocument:
     last_assignment_s: float | None
     memberships_lost: int
     rebalances: tuple[PastRebalanceDocument, ...]
+    capacity_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +126,44 @@ class RebalanceDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryDocument:
+    """The rebalances that one instance has led, oldest first, over its restarts.
+
+    ``problem``: why earlier ones could not be read.
+    """
+
+    rebalances: tuple[RebalanceDocument, ...]
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoringDocument:
+    """Active tasks that don't run yet. ``offsets_left``, ``seconds_left``: None while that is not known."""
+
+    tasks: tuple[TaskId, ...]
+    offsets_left: int | None
+    offsets_per_s: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainDocument:
+    """``phase``: draining, closing (nothing is left, or the leader knows of no drains: see ``message``) or called off.
+
+    ``active``, ``standby``: how many tasks are still held.
+    """
+
+    phase: str
+    message: str
+    since_ms: int
+    until_ms: int
+    active: int
+    standby: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceDocument:
-    """What one instance tells of itself. ``led``: only in /instance."""
+    """Document of one instance. ``led``: only in /instance."""
 
     application: str
     process: str
@@ -141,6 +177,8 @@ class InstanceDocument:
     started_ms: int
     settings: Settings
     threads: tuple[ThreadDocument, ...]
+    restoring: RestoringDocument | None = None
+    drain: DrainDocument | None = None
     led: tuple[RebalanceDocument, ...] = ()
 
 
@@ -153,8 +191,8 @@ class MemberDocument:
     away: str | None
     assigned: tuple[TaskId, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        told = {} if self.told is None else to_plain(replace(self.told, led=()))
+    def to_json(self) -> dict[str, object]:
+        told = {} if self.told is None else plain_document(replace(self.told, led=()))
         told.pop("led", None)
         return {**told, "host": self.host, "away": self.away, "assigned": to_plain(self.assigned)}
 
@@ -171,8 +209,8 @@ class GroupDocument:
     silent: tuple[ClientDocument, ...]
     rebalances: tuple[RebalanceDocument, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {**to_plain(replace(self, instances=())), "instances": [one.to_json() for one in self.instances]}
+    def to_json(self) -> dict[str, object]:
+        return {**plain_document(replace(self, instances=())), "instances": [one.to_json() for one in self.instances]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +256,7 @@ class CopiesUnderWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
-    """What every instance of a /group has."""
+    """Fields of every instance in /group."""
 
     host: str | None
     away: str | None

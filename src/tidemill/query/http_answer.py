@@ -1,7 +1,7 @@
 """Rows as a client gets them: JSON, or an Arrow stream.
 
-Decides how values stand in JSON (bytes as hex; numbers that JSON lacks as "NaN", "Infinity"; objects as they are) and which
-Arrow type each serde has (json: its text). Keys are written so that they can be asked for again.
+Decides how values are written in JSON (bytes as hex; numbers that JSON lacks as "NaN", "Infinity"; times and decimals as text;
+objects as they are) and which Arrow type each serde has (json: its text). Keys are written so that they can be asked for again.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import date
 
 import pyarrow as pa
 
+from tidemill.dsl.json_writing import members_of
 from tidemill.query.rows import Row
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.keys import TIMESTAMP_SIZE
+from tidemill.topology.nodes import Serde
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -24,18 +26,18 @@ _ARROW_TYPES = {
 }  # fmt: skip
 
 
-def to_json(answer: Mapping[str, Any]) -> bytes:
+def to_json(answer: Mapping[str, object]) -> bytes:
     return json.dumps(_plain(answer), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def entry(store: StoreFacts, row: Row, *, hex_keys: bool) -> dict[str, Any]:
+def entry(store: StoreFacts, row: Row, *, hex_keys: bool) -> dict[str, object]:
     """SerdeError if the store's serdes can't read the row."""
     found = {"key": shown_key(store, row.key, hex_keys=hex_keys), "value": store.value(row.stored)}
     timestamp_ms = store.timestamp_ms(row.stored)
     return found if timestamp_ms is None else {**found, "timestamp": timestamp_ms}
 
 
-def shown_key(store: StoreFacts, key: bytes, *, hex_keys: bool) -> Any:
+def shown_key(store: StoreFacts, key: bytes, *, hex_keys: bool) -> object:
     return key.hex() if hex_keys else store.key(key)
 
 
@@ -45,7 +47,7 @@ def key_text(store: StoreFacts, key: bytes, *, hex_keys: bool) -> str:
     return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
 
 
-def to_arrow(store: StoreFacts, rows: Sequence[Row], facts: Mapping[str, Any], *, hex_keys: bool) -> bytes:
+def to_arrow(store: StoreFacts, rows: Sequence[Row], facts: Mapping[str, object], *, hex_keys: bool) -> bytes:
     """Columns key, value and, if the store keeps them, timestamp; ``facts`` as metadata of the schema."""
     keys = pa.array([row.key.hex() for row in rows], pa.string()) if hex_keys else _column(store.key_serde, [r.key for r in rows])
     skipped = TIMESTAMP_SIZE if store.timestamped else 0
@@ -60,14 +62,14 @@ def to_arrow(store: StoreFacts, rows: Sequence[Row], facts: Mapping[str, Any], *
     return bytes(sink.getvalue())
 
 
-def _column(serde: Any, data: Sequence[bytes]) -> pa.Array:
+def _column(serde: Serde, data: Sequence[bytes]) -> pa.Array:
     kind = _ARROW_TYPES.get(serde.name)
     if kind is None:
         return pa.array([one.decode("utf-8", "replace") for one in data], pa.string())
     return pa.array([serde.deserialize(one) for one in data], kind)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """The value as JSON has it."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -79,4 +81,7 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
-    return str(value)
+    if isinstance(value, date):  # a datetime is one
+        return value.isoformat()
+    members = members_of(value)
+    return str(value) if members is None else _plain(members)

@@ -7,13 +7,14 @@
     GET /tasks                                  what is being restored or follows a changelog here, and how fast
     GET /rows/{store}?partitions=...            what another instance asks; answered from the copies here, never handed on
     GET /                                       the web page (http_pages), which asks for the rest
-    GET /group, /metrics, /health/ready ...     what the instance tells of itself and its group (http_status)
+    GET /group, /metrics, /health/ready ...     documents of the instance and its group (http_status)
 
     200 found    400 a malformed question    401 no or another token    403 a foreign name for a loopback address
-    404 no such store, key or address        405 not GET                503 no copy can be read now (Retry-After)
+    404 no such store, key or address        405 not GET                409 can't be done now, and why
+    202 has begun                            503 no copy can be read now, or the group rebalances (Retry-After)
 
 Invariant: every answer that is not 200 is JSON with one sentence, ``error`` (but health's); none holds a token or a trace of
-the program. The page's files hold no data and health is told to probes: these need no token.
+the program. The page's files hold no data and probes may ask for health: these need no token.
 Leaves to others where rows come from (``routing``) and how they are written (``http_answer``).
 """
 
@@ -29,6 +30,7 @@ from typing import Any
 
 from tidemill.config.rules import is_loopback
 from tidemill.errors import (
+    DrainRefusedError,
     QueryError,
     RetriableError,
     SerdeError,
@@ -40,7 +42,7 @@ from tidemill.errors import (
 from tidemill.log_format import LogEvent
 from tidemill.query import http_answer, http_pages, http_request
 from tidemill.query.http_request import Request
-from tidemill.query.http_status import HEALTH, StatusPages
+from tidemill.query.http_status import CHANGES, HEALTH, StatusPages
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, known_store
@@ -51,14 +53,17 @@ from tidemill.topology.partitioning import partition_of_key
 MOST_UNSENT_BYTES = 64 << 20
 _PIECE_BYTES = 65_536
 _NOSNIFF = ("x-content-type-options", "nosniff")
+_BOUNDS = ("partition", "position", "max_staleness", "max_staleness_ms")
 _CLOSE = ("connection", "close")
-"""What is still coming of the request is not read."""
+"""The rest of the request is not read."""
 
 log = logging.getLogger("tidemill.http")
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+"""ASGI's, as uvicorn has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class Answer:
 
 
 class _NotFoundError(TidemillError):
-    """Nothing stands under this address."""
+    """Nothing is at this address."""
 
 
 async def _send(answer: Answer, send: Send, *, has_body: bool) -> None:
@@ -94,7 +99,7 @@ def _refusal(status: int, sentence: str, *headers: tuple[str, str]) -> Answer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadsApp:
     """``token``: what every request must carry; "" = none, only for servers that listen on a loopback address.
-    ``max_staleness``: how many offsets a standby may be behind if the request says nothing.
+    ``max_staleness``, ``max_staleness_ms``: how many offsets a standby may be behind, and how old, if the request says nothing.
     ``any_name``: whoever asks has shown a certificate, under whatever host name it asks."""
 
     router: Router
@@ -102,11 +107,12 @@ class ReadsApp:
     token: str = field(default="", repr=False)
     any_name: bool = False
     max_staleness: int = 10_000
+    max_staleness_ms: int | None = None
     status: StatusPages | None = None
     counts: dict[str, int] = field(default_factory=dict, compare=False)
-    """How many partitions each store has that was asked for."""
+    """Partition counts of the stores that were asked for."""
     unsent: dict[str, int] = field(default_factory=lambda: {"bytes": 0}, compare=False)
-    """How much of answers waits for those who asked to take it."""
+    """Bytes of answers that clients have not taken yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -129,6 +135,8 @@ class ReadsApp:
             return _refusal(404, str(error))
         except QueryError as error:
             return _refusal(400, str(error))
+        except DrainRefusedError as error:
+            return _refusal(409, str(error))
         except (RetriableError, StreamsNotStartedError, StopError) as error:
             return _refusal(503, str(error), ("retry-after", "1"))
         except SerdeError as error:
@@ -150,8 +158,13 @@ class ReadsApp:
         elif not self.any_name and not _is_loopback_name(_header(scope, b"host")):
             # A page in a browser may give its own name this address; without a token the name is all that tells it apart.
             return _refusal(403, "without a token this answers only under a loopback name, such as localhost")
-        if scope["method"] not in ("GET", "HEAD"):
-            return _refusal(405, "this is for reading: use GET", ("allow", "GET, HEAD"), _CLOSE)
+        is_change = scope["path"] in CHANGES
+        if is_change and any(name == b"origin" for name, _ in scope["headers"]):
+            return _refusal(403, "this is not for web pages, which send the header Origin: use tidemill drain, or curl", _CLOSE)
+        if scope["method"] not in (("POST",) if is_change else ("GET", "HEAD")):
+            allowed = "POST" if is_change else "GET, HEAD"
+            why = "this changes the instance: use POST" if is_change else "this is for reading: use GET"
+            return _refusal(405, why, ("allow", allowed), _CLOSE)
         if _has_body(scope):
             return _refusal(400, "a request has no body here: what is asked for is in its address", _CLOSE)
         return None
@@ -162,6 +175,8 @@ class ReadsApp:
             return Answer(200, body, media, http_pages.HEADERS)
         raw_path = scope.get("raw_path") or scope["path"].encode()
         request = http_request.parse_request(raw_path, scope["query_string"], _header(scope, b"accept"))
+        if scope["path"] in CHANGES:
+            return await self._change(request)
         match request.path:
             case ("stores",) | ("stores", ""):
                 http_request.allow_only(request, ())
@@ -183,12 +198,18 @@ class ReadsApp:
         found = None if self.status is None else await self.status.find(request, tells_reasons=tells_reasons)
         if found is None:
             raise _NotFoundError(
-                "nothing stands under this address; there are /stores, /stores/{store}/{key}, "
-                "/stores/{store}?from=&to=&limit=, /tasks, /group, /instance, /topology, /decisions, /metrics, /health/live "
-                "and /health/ready (a '/' within a key is written %2F)"
+                "nothing is at this address; there are /stores, /stores/{store}/{key}, "
+                "/stores/{store}?from=&to=&limit=, /tasks, /group, /instance, /topology, /decisions, /history, /scale, /metrics, "
+                "/health/live and /health/ready (a '/' within a key is written %2F)"
             )
         status, body, media = found
         return Answer(status, body, media or http_answer.JSON)
+
+    async def _change(self, request: Request) -> Answer:
+        done = None if self.status is None else await self.status.change(request)
+        if done is None:
+            raise _NotFoundError("this instance tells nothing of itself, and nothing of it can be changed here")
+        return Answer(*done)
 
     def _store(self, name: str) -> StoreFacts:
         return known_store(self.router.directory.stores, name)
@@ -221,7 +242,7 @@ class ReadsApp:
 
     async def _key(self, request: Request, store: StoreFacts, key: str) -> Answer:
         windowed = is_windowed(store)
-        http_request.allow_only(request, ("keys", "partition", "max_staleness", *(("from", "to", "limit") if windowed else ())))
+        http_request.allow_only(request, ("keys", *_BOUNDS, *(("from", "to", "limit") if windowed else ())))
         data = http_request.key_bytes(request, store, key)
         count = await self._count(store)
         partition = partition_of_key(data, count)
@@ -236,7 +257,7 @@ class ReadsApp:
         if not found.rows:
             raise _NotFoundError(f"{store.name} has no such key")
         held_by = found.rows[0].partition
-        facts = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by]}
+        facts = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by], **_at(found, held_by)}
         if windowed:
             return await self._written(partial(_windows, request, store, found, question, facts))
         if request.wants_arrow:
@@ -246,7 +267,7 @@ class ReadsApp:
     async def _range(self, request: Request, store: StoreFacts) -> Answer:
         if is_windowed(store):
             raise QueryError(f"{store.name} has windows or sessions, which are asked for by key: /stores/{store.name}/{{key}}")
-        http_request.allow_only(request, ("from", "to", "limit", "keys", "partition", "max_staleness"))
+        http_request.allow_only(request, ("from", "to", "limit", "keys", *_BOUNDS))
         count = await self._count(store)
         question = http_request.range_question(request, store, count)
         found = await self._read(request, store, question)
@@ -258,7 +279,8 @@ class ReadsApp:
 
     async def _read(self, request: Request, store: StoreFacts, question: RowsQuestion) -> FoundRows:
         max_lag = http_request.whole_number(request, "max_staleness", self.max_staleness)
-        return await self.router.read(store, question, max_lag=max_lag)
+        bounded = http_request.bounded(request, question, self.max_staleness_ms)
+        return await self.router.read(store, bounded, max_lag=max_lag)
 
     async def _count(self, store: StoreFacts) -> int:
         """Asked once: it never changes, and an answer from here must not wait for brokers."""
@@ -275,6 +297,12 @@ class ReadsApp:
         return await self._written(lambda: Answer(200, found.to_bytes(), MEDIA_TYPE))
 
 
+def _at(found: FoundRows, *partitions: int) -> dict[str, str]:
+    """Where the copies are that have answered, for a later request; nothing of those that don't say it."""
+    position = str(found.position.of(partitions))
+    return {"position": position} if position else {}
+
+
 def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, found: FoundRows) -> Answer:
     hex_keys = request.parameters.get("keys") == "hex"
     rows, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :]
@@ -282,6 +310,7 @@ def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, f
     facts = {
         "store": store.name,
         "stale_by": max(found.covered.values()),
+        **_at(found, *found.covered),
         "next": None if next_key is None else http_answer.key_text(store, next_key, hex_keys=hex_keys),
     }
     if request.wants_arrow:
@@ -290,9 +319,9 @@ def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, f
     return Answer(200, http_answer.to_json({**facts, "entries": entries}))
 
 
-def _windows(request: Request, store: StoreFacts, found: FoundRows, question: RowsQuestion, facts: dict[str, Any]) -> Answer:
+def _windows(request: Request, store: StoreFacts, found: FoundRows, question: RowsQuestion, facts: dict[str, object]) -> Answer:
     if request.wants_arrow:
-        raise QueryError(f"{store.name} has windows or sessions, which are told as JSON only")
+        raise QueryError(f"{store.name} has windows or sessions, which are answered as JSON only")
     shown, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :] or found.more_from is not None
     assert question.key is not None
     key = http_answer.shown_key(store, question.key, hex_keys=request.parameters.get("keys") == "hex")

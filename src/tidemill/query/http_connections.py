@@ -1,4 +1,4 @@
-"""How many connections the HTTP server of an instance has, and how long each may take.
+"""Connections of an instance's HTTP server: their number, and the time that each may take.
 
 The server shares the process, and so its file descriptors, with the stream threads: nobody who connects may use them up.
 
@@ -19,7 +19,6 @@ import logging
 import socket
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import h11
 import uvicorn
@@ -33,7 +32,7 @@ MOST_HEAD_BYTES = 65_536
 HANDSHAKE_LIMIT_S = 5.0
 HEAD_LIMIT_S = 10.0
 _NO_DESCRIPTOR_PAUSE_S = 0.5
-"""Where the process has no descriptor for another connection."""
+"""Pause where the process has no descriptor for another connection."""
 
 log = logging.getLogger("tidemill.http")
 
@@ -132,7 +131,7 @@ class LimitedConnection(H11Protocol):
     """One connection. Its time runs from one request to the next, and from a request to the end of its answer."""
 
     def __init__(
-        self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any], *, limits: ConnectionLimits
+        self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, object], *, limits: ConnectionLimits
     ) -> None:
         super().__init__(config, server_state, app_state)
         self._limits = limits
@@ -160,7 +159,7 @@ class LimitedConnection(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's sentence is text, not JSON
-        """What can't be read as HTTP; as ``http_app`` writes its refusals."""
+        """Answers bytes that aren't HTTP, as ``http_app`` writes its refusals."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()  # an answer is under way: another one can't come in its middle
             return

@@ -11,10 +11,10 @@ import json
 import socket
 import ssl
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from tidemill.deadline import Deadline
+from tidemill.documents import Document
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query.document_reader import UnreadableDocumentError, read_document
@@ -30,6 +30,18 @@ MOST_BYTES = 32 << 20
 """Of an answer: what more is comes from no instance."""
 _PART_BYTES = 65_536
 _FOREIGN = "answers, but is no instance of this application's version of Tidemill"
+
+
+class HttpRefusalError(RetriableError):
+    """An instance answers with another status than one of success; ``sentence``: why, if it says so."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"answers with status {status}")
+        self.status = status
+        try:
+            self.sentence = str(document(body).get("error", ""))
+        except RetriableError:
+            self.sentence = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +67,12 @@ class HttpInstances:
             raise RetriableError(f"{_FOREIGN}: {error}") from None
         return rows
 
-    def document(self, host: HostInfo, target: str, *, timeout_s: float) -> dict[str, Any]:
-        """A JSON object that the instance tells. RetriableError if none comes."""
+    def document(self, host: HostInfo, target: str, *, timeout_s: float) -> Document:
+        """A JSON object of the instance. RetriableError if none comes."""
         return document(fetch(host, target, token=self.token, timeout_s=timeout_s, tls=self.tls))
 
 
-def document(body: bytes) -> dict[str, Any]:
+def document(body: bytes) -> Document:
     """RetriableError if this is no JSON object."""
     try:
         found = json.loads(body)
@@ -79,9 +91,11 @@ def fetch(
     timeout_s: float,
     accept: str = "application/json",
     tls: ssl.SSLContext | None = None,
+    method: str = "GET",
 ) -> bytes:
-    """The body of a GET, within ``timeout_s`` for its head and as long again for all of it, of at most ``MOST_BYTES``.
-    RetriableError, with why, if the instance is away in whatever way, its address being none included."""
+    """The body of the answer, within ``timeout_s`` for its head and as long again for all of it, of at most ``MOST_BYTES``.
+    RetriableError, with why, if the instance is away in whatever way, its address being none included; HttpRefusalError if it
+    answers with another status than one of success."""
     headers = {"Accept": accept, "Connection": "close"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -93,7 +107,7 @@ def fetch(
             connection = http.client.HTTPSConnection(host.host, host.port, timeout=timeout_s, context=tls)
         connection.connect()
         line = connection.sock
-        connection.request("GET", target, headers=headers)
+        connection.request(method, target, headers=headers)
         answer = connection.getresponse()
         body = _body(answer, line, Deadline.after(timeout_s))
     except (OSError, http.client.HTTPException) as error:
@@ -103,8 +117,8 @@ def fetch(
     finally:
         if connection is not None:
             connection.close()
-    if answer.status != http.client.OK:
-        raise RetriableError(f"answers with status {answer.status}")
+    if answer.status not in (http.client.OK, http.client.ACCEPTED):
+        raise HttpRefusalError(answer.status, body)
     return body
 
 
@@ -130,7 +144,7 @@ def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: Deadl
 def copies_at(
     host: HostInfo, *, token: str, timeout_s: float, tls: ssl.SSLContext | None = None
 ) -> tuple[CopyProgress, ...]:
-    """RetriableError, with why, if the instance does not tell."""
+    """RetriableError, with why, if the instance does not answer."""
     try:
         found = document(fetch(host, "/tasks", token=token, timeout_s=timeout_s, tls=tls))
         told = read_document(CopiesUnderWay, found)

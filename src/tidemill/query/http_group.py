@@ -1,6 +1,6 @@
-"""The whole group as one document: what every instance tells of itself, asked side by side.
+"""The whole group as one document, from those of its instances, which are asked side by side.
 
-Decides who is asked (all hosts of the newest assignment), how long one is waited for, and what stands for one that does not
+Decides who is asked (all hosts of the newest assignment), how long one is waited for, and what replaces one that does not
 answer, or whose answer can't be read: the active tasks that it is to have, which nobody may be running now. The rebalances that
 instances have led are put into one timeline; who has led the newest one counts as leader, and what it means a copy for (standby
 or warm-up) counts.
@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from tidemill.documents import Document
 from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
@@ -27,14 +28,14 @@ T = TypeVar("T")
 
 
 class OtherInstances(Protocol):
-    def document(self, host: HostInfo, target: str, *, timeout_s: float) -> dict[str, Any]:
-        """What GET ``target`` gives there. RetriableError, with why, if it does not answer."""
+    def document(self, host: HostInfo, target: str, *, timeout_s: float) -> Document:
+        """The document at ``target`` of that instance. RetriableError, with why, if it does not answer."""
 
 
 async def ask_all(
     hosts: Sequence[HostInfo], others: OtherInstances, target: str, kind: type[T], there: Executor, *, limit_s: float
 ) -> dict[HostInfo, T | str]:
-    """What each host answers, as ``kind``, or a sentence that says why there is no such answer; ``there`` waits for them."""
+    """Answer of each host, as ``kind``, or a sentence that says why there is no such answer; ``there`` waits for them."""
     loop = asyncio.get_running_loop()
 
     def ask(host: HostInfo) -> T:

@@ -1,4 +1,4 @@
-"""Where an instance listens for reads, before anybody answers there: the address is part of what it tells its group.
+"""The socket that an instance listens on for reads, opened before the server starts: its address is part of each join.
 
 Decides nothing: an address that can't be had is refused. Imports nothing of the server, which instances without one do without.
 """

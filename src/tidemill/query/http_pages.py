@@ -1,7 +1,7 @@
 """The web page: files of this package (``tidemill/web``), served as they are.
 
 Decides which files there are, under which address and with which headers. They hold no data, so they need no token; the browser
-is told to load nothing from anywhere else and to put the page into no frame.
+must load nothing from anywhere else and to put the page into no frame.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an HTTP request asks: its path and parameters, as questions about a store.
+"""HTTP requests: path and parameters, as questions about a store.
 
 Decides which parameters there are and how keys are written (as text in the way of the store's serde, or ``keys=hex``: the bytes
 themselves). Whatever doesn't fit is a QueryError with a sentence; nothing of a request ends up anywhere else.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from tidemill.errors import QueryError
+from tidemill.errors import QueryError, SerdeError
+from tidemill.query.position import Position
 from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
 
@@ -99,8 +99,8 @@ def range_question(request: Request, store: StoreFacts, count: int) -> RowsQuest
 
 
 def rows_question(request: Request) -> RowsQuestion:
-    """What another instance asks: ``to_parameters``, read back."""
-    allow_only(request, ("partitions", "key", "low", "high", "limit", "max_lag", "first", "last"))
+    """Question of another instance: ``to_parameters``, read back."""
+    allow_only(request, ("partitions", "key", "low", "high", "limit", "max_lag", "first", "last", "position", "most_age_ms"))
     try:
         partitions = frozenset(map(int, request.parameters["partitions"].split(",")))
     except (KeyError, ValueError):
@@ -112,11 +112,22 @@ def rows_question(request: Request) -> RowsQuestion:
     if times is not None and key is None:
         raise QueryError("windows between two times, first and last, are those of a key: give it as key")
     most_bytes = _most_bytes(request) or UNASKED_BYTES
-    return RowsQuestion(partitions=partitions, key=key, low=low, high=high, limit=limit, times=times, most_bytes=most_bytes)
+    asked = RowsQuestion(partitions=partitions, key=key, low=low, high=high, limit=limit, times=times, most_bytes=most_bytes)
+    return bounded(request, asked, age="most_age_ms")
+
+
+def bounded(
+    request: Request, question: RowsQuestion, most_age_ms: int | None = None, *, age: str = "max_staleness_ms"
+) -> RowsQuestion:
+    """With the bounds that the request sets to where copies are, and to how old standbys are (else ``most_age_ms``)."""
+    position = Position.parse(request.parameters["position"]) if "position" in request.parameters else Position()
+    if age in request.parameters:
+        most_age_ms = whole_number(request, age, 0)
+    return replace(question, position=position, most_age_ms=most_age_ms)
 
 
 def takes_part(request: Request) -> bool:
-    """Whether whoever asks for rows knows that an answer may end before the limit: version 0.1.0 does not."""
+    """True if the instance that asks knows that an answer may end before the limit: version 0.1.0 does not."""
     return _most_bytes(request) is not None
 
 
@@ -135,7 +146,9 @@ def to_parameters(question: RowsQuestion, max_lag: int | None) -> dict[str, str]
     parameters |= {name: data.hex() for name, data in bounds.items() if data is not None}
     if question.times is not None:
         parameters |= {"first": str(question.times[0]), "last": str(question.times[1])}
-    return parameters if max_lag is None else {**parameters, "max_lag": str(max_lag)}
+    position = question.position.of(question.partitions)
+    more = {"max_lag": max_lag, "most_age_ms": question.most_age_ms, "position": str(position) or None}
+    return parameters | {name: str(value) for name, value in more.items() if value is not None}
 
 
 def allow_only(request: Request, names: Collection[str]) -> None:
@@ -164,7 +177,7 @@ def key_bytes(request: Request, store: StoreFacts, text: str) -> bytes:
     return store.key_bytes(_read_key(store, text))
 
 
-def _read_key(store: StoreFacts, text: str) -> Any:
+def _read_key(store: StoreFacts, text: str) -> object:
     kind = store.key_serde.name
     try:
         if kind == "string":
@@ -175,7 +188,11 @@ def _read_key(store: StoreFacts, text: str) -> Any:
             return float(text)
         if kind == "bytes":
             return bytes.fromhex(text)
+        if kind == "json":  # times and decimals are text there
+            return store.key_serde.deserialize(text.encode("utf-8", "surrogatepass"))
         return json.loads(text)
+    except SerdeError as error:
+        raise QueryError(f"{store.name}: this can't be one of its keys: {error}") from None
     except (ValueError, RecursionError):
         raise QueryError(
             f"{text[:80]!r} is no key of {store.name}, whose keys are {kind}; give one, or its bytes as hex with keys=hex"

@@ -1,7 +1,7 @@
 """The HTTP server of an instance: uvicorn on a thread of its own, from before the group is joined until the threads have ended.
 
 Decides that the address is taken at once, so that one in use is said before anything starts and a port that the system chose
-(0) can be told to the others. Requests are not logged: keys may be nobody's business.
+(0) can be sent to the others. Requests are not logged: keys may be confidential.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READERS = 4
 _FORWARDERS = 16
 _CLOSE_LIMIT_S = 3.0
 _TAKE_LIMIT_S = 60.0
-"""How long a client may take over an answer, beyond the time in which it is looked for."""
+"""Time that a client may take to receive an answer, beyond the time in which the answer is looked for."""
 
 
 class HttpServer:
@@ -41,6 +41,7 @@ class HttpServer:
         application_id: str,
         token: str,
         max_staleness: int,
+        max_staleness_ms: int | None = None,
         timeout_s: float,
         tls: HttpTls | None = None,
         status: StatusSource | None = None,
@@ -64,6 +65,7 @@ class HttpServer:
             token=token,
             any_name=tls is not None and tls.required,
             max_staleness=max_staleness,
+            max_staleness_ms=max_staleness_ms,
             status=pages,
         )
         config = uvicorn.Config(

@@ -1,11 +1,11 @@
-"""What an instance tells of itself and its group over HTTP.
+"""Status pages: an instance and its group over HTTP.
 
     GET /health/live    200, or 503 if only a restart helps        GET /instance     this instance's document
     GET /health/ready   200, or 503 while a task here waits        GET /group        all instances' documents, as one
     GET /metrics        for Prometheus                             GET /topology     what ``tidemill describe --json`` prints
     GET /decisions      ?task=1_0: why a task is where it is: the leader's records, asked there
 
-Decides that health is told to anyone (a probe has no token), but its reasons only to those with the token. Leaves to others what
+Decides that anyone may ask for health (a probe has no token), but its reasons only to those with the token. Leaves to others what
 the documents hold (``StatusSource``) and how they are put together (``http_group``).
 """
 
@@ -16,24 +16,29 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from tidemill.errors import QueryError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
-from tidemill.query.document_reader import read_document, to_plain
-from tidemill.query.group_documents import InstanceDocument, LedDecisions
+from tidemill.query.document_reader import plain_document, read_document
+from tidemill.query.group_documents import GroupDocument, InstanceDocument, LedDecisions
 from tidemill.query.http_answer import to_json
 from tidemill.query.http_group import ASK_LIMIT_S, OtherInstances, ask_all, members, merged
 from tidemill.query.http_metrics import TEXT, to_prometheus
-from tidemill.query.http_request import Request, allow_only
+from tidemill.query.http_request import Request, allow_only, whole_number
 from tidemill.query.metadata import HostMap
+from tidemill.query.scale import ScaleWish, advice
 from tidemill.query.status_source import StatusSource
 
 T = TypeVar("T")
 
 HEALTH = ("/health/live", "/health/ready")
+CHANGES = ("/drain",)
+"""Paths of POST."""
+MOST_INSTANCES = 10_000
+DRAIN_LIMIT_MS, LONGEST_DRAIN_MS = 1_800_000, 7 * 86_400_000
 _HANDED_ON = "handed_on"
 """The parameter of a question that one instance hands on to the leader: it is not handed on again."""
 
@@ -50,7 +55,7 @@ class StatusPages:
     there: Executor
 
     async def find(self, request: Request, *, tells_reasons: bool) -> tuple[int, bytes, str | None] | None:
-        """Status, body and media type (None: JSON); None if nothing of this stands under the request's path."""
+        """Status, body and media type (None: JSON); None if the request's path is none of these."""
         match request.path:
             case ("health", "live" | "ready" as what):
                 allow_only(request, ())
@@ -63,7 +68,14 @@ class StatusPages:
                 return 200, to_json(await self._call(self.source.status)), None
             case ("group",):
                 allow_only(request, ())
-                return 200, to_json(await self._group()), None
+                return 200, to_json((await self._group()).to_json()), None
+            case ("scale",):
+                allow_only(request, ("least", "most", "catch_up_s", "headroom_percent", "capacity_per_s"))
+                wish = _scale_wish(request)
+                return 200, to_json(plain_document(advice(await self._group(), wish))), None
+            case ("history",):
+                allow_only(request, ())
+                return 200, to_json(await self._call(self.source.history)), None
             case ("topology",):
                 allow_only(request, ())
                 return 200, to_json(self.source.topology()), None
@@ -73,22 +85,36 @@ class StatusPages:
             case _:
                 return None
 
+    async def change(self, request: Request) -> tuple[int, bytes] | None:
+        """A change of the instance (POST), begun when this is answered. None if the path is of none."""
+        if request.path != ("drain",):
+            return None
+        allow_only(request, ("timeout_ms",))
+        limit_ms = whole_number(request, "timeout_ms", DRAIN_LIMIT_MS, least=1, most=LONGEST_DRAIN_MS)
+        await asyncio.get_running_loop().run_in_executor(self.there, self.source.drain, limit_ms / 1e3)
+        return 202, to_json({"drain": (await self._call(self.source.status))["drain"]})
+
     def _health(self, what: str, tells_reasons: bool) -> tuple[int, bytes, str | None]:
+        """A restoring instance is alive and not ready, and says which of the two it is that takes time."""
+        is_alive, _ = self.source.alive()
         is_fine, why = self.source.alive() if what == "live" else self.source.ready()
-        answer: dict[str, Any] = {"status": "up" if is_fine else "down"}
+        restoring = self.source.restoring() if is_alive else None
+        answer: dict[str, object] = {"status": "up" if is_fine else "down" if restoring is None else "restoring"}
         if why and tells_reasons:
             answer["reasons"] = list(why)
+        if restoring is not None and tells_reasons:
+            answer["restoring"] = restoring
         return 200 if is_fine else 503, to_json(answer), None
 
-    async def _group(self) -> dict[str, Any]:
+    async def _group(self) -> GroupDocument:
         own = read_document(InstanceDocument, await self._call(self.source.status))
         hosts = self.hosts()
         assigned = {host: tuple(map(TaskId.parse, tasks)) for host, tasks in self.source.assigned(hosts).items()}
         answers = await self._asked("/instance", InstanceDocument, hosts)
         found = members(own, answers, assigned)
-        return merged(own.application, own.host, found, int(time.time() * 1e3)).to_json()
+        return merged(own.application, own.host, found, int(time.time() * 1e3))
 
-    async def _decisions(self, request: Request) -> dict[str, Any]:
+    async def _decisions(self, request: Request) -> dict[str, object]:
         """From who has led the newest rebalance; the instances are asked for theirs in turn of their newest one."""
         text = request.parameters.get("task")
         try:
@@ -107,15 +133,28 @@ class StatusPages:
         if newest is None or newest.at_ms is None:
             why = "".join(f"; {one['host']} {one['why']}" for one in left_out)
             raise RetriableError(f"no instance that answers has led a rebalance: ask again after the next one{why}")
-        return {**to_plain(newest), "left_out": left_out}
+        return {**plain_document(newest), "left_out": left_out}
 
     async def _asked(self, target: str, kind: type[T], hosts: HostMap) -> dict[HostInfo, T | str]:
-        """What the others answer, or why one has no answer."""
+        """Answers of the other instances, or the reason why there is none."""
         wanted = [host for host in _named(hosts) if host != self.own_host]
         return await ask_all(wanted, self.others, target, kind, self.there, limit_s=ASK_LIMIT_S)
 
-    async def _call(self, function: Callable[[], Any]) -> Any:
+    async def _call(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.here, function)
+
+
+def _scale_wish(request: Request) -> ScaleWish:
+    usual = ScaleWish()
+    least = whole_number(request, "least", usual.least, least=1, most=MOST_INSTANCES)
+    capacity = whole_number(request, "capacity_per_s", 0, least=1) if "capacity_per_s" in request.parameters else None
+    return ScaleWish(
+        least=least,
+        most=whole_number(request, "most", max(usual.most, least), least=least, most=MOST_INSTANCES),
+        catch_up_s=whole_number(request, "catch_up_s", usual.catch_up_s, least=1, most=86_400),
+        headroom=whole_number(request, "headroom_percent", round(usual.headroom * 100), most=1_000) / 100,
+        capacity_per_s=capacity,
+    )
 
 
 def _named(hosts: HostMap) -> list[HostInfo]:

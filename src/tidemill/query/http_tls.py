@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import HttpConfig
 from tidemill.config.values import require_token
 from tidemill.errors import ConfigError
 from tidemill.kafka.security.config_providers import resolved
@@ -28,7 +28,7 @@ class HttpTls:
 
 @dataclass(frozen=True, slots=True)
 class HttpAccess:
-    """What instances of an application show each other, and what tools show them: a token, certificates, both or neither."""
+    """Credentials of instances and tools for each other: a token, certificates, both or neither."""
 
     token: str = field(default="", repr=False)
     tls: HttpTls | None = None
@@ -38,8 +38,8 @@ class HttpAccess:
         return None if self.tls is None else self.tls.client
 
 
-def http_access(config: StreamsConfig) -> HttpAccess:
-    """What the settings say, references looked up. ConfigError if one leads nowhere or a file can't be used."""
+def http_access(config: HttpConfig) -> HttpAccess:
+    """Token and certificates of the settings, references looked up. ConfigError if one leads nowhere or a file can't be used."""
     token = require_token(resolved("tidemill.http.token", config.http_token)) if config.http_token else ""
     password = resolved("tidemill.http.ssl.key.password", config.http_key_password)
     required = config.http_client_auth == "required"

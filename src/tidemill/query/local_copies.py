@@ -31,12 +31,14 @@ _FIRST_CHUNK, _LARGEST_CHUNK, _CHUNK_BYTES = 16, 1000, 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCopy:
-    """A task that this instance holds. ``epoch``: of one assignment; ``positions``: its stores', as the worker last said."""
+    """A task that this instance holds. ``epoch``: of one assignment; ``positions``: its stores', as the worker last said.
+    ``is_confirmed``: the group has said a moment ago that it is held here, so no other instance can run it as active."""
 
     task: TaskId
     role: Role
     directory: Path
     is_running: bool = False
+    is_confirmed: bool = False
     epoch: str = ""
     positions: Mapping[str, int] = field(default_factory=dict)
 
@@ -71,6 +73,9 @@ class CopyReader:
     def __init__(self, state: ReadState, store: StoreFacts, copy: LocalCopy, least_position: int) -> None:
         self._state, self._store, self.least_position = state, store, least_position
         self.task, self.role, self.is_running = copy.task, copy.role, copy.is_running
+        self._is_newest = copy.is_running and copy.is_confirmed and copy.role is Role.ACTIVE
+        self.reached = 0
+        """Its position when it was last looked at, which each read does when it is done: nothing that was read is from later."""
 
     @property
     def partition(self) -> int:
@@ -78,7 +83,7 @@ class CopyReader:
 
     @property
     def directory(self) -> Path:
-        """Where its files lie, for other processes to open."""
+        """Folder of its files, for other processes to open."""
         return self._state.directory
 
     def position(self) -> int:
@@ -89,7 +94,19 @@ class CopyReader:
             raise self._gone(str(error)) from error
         if found < self.least_position:
             raise self._gone(f"its files were wiped and are being restored (offset {found} of {self.least_position})")
+        self.reached = found
         return found
+
+    def require(self, offset: int) -> None:
+        """What is read of the copy from now on is from ``offset`` or later.
+
+        InvalidStateStoreError if it is before ``offset``; not of a running active that the group has confirmed: what others have
+        read is in it, though a standby's position may count a transaction's marker that its own does not.
+        """
+        found = self.position()
+        if found < offset and not self._is_newest:
+            raise self._gone(f"it is at offset {found}, expected {offset} or later")
+        self.least_position = max(self.least_position, found)
 
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -140,7 +157,7 @@ Wanted = Callable[[TaskId], bool]
 
 
 class LocalCopies:
-    """``held`` tells which of the wanted tasks this instance has, each time anew, ``open_state`` how one's folder is opened;
+    """``held`` gives those of the wanted tasks that this instance has at that moment, ``open_state`` how one's folder is opened;
     may be used from any thread."""
 
     def __init__(

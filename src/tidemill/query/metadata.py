@@ -1,6 +1,6 @@
-"""Who has what: the hosts that the leader told every member, asked by key and by store.
+"""Metadata of instances: which host has which partitions, from the last assignment, by key and by store.
 
-An instance stands in these maps under its ``application.server``; one without it can't be found by others. The maps say what
+An instance is in these maps under its ``application.server``; one without it can't be found by others. The maps say what
 each instance is *to have*: during a rebalance a new owner may still wait for the old one. Source: KafkaStreams'
 ``queryMetadataForKey`` and ``metadataForAllStreamsClients``.
 """
@@ -17,7 +17,7 @@ from tidemill.query.store_facts import StoreFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyQueryMetadata:
-    """Who has a key. ``active_host`` None: no instance with an ``application.server`` is to have it."""
+    """Hosts of a key. ``active_host`` None: no instance with an ``application.server`` is to have it."""
 
     active_host: HostInfo | None
     standby_hosts: tuple[HostInfo, ...]
@@ -26,7 +26,7 @@ class KeyQueryMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsMetadata:
-    """What one instance has."""
+    """Stores and partitions of one instance."""
 
     host: HostInfo
     state_store_names: tuple[str, ...]
@@ -49,7 +49,7 @@ class HostMap:
         object.__setattr__(self, "_standbys_of", _turned(self.standby))
 
     def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata:
-        """Who is to have this partition of the store."""
+        """Hosts of this partition of the store."""
         inputs = [TopicPartition(topic, partition) for topic in store.source_topics]
         actives = sorted({host for tp in inputs for host in self._active_of.get(tp, ())})
         standbys = sorted({host for tp in inputs for host in self._standbys_of.get(tp, ())})

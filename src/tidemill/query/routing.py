@@ -1,4 +1,4 @@
-"""Where the rows of a question come from: this instance, the owners, else standbys; again until all partitions have answered.
+"""Routing of reads: rows come from this instance, the owners, else standbys; again until all partitions have answered.
 
 Each round asks, for the partitions that are still missing: the copies here, the active hosts (side by side), then standbys, here
 and elsewhere, that are at most ``max_lag`` offsets behind. An owner that has just kept someone waiting in vain is asked last, so
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
+from tidemill.deadline import Deadline
 from tidemill.errors import InvalidStateStoreError, RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query.metadata import KeyQueryMetadata
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 
 class StoreDirectory(Protocol):
-    """What the HTTP side needs of an instance (``StoreQueries``). Calls may block for as long as a broker's answer takes."""
+    """Stores of this instance (``StoreQueries``). Calls may block for as long as a broker's answer takes."""
 
     @property
     def stores(self) -> Mapping[str, StoreFacts]:
@@ -53,7 +54,7 @@ class StoreDirectory(Protocol):
     def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows: ...
 
     def progress(self) -> Sequence[CopyProgress]:
-        """How far restoring tasks and standbys are here."""
+        """Progress of restoring tasks and standbys here."""
 
 
 class RemoteInstances(Protocol):
@@ -74,11 +75,11 @@ class Router:
     here: Executor
     there: Executor
     timeout_s: float
-    away_until: dict[HostInfo, float] = field(default_factory=dict, compare=False)
+    away_until: dict[HostInfo, Deadline] = field(default_factory=dict, compare=False)
 
     async def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int) -> FoundRows:
         """The rows of all partitions of the question. InvalidStateStoreError, with what each host said, if time ran out."""
-        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        deadline = Deadline.after(self.timeout_s)
         parts: list[FoundRows] = []
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -87,14 +88,13 @@ class Router:
             missing = question.partitions - _covered(parts)
             if not missing:
                 return FoundRows.merged(parts, question)
-            left_s = deadline - asyncio.get_running_loop().time()
-            if left_s <= 0:
+            if deadline.is_over:
                 raise self._unanswered(store, sorted(missing), problems)
-            await asyncio.sleep(min(pause_s, left_s))
+            await asyncio.sleep(min(pause_s, deadline.left_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def read_here(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
-        """What the copies here cover of the question. How far a standby is behind only a broker knows."""
+        """Rows from the copies here. The lag of a standby is known by a broker only."""
         executor = self.here if max_lag is None else self.there
         read = partial(self.directory.read, store, question, max_lag=max_lag)
         return await asyncio.get_running_loop().run_in_executor(executor, read)
@@ -103,6 +103,11 @@ class Router:
         """Something of the directory's that may ask a broker."""
         return await asyncio.get_running_loop().run_in_executor(self.there, function)
 
+    def _is_away(self, host: HostInfo) -> bool:
+        """True if the host did not answer a moment ago: others are asked first."""
+        until = self.away_until.get(host)
+        return until is not None and not until.is_over
+
     async def _round(
         self,
         store: StoreFacts,
@@ -110,7 +115,7 @@ class Router:
         max_lag: int,
         parts: list[FoundRows],
         problems: list[str],
-        deadline: float,
+        deadline: Deadline,
     ) -> None:
         """One attempt at what ``parts`` lacks; adds to it, and to ``problems`` what each host said that had no answer."""
 
@@ -120,9 +125,8 @@ class Router:
         if lacking():
             parts.append(await self.read_here(store, replace(question, partitions=lacking()), max_lag=None))
         owners = {partition: self.directory.owners(store, partition) for partition in lacking()}
-        now = asyncio.get_running_loop().time()
         actives = {p: [found.active_host] for p, found in owners.items() if found.active_host is not None}
-        away = {p: hosts for p, hosts in actives.items() if self.away_until.get(hosts[0], 0.0) > now}
+        away = {p: hosts for p, hosts in actives.items() if self._is_away(hosts[0])}
         present = {p: hosts for p, hosts in actives.items() if p not in away}
         parts += await self._ask(store, question, present, None, problems, deadline)
         if lacking():
@@ -139,16 +143,16 @@ class Router:
         hosts: Mapping[int, Iterable[HostInfo]],
         max_lag: int | None,
         problems: list[str],
-        deadline: float,
+        deadline: Deadline,
     ) -> list[FoundRows]:
-        """What other hosts cover, all asked at once; of two answers for a partition the one that is less behind counts."""
+        """Rows from other hosts, all asked at once; of two answers for a partition the one that is less behind counts."""
         partitions_of: dict[HostInfo, set[int]] = {}
         for partition, candidates in hosts.items():
             for host in candidates:
                 if host != self.directory.own_host:
                     partitions_of.setdefault(host, set()).add(partition)
         loop = asyncio.get_running_loop()
-        limit_s = max(0.05, min(_ATTEMPT_S, deadline - loop.time()))
+        limit_s = max(0.05, min(_ATTEMPT_S, deadline.left_s))
         most_bytes = max(_LEAST_BYTES, question.most_bytes // max(1, len(partitions_of)))
 
         async def ask(host: HostInfo, partitions: set[int]) -> FoundRows | None:
@@ -161,7 +165,7 @@ class Router:
                 found = await asyncio.wait_for(request, limit_s + 0.5)
             except (RetriableError, asyncio.TimeoutError) as error:
                 problems.append(f"{host}: {str(error) or f'no answer in {limit_s:.1f} s'}")
-                self.away_until[host] = loop.time() + _AWAY_S
+                self.away_until[host] = Deadline.after(_AWAY_S)
                 return None
             self.away_until.pop(host, None)
             unanswered = sorted(partitions - found.covered.keys())
@@ -197,6 +201,7 @@ def _without_doubles(answers: list[FoundRows], wanted: frozenset[int]) -> list[F
             rows=tuple(row for row in answer.rows if chosen.get(row.partition) == number),
             covered={partition: lag for partition, lag in answer.covered.items() if chosen.get(partition) == number},
             more_from=answer.more_from,
+            position=answer.position.of([partition for partition in answer.covered if chosen.get(partition) == number]),
         )
         for number, answer in enumerate(answers)
         if number in chosen.values()

@@ -1,4 +1,4 @@
-"""Rows as they stand in stores, and questions for them: what instances ask each other and merge.
+"""Rows as stores have them, and questions for them: what instances ask each other and merge.
 
 Decides that an answer says which partitions it covers and how far behind each is, so that whoever asks may take the rest from
 elsewhere; and its bytes (an Arrow stream). Rows are the first ``limit`` by key's bytes of the partitions that are covered, or
@@ -17,14 +17,16 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tidemill.errors import RetriableError
+from tidemill.errors import QueryError, RetriableError
 from tidemill.query.local_copies import CopyReader
+from tidemill.query.position import Position
 
 MEDIA_TYPE = "application/vnd.tidemill.rows"
 PAGE_BYTES = 8 << 20
 """Of keys and values in one answer."""
 _COVERED = b"tidemill.covered"
 _MORE_FROM = b"tidemill.more_from"
+_POSITION = b"tidemill.position"
 _SCHEMA = pa.schema([("key", pa.binary()), ("stored", pa.binary()), ("partition", pa.int32())])
 
 
@@ -40,7 +42,8 @@ class Row(NamedTuple):
 class RowsQuestion:
     """One ``key``, or the keys from ``low`` to ``high`` (both included; None: no bound), of some partitions.
 
-    ``times``: of a store of windows or sessions, those of ``key`` between two times (``windowed_rows``).
+    ``times``: of a store of windows or sessions, those of ``key`` between two times (``windowed_rows``). ``position``: only of
+    copies that are at least there. ``most_age_ms``: only of standbys that had everything so long ago; None: however old.
     """
 
     partitions: frozenset[int]
@@ -50,16 +53,20 @@ class RowsQuestion:
     limit: int = 1
     times: tuple[int, int] | None = None
     most_bytes: int = PAGE_BYTES
+    position: Position = field(default_factory=Position)
+    most_age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRows:
-    """``covered``: partition -> how many offsets its copy is behind (0: the active). ``more_from``: rows whose key is this one or
-    a higher one may be missing, since all of them are too many bytes; None: only ``limit`` has ended the rows."""
+    """``covered``: partition -> how many offsets its copy is behind (0: the active). ``position``: where the copies are, as far
+    as they have said it (0.1.0 does not). ``more_from``: rows whose key is this one or a higher one may be missing, since all of
+    them are too many bytes; None: only ``limit`` has ended the rows."""
 
     rows: tuple[Row, ...] = ()
     covered: Mapping[int, int] = field(default_factory=dict)
     more_from: bytes | None = None
+    position: Position = field(default_factory=Position)
 
     @classmethod
     def merged(cls, parts: Sequence[FoundRows], question: RowsQuestion) -> FoundRows:
@@ -69,11 +76,12 @@ class FoundRows:
         if known_to is not None and question.times is None:
             found = takewhile(lambda row: row.key < known_to, found)
         rows, more_from = first_page(found, question)
-        return cls(rows=rows, covered=covered, more_from=known_to if more_from is None else more_from)
+        position = Position().merged(*(part.position for part in parts))
+        return cls(rows=rows, covered=covered, more_from=known_to if more_from is None else more_from, position=position)
 
     def to_bytes(self) -> bytes:
         columns = [pa.array([row[at] for row in self.rows], kind) for at, kind in enumerate(_SCHEMA.types)]
-        facts = {_COVERED: json.dumps({str(p): lag for p, lag in self.covered.items()})}
+        facts = {_COVERED: json.dumps({str(p): lag for p, lag in self.covered.items()}), _POSITION: str(self.position)}
         if self.more_from is not None:
             facts[_MORE_FROM] = self.more_from.hex()
         schema = _SCHEMA.with_metadata(facts)
@@ -92,20 +100,25 @@ class FoundRows:
             facts = reader.schema.metadata or {}
             covered = _covered(json.loads(facts[_COVERED]))
             more_from = bytes.fromhex(facts[_MORE_FROM].decode("ascii")) if _MORE_FROM in facts else None
+            position = Position.parse(facts[_POSITION].decode("ascii")) if facts.get(_POSITION) else Position()
             table = reader.read_all()
             table.validate(full=True)
             if any(column.null_count for column in table.columns):
                 raise ValueError("not rows of a store: found null")
             columns = [column.to_pylist() for column in table.columns]
-        except (pa.ArrowException, OSError, KeyError, RecursionError) as error:
+        except (pa.ArrowException, OSError, KeyError, RecursionError, QueryError) as error:
             raise ValueError(f"not rows of a store: {error}") from error
-        return cls(rows=tuple(Row(*row) for row in zip(*columns, strict=True)), covered=covered, more_from=more_from)
+        rows = tuple(Row(*row) for row in zip(*columns, strict=True))
+        return cls(rows=rows, covered=covered, more_from=more_from, position=position)
 
     def require_answer(self, question: RowsQuestion) -> None:
         """ValueError if these are no rows that were asked for."""
         keys = [row.key for row in self.rows]
         if len(keys) > question.limit or any(row.partition not in self.covered for row in self.rows):
             raise ValueError("more rows than were asked for, or of other partitions")
+        asked = question.position.of(self.covered)
+        if asked.offsets.keys() - self.position.offsets.keys():
+            raise ValueError("rows of copies whose position is not said")
         if question.key is not None:
             size = len(question.key)
             if any(key[:size] != question.key or (question.times is None and len(key) > size) for key in keys):
@@ -140,7 +153,7 @@ def first_page(found: Iterable[Row], question: RowsQuestion) -> tuple[tuple[Row,
 
 
 def row_of_key(reader: CopyReader, question: RowsQuestion, lag: int) -> FoundRows:
-    """What one copy answers about a key. InvalidStateStoreError if it can't be read after all."""
+    """Rows of a key in one copy. InvalidStateStoreError if it can't be read after all."""
     assert question.key is not None
     stored = reader.get(question.key)
     rows = () if stored is None else (Row(question.key, stored, reader.partition),)

@@ -1,4 +1,4 @@
-"""What a reader must know of a store: where its tasks' state lies, and how its entries become keys and values."""
+"""Description of a store for readers: where its tasks' state lies, and how its entries become keys and values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StoreFacts:
     store: Store | None = None
     """The topology's: its kind, and what it needs to know of windows."""
 
-    def key_bytes(self, key: Any) -> bytes:
+    def key_bytes(self, key: object) -> bytes:
         """QueryError if the key is null or not of the serde's type."""
         try:
             data = self.key_serde.serialize(key)

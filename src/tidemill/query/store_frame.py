@@ -1,4 +1,4 @@
-"""``streams.store_dataframe(name)``: a store as a Spark DataFrame, a snapshot together with the offsets that it stands for.
+"""``streams.store_dataframe(name)``: a store as a Spark DataFrame, a snapshot together with its changelog offsets.
 
 Decides what a snapshot is: each copy is read in one LMDB transaction, rows and position alike, by a Python worker on this
 machine, and what was read is kept on Spark's disk; so the DataFrame stays what it was, however often it is used, while the
@@ -26,7 +26,7 @@ from tidemill.operators.stores import store_of
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.store_facts import StoreFacts
 from tidemill.spark.engine import pinning
-from tidemill.spark.job_thread import beside_the_batches
+from tidemill.spark.job_thread import background_pool
 from tidemill.spark.plan.codecs import decoded
 from tidemill.spark.plan.python_steps import map_in_arrow
 from tidemill.state.lmdb import TaskState
@@ -34,7 +34,7 @@ from tidemill.steps.rows.records import Records, to_rows
 from tidemill.steps.rows.schema import DDL, SCHEMA
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.state_step import Written
-from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.nodes import Serde, Store, StoreKind
 from tidemill.topology.windows import Windowed
 
 _CHUNK = 10_000
@@ -69,7 +69,7 @@ class CopyToRead:
 
 
 Told = dict[tuple[int, int], "int | str"]
-"""What workers tell: by snapshot and partition a position, or why it can't be read."""
+"""Answers of workers: by snapshot and partition a position, or the reason why it can't be read."""
 
 
 class _Merging(AccumulatorParam[Told]):
@@ -103,7 +103,7 @@ class StoreFrames:
             pin("store")
             step = reading(facts, store, copies, number, self._told)
             read = map_in_arrow(self._session.range(0, 1, 1, 1), step, _ROWS_DDL)
-        with beside_the_batches(self._session):
+        with background_pool(self._session):
             kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         told = {copy.partition: self._told.value.pop((number, copy.partition), None) for copy in copies}
         for partition, position in told.items():
@@ -142,7 +142,7 @@ def columns_of(facts: StoreFacts, store: Store) -> list[Column]:
 def reading(
     facts: StoreFacts, store: Store, copies: Sequence[CopyToRead], number: int, told: Accumulator[Told]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a worker does for the snapshot ``number``, as Spark's mapInArrow takes it."""
+    """The function of a worker for the snapshot ``number``, for Spark's mapInArrow."""
     raw = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
     key_serde, value_serde = facts.key_serde, facts.value_serde
 
@@ -162,9 +162,9 @@ def reading(
 
 
 def _rows_of(
-    copy: CopyToRead, store: Store, key_serde: Any, value_serde: Any, positions: dict[int, int]
+    copy: CopyToRead, store: Store, key_serde: Serde, value_serde: Serde, positions: dict[int, int]
 ) -> Iterator[pa.RecordBatch]:
-    """One copy's rows, all from one transaction, which also tells their position."""
+    """One copy's rows, all from one transaction, which also holds their position."""
     state = TaskState.open_to_read(Path(copy.directory))
     try:
         with state.snapshot() as view:
@@ -182,7 +182,7 @@ def _rows_of(
 
 
 def _as_rows(
-    entries: Sequence[tuple[Any, Any]], partition: int, kind: StoreKind, key_serde: Any, value_serde: Any
+    entries: Sequence[tuple[Any, Any]], partition: int, kind: StoreKind, key_serde: Serde, value_serde: Serde
 ) -> pa.RecordBatch:
     count = len(entries)
     keys, values = [key for key, _ in entries], [value for _, value in entries]

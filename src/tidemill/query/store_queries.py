@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
+from tidemill.query.changelog_ends import ChangelogEnds
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, who_has_it
+from tidemill.query.position import Position
 from tidemill.query.rows import FoundRows, RowsQuestion, range_of_keys, row_of_key
 from tidemill.query.store_facts import StoreFacts, known_store
 from tidemill.query.store_frame import StoreDataFrame, StoreFrames
@@ -25,14 +26,12 @@ from tidemill.query.windowed_rows import first_windows
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
 
-_ENDS_HOLD_S = 0.5
-
 Partitioner = Callable[[bytes, int], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagInfo:
-    """How far a copy of a store is: positions in its changelog (next offsets)."""
+    """Lag of a copy of a store: positions in its changelog (next offsets)."""
 
     current_offset_position: int
     end_offset_position: int
@@ -45,7 +44,7 @@ class LagInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """What is asked of the brokers: partitions of topics (None: no such topic) and ends of changelogs."""
+    """Requests to the brokers: partitions of topics (None: no such topic) and ends of changelogs."""
 
     partitions: Callable[[Collection[str]], Mapping[str, int | None]]
     end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
@@ -69,16 +68,20 @@ class StoreQueries:
     ) -> None:
         self.stores = dict(sorted(stores.items()))
         self.copies, self.own_host = copies, own_host
-        self._hosts, self._broker, self._require_started, self._now_s = hosts, broker, require_started, now_s
+        self._hosts, self._broker, self._require_started = hosts, broker, require_started
         self._progress, self._frames = progress, frames
         self._partition_counts: dict[int, int] = {}
-        self._ends: dict[TopicPartition, tuple[float, int]] = {}
+        self._ends = ChangelogEnds(broker.end_offsets, now_s)
 
     # --- what users ask through KafkaStreams -------------------------------------------------------------------------
 
-    def view(self, name: str, *, stale: bool, partition: int | None) -> ReadOnlyStore:
+    def view(
+        self, name: str, *, stale: bool, partition: int | None, position: Position | None = None
+    ) -> ReadOnlyStore:
         store = known_store(self.stores, name)
         self._require_started()
+        if store.changelog is None and position is not None:
+            raise QueryError(f"{name} has no changelog, so there are no positions of it: leave position out")
         if partition is not None and not 0 <= partition < self.partition_count(store):
             raise QueryError(f"{name} has the partitions 0 to {self.partition_count(store) - 1}: there is no {partition}")
         around = StoreAccess(
@@ -88,15 +91,15 @@ class StoreQueries:
             owners=self._owners_said,
             require_started=self._require_started,
         )
-        return ReadOnlyStore(store=store, around=around, stale=stale, partition=partition)
+        return ReadOnlyStore(store=store, around=around, stale=stale, partition=partition, at_least=position)
 
     def dataframe(self, name: str, *, stale: bool, partition: int | None) -> StoreDataFrame:
-        """What ``view`` covers, as a snapshot."""
+        """The rows of ``view`` as a snapshot."""
         view = self.view(name, stale=stale, partition=partition)
         assert self._frames is not None
         return self._frames.of(view.store, view.readers())
 
-    def metadata_for_key(self, name: str, key: Any, partitioner: Partitioner | None) -> KeyQueryMetadata:
+    def metadata_for_key(self, name: str, key: object, partitioner: Partitioner | None) -> KeyQueryMetadata:
         store = known_store(self.stores, name)
         self._require_started()
         place = partitioner or partition_of_key
@@ -107,7 +110,7 @@ class StoreQueries:
         return self._hosts().clients(self.stores.values())
 
     def progress(self) -> Sequence[CopyProgress]:
-        """How far restoring tasks and standbys are here."""
+        """Progress of restoring tasks and standbys here."""
         return self._progress()
 
     def lags(self) -> dict[str, dict[int, LagInfo]]:
@@ -145,19 +148,24 @@ class StoreQueries:
         return self._hosts().owners(store, partition)
 
     def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
-        """What the copies here answer: actives only, or with ``max_lag`` also those at most so many offsets behind.
+        """Rows from the copies here: of actives only, or with ``max_lag`` also those at most so many offsets behind, and as old
+        as the question allows; in both cases from its position on.
 
-        Partitions that can't be read here now are missing from the answer.
+        Partitions that can't be read here now are missing from the answer. QueryError for a position where there is no changelog.
         """
         self._require_started()
+        if store.changelog is None and question.position.offsets:
+            raise QueryError(f"{store.name} has no changelog, so there are no positions of it: leave position out")
         readers = self.copies.open(store, stale=max_lag is not None, partitions=question.partitions).readers
         answering: list[tuple[CopyReader, int]] = []
         parts: list[FoundRows] = []
         for partition, reader in sorted(readers.items()):
             try:
                 is_active = max_lag is None or (reader.is_running and reader.role is Role.ACTIVE)
-                lag = 0 if is_active else self._lag(store, reader)
-                if max_lag is not None and lag > max_lag:
+                if partition in question.position.offsets:
+                    reader.require(question.position.offsets[partition])
+                lag = 0 if is_active else self._lag(store, reader, question.most_age_ms)
+                if lag is None or (max_lag is not None and lag > max_lag):
                     continue
                 asked = replace(question, partitions=frozenset({partition}))
                 if question.times is not None:
@@ -168,18 +176,21 @@ class StoreQueries:
                     answering.append((reader, lag))
             except RetriableError:
                 continue
-        return FoundRows.merged([*parts, range_of_keys(answering, question)], question)
+        found = FoundRows.merged([*parts, range_of_keys(answering, question)], question)
+        if store.changelog is None:
+            return found
+        return replace(found, position=Position({partition: readers[partition].reached for partition in found.covered}))
 
-    def _lag(self, store: StoreFacts, reader: CopyReader) -> int:
-        """RetriableError if the broker doesn't say. Without a changelog there is nothing to be behind of."""
+    def _lag(self, store: StoreFacts, reader: CopyReader, most_age_ms: int | None) -> int | None:
+        """None: the copy is older than it may be. RetriableError if the broker doesn't say. Without a changelog there is nothing
+        to be behind of."""
         if store.changelog is None:
             return 0
-        tp, now = TopicPartition(store.changelog, reader.partition), self._now_s()
-        asked_at, end = self._ends.get(tp, (now - 2 * _ENDS_HOLD_S, 0))
-        if now - asked_at > _ENDS_HOLD_S:
-            end = self._broker.end_offsets([tp])[tp]
-            self._ends[tp] = (now, end)
-        return max(0, end - reader.position())
+        tp, position = TopicPartition(store.changelog, reader.partition), reader.position()
+        if most_age_ms is None:
+            return self._ends.lag(tp, position)
+        lag, age_ms = self._ends.lag(tp, position, hold_s=most_age_ms / 2e3), self._ends.age_ms(tp, position)
+        return lag if age_ms is not None and age_ms <= most_age_ms else None
 
     def _owners_said(self, store: StoreFacts, partition: int) -> tuple[str, tuple[str, ...]]:
         owners = self.owners(store, partition)

@@ -1,8 +1,8 @@
 """``streams.store(name)``: a store as this instance has it, read-only, through its serdes.
 
 Decides what an answer needs: for a key the copy of its partition, for ranges every partition that this instance is the active
-of. A view holds nothing: each call asks anew what is here, so it may be kept over rebalances and used from any thread.
-Entries come in the order of their keys' bytes, as in Kafka (negative numbers stand behind positive ones).
+of. A view holds nothing: each call asks again what is here, so it may be kept over rebalances and used from any thread.
+Entries come in the order of their keys' bytes, as in Kafka (negative numbers come after positive ones).
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.query.local_copies import CopyReader, LocalCopies
+from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.topology.values import Key, Value
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAccess:
-    """What a view asks about its store. ``partition_of``: of a key; ``owners``: the end of a sentence that says who has a
+    """Requests of a view about its store. ``partition_of``: of a key; ``owners``: the end of a sentence that says who has a
     partition, and their addresses; ``require_started``: raises if the instance doesn't run."""
 
     copies: LocalCopies
@@ -40,6 +42,8 @@ class ReadOnlyStore:
     stale: bool = False
     partition: int | None = None
     with_timestamps: bool = False
+    at_least: Position | None = None
+    """What is read is at least there; a copy that is not can't be read yet."""
 
     @property
     def timestamped(self) -> ReadOnlyStore:
@@ -48,7 +52,7 @@ class ReadOnlyStore:
             raise QueryError(f"{self.store.name} keeps no timestamps: read its values without")
         return replace(self, with_timestamps=True)
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Value:
         """The value of ``key``, None if there is none.
 
         QueryError for a key of another type. A key that is not found is an InvalidStateStoreError, which says who has it, if
@@ -58,18 +62,18 @@ class ReadOnlyStore:
         stored = self.first_found(key, lambda reader: reader.get(data))
         return None if stored is None else self._value(stored)
 
-    def first_found(self, key: Any, read: Callable[[CopyReader], T]) -> T | None:
-        """What ``read`` finds of a key, None or nothing is not found: in the key's partition, or else where it may stand."""
+    def first_found(self, key: object, read: Callable[[CopyReader], T]) -> T | None:
+        """Result of ``read`` for a key (None or empty: not found), in the key's partition or another that may hold it."""
         data = self.store.key_bytes(key)
         self.around.require_started()
         partition = self.partition if self.partition is not None else self.around.partition_of(self.store, data)
-        # Records that a foreign client wrote may stand in any partition: only all of them together can tell that there is none.
+        # Records that a foreign client wrote may be in any partition: only all of them together can show that there is none.
         needed = [partition]
         if self.partition is None and not self.store.is_repartitioned:
             needed += [number for number in range(self.around.partition_count(self.store)) if number != partition]
         copies = self.around.copies.open(self.store, stale=self.stale, partitions=needed)
         for number in needed:
-            found = read(copies.readers[number]) if number in copies.readers else None
+            found = read(self._required(copies.readers[number])) if number in copies.readers else None
             if found is not None and found != []:
                 return found
         for number in needed:
@@ -77,11 +81,11 @@ class ReadOnlyStore:
                 raise self._not_here(number, f"key {key!r}", copies.refused.get(number))
         return None
 
-    def all(self) -> Iterator[tuple[Any, Any]]:
+    def all(self) -> Iterator[tuple[Key, Value]]:
         """Every (key, value) of the partitions that are here."""
         return self.range()
 
-    def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
+    def range(self, low: object = None, high: object = None) -> Iterator[tuple[Key, Value]]:
         """The entries from ``low`` to ``high``, both included; None: no bound."""
         first, last = (None if bound is None else self.store.key_bytes(bound) for bound in (low, high))
         scans = [reader.scan(first, last) for reader in self.readers()]
@@ -89,7 +93,7 @@ class ReadOnlyStore:
 
     @property
     def approximate_num_entries(self) -> int:
-        """How many keys the partitions that are here have."""
+        """Number of keys in the partitions that are here."""
         return sum(reader.entries() for reader in self.readers())
 
     def readers(self) -> list[CopyReader]:
@@ -102,7 +106,17 @@ class ReadOnlyStore:
             raise self._not_here(partition, "a whole range", why)
         if self.partition is not None and not found.readers:
             raise self._not_here(self.partition, "a whole range", None)
-        return [reader for _, reader in sorted(found.readers.items())]
+        return [self._required(reader) for _, reader in sorted(found.readers.items())]
+
+    @property
+    def position(self) -> Position:
+        """Where the copies here are that a range is read from: for ``position=`` of a later read, here or elsewhere."""
+        return Position({reader.partition: reader.position() for reader in self.readers()})
+
+    def _required(self, reader: CopyReader) -> CopyReader:
+        if self.at_least is not None:
+            reader.require(self.at_least.offsets.get(reader.partition, 0))
+        return reader
 
     def _not_here(self, partition: int, what: str, why: str | None) -> InvalidStateStoreError:
         sentence, hosts = self.around.owners(self.store, partition)
@@ -113,7 +127,7 @@ class ReadOnlyStore:
             hosts=hosts,
         )
 
-    def _value(self, stored: bytes) -> Any:
+    def _value(self, stored: bytes) -> Value:
         value = self.store.value(stored)
         timestamp_ms = self.store.timestamp_ms(stored) if self.with_timestamps else None
         return value if timestamp_ms is None else ValueAndTimestamp(value, timestamp_ms)

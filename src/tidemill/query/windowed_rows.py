@@ -1,6 +1,6 @@
 """Windows and sessions of one copy: the operators' stores over its rows, and what instances ask each other about a key.
 
-Decides what stands for a window between instances: the key's bytes, then start (a window) or end and start (a session), eight
+Decides how instances send each other a window: the key's bytes, then start (a window) or end and start (a session), eight
 bytes each, and the value as the store has it. What a store still shows is the operators' stores' to say.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from struct import Struct
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.operators.segments import LONG_MAX
@@ -36,7 +36,7 @@ def is_windowed(store: StoreFacts) -> bool:
 
 
 def first_windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion, lag: int) -> FoundRows:
-    """What one copy answers about a key's windows, or sessions, between two times. InvalidStateStoreError if it can't be read."""
+    """Windows or sessions of a key between two times, in one copy. InvalidStateStoreError if it can't be read."""
     assert question.key is not None
     assert question.times is not None
     in_bytes = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
@@ -67,7 +67,7 @@ def _sessions(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> 
         yield _TWO_LONGS.pack(session.end, session.start), value
 
 
-def window_entry(store: StoreFacts, row: Row) -> dict[str, Any]:
+def window_entry(store: StoreFacts, row: Row) -> dict[str, object]:
     """A window as a client sees it. SerdeError if the store's serde can't read its value."""
     assert store.store is not None
     stored = row.stored
@@ -107,8 +107,8 @@ class _CopyRows:
         found = ((key, row) for key, row in self._reader.scan(low, high) if key != high)
         return reversed(list(found)) if reverse else found
 
-    def put(self, *_row: Any) -> NoReturn:
+    def put(self, *_row: object) -> NoReturn:
         raise TypeError("a store that is read from outside can't be written")
 
-    def log(self, *_record: Any) -> NoReturn:
+    def log(self, *_record: object) -> NoReturn:
         raise TypeError("a store that is read from outside can't be written")

@@ -1,24 +1,25 @@
 """``streams.window_store(name)`` and ``streams.session_store(name)``: windowed stores as this instance has them, read-only.
 
 Decides nothing about copies, which is ``view``'s, nor about what a store still shows, which is the operators' stores': a read
-opens such a store over the rows of a copy. Every call asks anew, so a view may be kept over rebalances and used from any thread.
+opens such a store over the rows of a copy. Every call asks again, so a view may be kept over rebalances and used from any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tidemill.errors import QueryError
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
+from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import WINDOWS, is_windowed, kind_of, opened_store
 from tidemill.topology.nodes import StoreKind
+from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
 
 
@@ -37,29 +38,34 @@ class ReadOnlyWindowStore:
             raise QueryError(f"{self.copies.store.name} keeps no timestamps: read its values without")
         return replace(self, with_timestamps=True)
 
-    def fetch(self, key: Any, start: int) -> Any:
+    @property
+    def position(self) -> Position:
+        """As ``ReadOnlyStore.position``."""
+        return self.copies.position
+
+    def fetch(self, key: object, start: int) -> Value:
         """The value of ``key`` in the window that begins at ``start``; None if there is none (any more)."""
         found = self.fetch_range(key, start, start)
         return found[0][1] if found else None
 
-    def fetch_range(self, key: Any, first: int, last: int) -> list[tuple[int, Any]]:
+    def fetch_range(self, key: object, first: int, last: int) -> list[tuple[int, Value]]:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``, in their order."""
         found = self.copies.first_found(
             key, lambda reader: list(opened_store(reader, self.copies.store, WindowStore).fetch_range(key, first, last))
         )
         return [(start, self._value(value)) for start, value in found or ()]
 
-    def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:
+    def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed, Value]]:
         """(window with its key, value) of the windows that begin at ``first .. last``, of all keys of the partitions here."""
         for reader in self.copies.readers():
             for window, value in opened_store(reader, self.copies.store, WindowStore).fetch_all(first, last):
                 yield window, self._value(value)
 
-    def all(self) -> Iterator[tuple[Windowed, Any]]:
+    def all(self) -> Iterator[tuple[Windowed, Value]]:
         """Every window of the partitions that are here."""
         return self.fetch_all(0, LONG_MAX)
 
-    def _value(self, found: Any) -> Any:
+    def _value(self, found: Value) -> Value:
         if kind_of(self.copies.store) is not StoreKind.TIMESTAMPED_WINDOW:
             return found
         return ValueAndTimestamp(*found) if self.with_timestamps else found[0]
@@ -71,24 +77,29 @@ class ReadOnlySessionStore:
 
     copies: ReadOnlyStore
 
-    def fetch(self, key: Any) -> list[tuple[Windowed, Any]]:
+    @property
+    def position(self) -> Position:
+        """As ``ReadOnlyStore.position``."""
+        return self.copies.position
+
+    def fetch(self, key: object) -> list[tuple[Windowed, Value]]:
         """(session, aggregate) of every session of ``key``, by their ends."""
         return self.find_sessions(key)
 
-    def fetch_session(self, key: Any, start: int, end: int) -> Any:
+    def fetch_session(self, key: object, start: int, end: int) -> Value:
         """The aggregate of exactly this session; None if there is none (any more)."""
         found = self.find_sessions(key, end, start)
         return next((value for session, value in found if (session.start, session.end) == (start, end)), None)
 
-    def find_sessions(self, key: Any, earliest_end: int = 0, latest_start: int = LONG_MAX) -> list[tuple[Windowed, Any]]:
+    def find_sessions(self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX) -> list[tuple[Windowed, Value]]:
         """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier."""
 
-        def read(reader: CopyReader) -> list[tuple[Windowed, Any]]:
+        def read(reader: CopyReader) -> list[tuple[Windowed, Value]]:
             return list(opened_store(reader, self.copies.store, SessionStore).find_sessions(key, earliest_end, latest_start))
 
         return self.copies.first_found(key, read) or []
 
-    def all(self) -> Iterator[tuple[Windowed, Any]]:
+    def all(self) -> Iterator[tuple[Windowed, Value]]:
         """Every session of the partitions that are here."""
         for reader in self.copies.readers():
             yield from opened_store(reader, self.copies.store, SessionStore).all()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tidemill.assignment.java.java_hash import (
     IterationOrder,
@@ -23,9 +22,10 @@ from tidemill.assignment.kip441.high_availability import Compatibility, HighAvai
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, ClientState, RackStrategy, TaskAssignor
 from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.assignment.threads import assign_stages, assign_to_threads, assign_to_threads_2_7, stage_inputs
+from tidemill.documents import Document
 from tidemill.errors import AssignmentError, ConfigError
 from tidemill.ids import ProcessId, TaskId
-from tidemill.replay.record_kinds import Json, Kind
+from tidemill.replay.record_kinds import Kind
 from tidemill.replay.records import application_state, client, expected, texts
 from tidemill.replay.validation import first_fault
 
@@ -38,7 +38,7 @@ class ReplayOptions:
     sorted_containers: bool = False
 
 
-def replayed(record: Json, kind: Kind, options: ReplayOptions) -> dict[str, Any]:
+def replayed(record: Document, kind: Kind, options: ReplayOptions) -> dict[str, object]:
     """The result, in the shape of the kind's ``expected``; what Kafka answers with an exception is ``{"error": ...}``."""
     try:
         return _REPLAY[kind](record, options)
@@ -46,16 +46,16 @@ def replayed(record: Json, kind: Kind, options: ReplayOptions) -> dict[str, Any]
         return {"error": str(error)}
 
 
-def _replay_high_availability(record: Json, options: ReplayOptions) -> dict[str, Any]:
+def _replay_high_availability(record: Document, options: ReplayOptions) -> dict[str, object]:
     return _answer_of(HighAvailabilityTaskAssignor(compatibility=options.compatibility), application_state(record))
 
 
-def _replay_convergence(record: Json, options: ReplayOptions) -> dict[str, Any]:
+def _replay_convergence(record: Document, options: ReplayOptions) -> dict[str, object]:
     assignor = HighAvailabilityTaskAssignor(compatibility=options.compatibility)
     return {"rounds": [_answer_of(assignor, application_state(record, round_)) for round_ in record["rounds"]]}
 
 
-def _replay_sticky(record: Json, options: ReplayOptions) -> dict[str, Any]:
+def _replay_sticky(record: Document, options: ReplayOptions) -> dict[str, object]:
     state = application_state(record)
     hash_of_task, order = _iteration(record, state, options)
     if options.compatibility is Compatibility.KAFKA_2_7:
@@ -63,13 +63,13 @@ def _replay_sticky(record: Json, options: ReplayOptions) -> dict[str, Any]:
     return _answer_of(StickyTaskAssignor(task_hash=hash_of_task, iteration=lambda _: order), state)
 
 
-def _replay_fallback(record: Json, options: ReplayOptions) -> dict[str, Any]:
+def _replay_fallback(record: Document, options: ReplayOptions) -> dict[str, object]:
     state = application_state(record)
     hash_of_task, order = _iteration(record, state, options)
     return _answer_of(FallbackPriorTaskAssignor(task_hash=hash_of_task, iteration=lambda _: order), state)
 
 
-def _replay_public_sticky(record: Json, _options: ReplayOptions) -> dict[str, Any]:
+def _replay_public_sticky(record: Document, _options: ReplayOptions) -> dict[str, object]:
     state = application_state(record)
     preserves_active = bool(record.get("must_preserve_active_task_assignment", False))
     assignment = PublicStickyTaskAssignor(preserves_active=preserves_active).assign(state)
@@ -87,7 +87,7 @@ def _replay_public_sticky(record: Json, _options: ReplayOptions) -> dict[str, An
     }
 
 
-def _replay_rack(record: Json, options: ReplayOptions) -> dict[str, Any]:
+def _replay_rack(record: Document, options: ReplayOptions) -> dict[str, object]:
     match record.get("assignor", "ha"):
         case "ha":
             return _replay_high_availability(record, options)
@@ -97,7 +97,7 @@ def _replay_rack(record: Json, options: ReplayOptions) -> dict[str, Any]:
             raise ConfigError(f"record {record.get('id')}: assignor {other!r}; expected ha or sticky")
 
 
-def _replay_thread(record: Json, _options: ReplayOptions) -> dict[str, Any]:
+def _replay_thread(record: Document, _options: ReplayOptions) -> dict[str, object]:
     """In today's form: 2.7 has no stages."""
     ends = {TaskId.parse(task): total for task, total in record["end_offset_sums"].items()}
     on_client = client(_without_partitions(record["client"]), frozenset(ends), ends, {})
@@ -118,13 +118,13 @@ def _replay_thread(record: Json, _options: ReplayOptions) -> dict[str, Any]:
     }
 
 
-def _without_partitions(entry: Json) -> dict[str, Any]:
-    """Threads are chosen by reported offsets; whose partitions a member owned can't be told from such a record."""
+def _without_partitions(entry: Document) -> Document:
+    """Threads are chosen by reported offsets; such a record does not show whose partitions a member owned."""
     consumers = {member: {**said, "owned_partitions": ()} for member, said in entry["consumers"].items()}
     return {**entry, "consumers": consumers}
 
 
-def _replay_experiment(record: Json, _options: ReplayOptions) -> dict[str, Any]:
+def _replay_experiment(record: Document, _options: ReplayOptions) -> dict[str, object]:
     """The clients' tasks and, from them, the threads', in the form of the version that the record names."""
     older = record["kafka"].startswith("2.7")
     state = application_state(record)
@@ -139,7 +139,7 @@ def _replay_experiment(record: Json, _options: ReplayOptions) -> dict[str, Any]:
     }
 
 
-def _threads_of(on_client: ClientState, assignment: Assignment, state: ApplicationState, *, older: bool) -> dict[str, Any]:
+def _threads_of(on_client: ClientState, assignment: Assignment, state: ApplicationState, *, older: bool) -> dict[str, object]:
     form = assign_to_threads_2_7 if older else assign_to_threads
     assigned = assignment.clients[on_client.process_id]
     threads = form(on_client, assigned, state.stateful_tasks, state.end_offset_sums)
@@ -147,7 +147,7 @@ def _threads_of(on_client: ClientState, assignment: Assignment, state: Applicati
     return {thread: {"active": active[thread], "standby": standby[thread]} for thread in active}
 
 
-_REPLAY: dict[Kind, Callable[[Json, ReplayOptions], dict[str, Any]]] = {
+_REPLAY: dict[Kind, Callable[[Document, ReplayOptions], dict[str, object]]] = {
     Kind.HIGH_AVAILABILITY: _replay_high_availability,
     Kind.CONVERGENCE: _replay_convergence,
     Kind.STICKY: _replay_sticky,
@@ -159,11 +159,11 @@ _REPLAY: dict[Kind, Callable[[Json, ReplayOptions], dict[str, Any]]] = {
 }
 
 
-def _answer_of(assignor: TaskAssignor, state: ApplicationState) -> dict[str, Any]:
+def _answer_of(assignor: TaskAssignor, state: ApplicationState) -> dict[str, object]:
     return expected(assignor.assign(state), state.stateful_tasks)
 
 
-def _iteration(record: Json, state: ApplicationState, options: ReplayOptions) -> tuple[TaskHash, IterationOrder]:
+def _iteration(record: Document, state: ApplicationState, options: ReplayOptions) -> tuple[TaskHash, IterationOrder]:
     """The recorded order is that of today's hash codes; 2.7's must be computed."""
     if options.compatibility is Compatibility.KAFKA_2_7:
         order = sorted_iteration(state) if options.sorted_containers else hash_iteration(state, task_hash_2_7)

@@ -7,14 +7,14 @@ decided by ``tidemill.membership.leader``. A field that is an answer is never re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import AssignmentConfig
+from tidemill.documents import Document
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
-from tidemill.membership.group_assignment import GroupAssignment, MemberAssignment
+from tidemill.membership.group_assignment import StreamsGroupAssignment, StreamsMemberAssignment
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicToEnsure
@@ -22,10 +22,8 @@ from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFa
 from tidemill.membership.wire import decode_assignment
 from tidemill.replay.records import topic_partition
 
-Json = Mapping[str, Any]
 
-
-def replay_e2e(line: Json, topologies: Mapping[str, Json]) -> list[dict[str, Any]]:
+def replay_e2e(line: Document, topologies: Mapping[str, Document]) -> list[dict[str, object]]:
     """For each round of ``line`` its ``expected`` (what each member got), or ``{"error": ...}``.
 
     ``topologies`` are the recorded topologies by id; the line names its own.
@@ -34,8 +32,8 @@ def replay_e2e(line: Json, topologies: Mapping[str, Json]) -> list[dict[str, Any
 
 
 def replay_rounds(
-    line: Json, topologies: Mapping[str, Json]
-) -> list[tuple[GroupAssignment, tuple[TopicToEnsure, ...]]]:
+    line: Document, topologies: Mapping[str, Document]
+) -> list[tuple[StreamsGroupAssignment, tuple[TopicToEnsure, ...]]]:
     """For each round the leader's answer and the internal topics that it wanted ready."""
     topology = topologies.get(line["topology"])
     if topology is None:
@@ -45,7 +43,7 @@ def replay_rounds(
         )
     facts = facts_of(topology)
     metadata = ClusterMetadata(partition_counts=line["source_topic_partitions"])
-    answers: list[tuple[GroupAssignment, tuple[TopicToEnsure, ...]]] = []
+    answers: list[tuple[StreamsGroupAssignment, tuple[TopicToEnsure, ...]]] = []
     for round_ in line["rounds"]:
         config = LeaderConfig(
             leader_process_id=ProcessId.parse(round_["leader_process_id"]),
@@ -54,14 +52,14 @@ def replay_rounds(
             copartition_check=CopartitionCheck.AS_KAFKA,
         )
         prepared = prepare(_subscriptions(round_["members"]), metadata, facts, config)
-        if isinstance(prepared, GroupAssignment):
+        if isinstance(prepared, StreamsGroupAssignment):
             answers.append((prepared, ()))
         else:
             answers.append((complete(prepared, _offsets(round_), round_["now_ms"]), prepared.internal_topics))
     return answers
 
 
-def facts_of(topology: Json) -> TopologyFacts:
+def facts_of(topology: Document) -> TopologyFacts:
     """A recorded topology; its copartition groups may be written as lists or as Java prints sets."""
     return TopologyFacts(
         subtopologies=tuple(
@@ -90,14 +88,14 @@ def facts_of(topology: Json) -> TopologyFacts:
     )
 
 
-def result_json(answer: GroupAssignment) -> dict[str, Any]:
-    """What each member reads, from the very bytes that it gets; an error where Kafka's leader throws."""
+def result_json(answer: StreamsGroupAssignment) -> dict[str, object]:
+    """Assignments as the members read them, from the bytes that they get; an error where Kafka's leader throws."""
     if answer.refusal is not None and answer.refusal.is_thrown_by_kafka:
         return {"error": answer.refusal.reason}
     return {member: _member_json(answer.members[member]) for member in sorted(answer.members)}
 
 
-def _member_json(given: MemberAssignment) -> dict[str, Any]:
+def _member_json(given: StreamsMemberAssignment) -> dict[str, object]:
     info = decode_assignment(given.user_data)
     return {
         "partitions": _texts(given.partitions),
@@ -110,7 +108,7 @@ def _member_json(given: MemberAssignment) -> dict[str, Any]:
     }
 
 
-def _subscriptions(members: Iterable[Json]) -> dict[str, Subscription]:
+def _subscriptions(members: Iterable[Document]) -> dict[str, Subscription]:
     return {
         entry["member"]: Subscription(
             user_data=bytes.fromhex(entry["user_data_hex"]),
@@ -120,7 +118,7 @@ def _subscriptions(members: Iterable[Json]) -> dict[str, Subscription]:
     }
 
 
-def _offsets(round_: Json) -> FetchedOffsets | None:
+def _offsets(round_: Document) -> FetchedOffsets | None:
     """None where the run could not fetch them."""
     if round_["end_offsets_fetched"] is None or round_["committed_fetched"] is None:
         return None
@@ -135,7 +133,7 @@ def _by_partition(offsets: Mapping[str, int]) -> dict[TopicPartition, int]:
     return {topic_partition(text): offset for text, offset in offsets.items()}
 
 
-def _settings(configs: Json) -> AssignmentConfig:
+def _settings(configs: Document) -> AssignmentConfig:
     known = {name: configs[name.replace("_", ".")] for name in _SETTINGS if name.replace("_", ".") in configs}
     return AssignmentConfig(**known)
 

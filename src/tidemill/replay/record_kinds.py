@@ -1,4 +1,4 @@
-"""What a recorded line is about.
+"""Kinds of recorded lines.
 
 Decides the kind by the fields that only one kind has, by the id's prefix, or by what the caller says; and takes the
 WordCount experiment, one document, apart into lines.
@@ -6,17 +6,15 @@ WordCount experiment, one document, apart into lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
-from typing import Any
 
+from tidemill.documents import Document
 from tidemill.errors import ConfigError
-
-Json = Mapping[str, Any]
 
 
 class Kind(Enum):
-    """What a record is about; the value is its name on the command line."""
+    """Kind of a record; the value is its name on the command line."""
 
     HIGH_AVAILABILITY = "ha"
     CONVERGENCE = "convergence"
@@ -42,7 +40,7 @@ _KIND_OF_ID_PREFIX = {
 }
 
 
-def kind_of(record: Json, otherwise: Kind | None = None) -> Kind:
+def kind_of(record: Document, otherwise: Kind | None = None) -> Kind:
     """By the fields that only one kind has, else by the id's prefix, else ``otherwise``."""
     by_fields = _kind_by_fields(record)
     if by_fields is not None:
@@ -58,7 +56,7 @@ def kind_of(record: Json, otherwise: Kind | None = None) -> Kind:
     return kind
 
 
-def experiment_records(document: Json) -> Iterator[dict[str, Any]]:
+def experiment_records(document: Document) -> Iterator[Document]:
     """The cases of ``seed_experiment.json``, one record for each version of Kafka: clients' and threads' tasks."""
     for case in document["same_inputs"]:
         for version, answer in case.items():
@@ -69,12 +67,12 @@ def experiment_records(document: Json) -> Iterator[dict[str, Any]]:
             yield _experiment_record(round_["input"], version, round_["result"], round_["input"]["id"])
 
 
-def _experiment_record(inputs: Json, version: str, result: Json, name: str) -> dict[str, Any]:
+def _experiment_record(inputs: Document, version: str, result: Document, name: str) -> Document:
     answers = {key: result[key] for key in ("expected", "threads") if key in result}
     return {**inputs, "id": f"{name}/{version}", "kafka": version.removeprefix("kafka_"), **answers}
 
 
-def _kind_by_fields(record: Json) -> Kind | None:
+def _kind_by_fields(record: Document) -> Kind | None:
     if str(record.get("type", "")).startswith(("SubscriptionInfo", "AssignmentInfo")):
         return Kind.WIRE
     if "rounds" in record:
@@ -88,6 +86,6 @@ def _kind_by_fields(record: Json) -> Kind | None:
     return Kind.EXPERIMENT if "kafka" in record else None
 
 
-def _looks_like_high_availability(record: Json) -> bool:
+def _looks_like_high_availability(record: Document) -> bool:
     """Only the answers of the sticky assignors depend on an iteration order."""
     return {"configs", "tasks", "clients"} <= record.keys() and "iteration_order" not in record

@@ -1,4 +1,4 @@
-"""What a recorded line says the answer is, and where that differs from a result.
+"""Recorded answers, and their differences from a result.
 
 Decides which fields are answers and that they are compared as values; one error equals another, whatever they say.
 """
@@ -6,13 +6,13 @@ Decides which fields are answers and that they are compared as values; one error
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from tidemill.replay.record_kinds import Json, Kind
+from tidemill.documents import Document
+from tidemill.replay.record_kinds import Kind
 
 
-def recorded_answer(record: Json, kind: Kind, *, sorted_containers: bool = False) -> dict[str, Any] | None:
-    """What the record says the answer is, in the shape of the result; None if it says nothing."""
+def recorded_answer(record: Document, kind: Kind, *, sorted_containers: bool = False) -> dict[str, object] | None:
+    """The record's answer, in the shape of the result; None if it has none."""
     if kind is Kind.THREAD:
         stages = record.get("stages", ())
         if not stages or any("assignment" not in stage for stage in stages):
@@ -31,7 +31,7 @@ def recorded_answer(record: Json, kind: Kind, *, sorted_containers: bool = False
     return dict(record["expected"]) if "expected" in record else _error_in(record)
 
 
-def first_difference(said: Any, got: Any, where: str = "") -> str | None:
+def first_difference(said: object, got: object, where: str = "") -> str | None:
     """The first place where two answers differ, in words; None if they are equal. Two errors are equal."""
     if isinstance(said, Mapping) and isinstance(got, Mapping):
         if "error" in said and "error" in got:
@@ -50,7 +50,7 @@ def first_difference(said: Any, got: Any, where: str = "") -> str | None:
     return _unequal(said, got, where)
 
 
-def _error_in(record: Json) -> dict[str, Any] | None:
+def _error_in(record: Document) -> dict[str, object] | None:
     return {"error": record["error"]} if "error" in record else None
 
 
@@ -58,5 +58,5 @@ def _joined(where: str, key: str) -> str:
     return f"{where}.{key}" if where else str(key)
 
 
-def _unequal(said: Any, got: Any, where: str) -> str | None:
+def _unequal(said: object, got: object, where: str) -> str | None:
     return None if said == got else f"{where or 'answer'}: recorded {said}, result {got}"

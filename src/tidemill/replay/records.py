@@ -7,7 +7,6 @@ an answer is never read. Which assignor answers a record, and how answers are co
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from tidemill.assignment.lag import sparse_lags
 from tidemill.assignment.model import (
@@ -20,12 +19,11 @@ from tidemill.assignment.model import (
     RackStrategy,
     TaskInfo,
 )
+from tidemill.documents import Document
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 
-Json = Mapping[str, Any]
 
-
-def application_state(record: Json, round_: Json | None = None) -> ApplicationState:
+def application_state(record: Document, round_: Document | None = None) -> ApplicationState:
     """The input of a one-round record; of a convergence record, the input of one of its ``rounds``."""
     tasks = tuple(map(TaskId.parse, record["tasks"]["all"]))
     stateful = frozenset(map(TaskId.parse, record["tasks"]["stateful"]))
@@ -45,7 +43,7 @@ def application_state(record: Json, round_: Json | None = None) -> ApplicationSt
     )
 
 
-def config(entry: Json) -> AssignmentConfig:
+def config(entry: Document) -> AssignmentConfig:
     """The settings that are named; defaults for the others."""
     known = {key: entry[key] for key in AssignmentConfig.__dataclass_fields__ if key in entry}
     if "rack_aware_assignment_tags" in known:
@@ -56,7 +54,7 @@ def config(entry: Json) -> AssignmentConfig:
 
 
 def client(
-    entry: Json,
+    entry: Document,
     stateful: frozenset[TaskId],
     ends: Mapping[TaskId, int],
     owner: Mapping[TopicPartition, TaskId],
@@ -87,7 +85,7 @@ def client(
     )
 
 
-def expected(assignment: Assignment, stateful: frozenset[TaskId]) -> dict[str, Any]:
+def expected(assignment: Assignment, stateful: frozenset[TaskId]) -> dict[str, object]:
     """An answer in the shape of a record's ``expected``."""
     return {
         "clients": {
@@ -118,7 +116,7 @@ def _offset_sums(entry: Mapping[str, int]) -> dict[TaskId, int]:
 
 
 def _task_info(
-    tasks: Iterable[TaskId], topics_per_subtopology: Mapping[str, int], record: Json
+    tasks: Iterable[TaskId], topics_per_subtopology: Mapping[str, int], record: Document
 ) -> dict[TaskId, TaskInfo]:
     """Sub-topology s reads the topics ``in<s>a``, ``in<s>b`` ..., as many as the record says."""
     changelogs = record.get("changelog_partitions", {})

@@ -1,4 +1,4 @@
-"""Whether an assignor's answer can be carried out (TaskAssignmentUtils.validateTaskAssignment of KIP-924).
+"""Validation of an assignor's answer (TaskAssignmentUtils.validateTaskAssignment of KIP-924).
 
 Decides what is wrong with an answer, first fault first, under Kafka's names of the faults. What happens to an invalid
 answer is left to the caller.
@@ -26,7 +26,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentFault:
-    """What is wrong, in a sentence, with the ids that it is about."""
+    """A fault, in a sentence, with the ids that it is about."""
 
     kind: FaultKind
     message: str

@@ -5,10 +5,10 @@ Decides only how a line's JSON maps to values and back; the bytes are decided by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from tidemill.assignment.model import LONG_MAX
+from tidemill.documents import Document
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.membership.wire import (
@@ -26,7 +26,7 @@ from tidemill.membership.wire import (
 )
 
 
-def replay_wire(line: Mapping[str, Any]) -> dict[str, Any]:
+def replay_wire(line: Document) -> dict[str, object]:
     """``{"hex": ..., "decoded": ...}`` of a line, or ``{"error": ...}``; one of type ``...Decode`` gives the bytes."""
     try:
         match line["type"]:
@@ -48,7 +48,7 @@ def replay_wire(line: Mapping[str, Any]) -> dict[str, Any]:
         return {"error": str(error)}
 
 
-def _subscription(line: Mapping[str, Any]) -> SubscriptionInfo:
+def _subscription(line: Document) -> SubscriptionInfo:
     return SubscriptionInfo(
         version=line["version"],
         latest_supported_version=line["latest_supported_version"],
@@ -61,7 +61,7 @@ def _subscription(line: Mapping[str, Any]) -> SubscriptionInfo:
     )
 
 
-def _subscription_json(info: AnySubscription) -> dict[str, Any]:
+def _subscription_json(info: AnySubscription) -> dict[str, object]:
     if isinstance(info, FutureSubscription):
         return {"version": info.version, "latest_supported_version": info.latest_supported_version}
     return {
@@ -77,7 +77,7 @@ def _subscription_json(info: AnySubscription) -> dict[str, Any]:
     }
 
 
-def _assignment(line: Mapping[str, Any]) -> AssignmentInfo:
+def _assignment(line: Document) -> AssignmentInfo:
     next_rebalance = line["next_rebalance_ms"]
     return AssignmentInfo(
         version=line["version"],
@@ -91,7 +91,7 @@ def _assignment(line: Mapping[str, Any]) -> AssignmentInfo:
     )
 
 
-def _assignment_json(info: AssignmentInfo) -> dict[str, Any]:
+def _assignment_json(info: AssignmentInfo) -> dict[str, object]:
     return {
         "version": info.version,
         "commonly_supported_version": info.commonly_supported_version,
@@ -101,11 +101,11 @@ def _assignment_json(info: AssignmentInfo) -> dict[str, Any]:
     }
 
 
-def _by_host(entries: Iterable[Any]) -> dict[HostInfo, tuple[TopicPartition, ...]]:
+def _by_host(entries: Iterable[tuple[str, int, list[tuple[str, int]]]]) -> dict[HostInfo, tuple[TopicPartition, ...]]:
     return {HostInfo(host, port): _partitions(partitions) for host, port, partitions in entries}
 
 
-def _partitions(entries: Iterable[Any]) -> tuple[TopicPartition, ...]:
+def _partitions(entries: Iterable[tuple[str, int]]) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic, partition) for topic, partition in entries)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import TopicsConfig
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 from tidemill.ids import TaskId, TopicPartition
@@ -29,7 +29,7 @@ _GONE_LIMIT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where inputs shall begin: exactly one is set, or none for the beginning."""
+    """New positions of inputs: exactly one is set, or none for the beginning."""
 
     to_latest: bool = False
     to_offset: int | None = None
@@ -61,15 +61,16 @@ class ResetPlan:
 
 def plan_reset(
     topology: Topology,
-    config: StreamsConfig,
+    config: TopicsConfig,
     admin: Admin,
     target: Target,
     *,
     inputs: Collection[str] = (),
-    with_state: bool,
+    state_dir: Path | None,
     with_earlier: bool = False,
 ) -> ResetPlan:
-    """What would be done. ``inputs``: these of the topology's source topics only. ``with_earlier``: topics that only look as if
+    """The plan of a reset. ``inputs``: these of the topology's source topics only. ``state_dir``: where local state is to be
+    removed; None: nowhere. ``with_earlier``: topics that only look as if
     they were of an earlier version of the topology go, too.
 
     Raises StopError while the group has members, ConfigError for a topic that is no input, EnvironmentProblem for one that isn't
@@ -95,18 +96,18 @@ def plan_reset(
     unknown = {topic for topic in there - internal - set(sources) if looks_internal(topic, application)}
     if with_earlier:
         internal, unknown = internal | unknown, set()
-    directory = StateDirectory(Path(config.state_dir), application)
+    directory = None if state_dir is None else StateDirectory(state_dir, application)
     return ResetPlan(
         application_id=application,
         seeks=_seeks(admin, application, wanted, target),
         topics=tuple(sorted(internal & there)),
         unknown=tuple(sorted(unknown)),
-        state=directory.path if with_state else None,
-        tasks=tuple(directory.tasks()) if with_state else (),
+        state=directory.path if directory is not None else None,
+        tasks=tuple(directory.tasks()) if directory is not None else (),
     )
 
 
-def carry_out(plan: ResetPlan, config: StreamsConfig, admin: Admin) -> None:
+def carry_out(plan: ResetPlan, admin: Admin) -> None:
     """Offsets first, then topics, then local state; it can be done again if it fails half way. Raises as ``plan_reset``, and
     StateDirectoryInUseError."""
     require_empty(admin, plan.application_id)
@@ -114,8 +115,8 @@ def carry_out(plan: ResetPlan, config: StreamsConfig, admin: Admin) -> None:
     if plan.topics:
         admin.delete_topics(plan.topics)
         _wait_gone(admin, plan.topics)
-    if plan.tasks:
-        directory = StateDirectory(Path(config.state_dir), plan.application_id)
+    if plan.state is not None and plan.tasks:
+        directory = StateDirectory(plan.state.parent, plan.application_id)
         with StateDirectoryLock.acquire(directory.path, timeout_s=_LOCK_WAIT_S) as lock:
             directory.clean(lock)
 

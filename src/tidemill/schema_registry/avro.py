@@ -10,13 +10,18 @@ import datetime
 import json
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tidemill.errors import SerdeError, TopologyError
-from tidemill.schema_registry.avro_bounds import AvroBounds, bounds_of
+from tidemill.schema_registry.avro_bounds import AvroBounds, AvroSchema, ComplexSchema, NamedSchemas, bounds_of
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
+from tidemill.topology.values import Value
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 
 _SCALARS = {
     "string": "string", "bytes": "binary", "int": "int", "long": "bigint", "float": "float", "double": "double",
@@ -38,14 +43,13 @@ class AvroSerde:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sql_type", ddl_of(self.schema))
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: Value) -> bytes | None:
         if value is None:
             return None
         write, _ = self._codec()
-        data: bytes = self.registry.call("avro", "write a value", lambda: write(value, any_topic()))
-        return data
+        return self.registry.call("avro", "write a value", lambda: write(value, any_topic()))
 
-    def deserialize(self, data: bytes | None) -> Any:
+    def deserialize(self, data: bytes | None) -> Value:
         if data is None:
             return None
         if len(data) < _HEADER.size or data[0] != 0:
@@ -66,7 +70,7 @@ class AvroSerde:
         if why_not:
             raise SerdeError(f"avro: {why_not}; the writer has to use another schema")
 
-    def _codec(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def _codec(self) -> tuple[AvroSerializer, AvroDeserializer]:
         """The serializer and the deserializer of this process."""
         if self not in _codecs:
             from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -87,21 +91,29 @@ _bounds: dict[tuple[str, int], AvroBounds] = {}
 """By registry and number of the writer's schema."""
 
 
-def _bounds_of(client: Any, number: int) -> AvroBounds:
+def _bounds_of(client: SchemaRegistryClient, number: int) -> AvroBounds:
     schema = client.get_schema(number)
-    return bounds_of(schema.schema_str, _referenced(client, schema))
+    return bounds_of(_text(schema), _referenced(client, schema))
 
 
-def _referenced(client: Any, schema: Any) -> list[str]:
+def _referenced(client: SchemaRegistryClient, schema: Schema) -> list[str]:
     """The texts of the schemas that one refers to, those that they refer to first."""
     found: list[str] = []
     for reference in schema.references or ():
+        if reference.subject is None or reference.version is None:
+            raise ValueError(f"the schema refers to {reference.name} without a subject and a version")
         other = client.get_version(reference.subject, reference.version).schema
-        found += [*_referenced(client, other), other.schema_str]
+        found += [*_referenced(client, other), _text(other)]
     return found
 
 
-_codecs: dict[AvroSerde, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+def _text(schema: Schema) -> str:
+    if schema.schema_str is None:
+        raise ValueError("the schema has no text")
+    return schema.schema_str
+
+
+_codecs: dict[AvroSerde, tuple[AvroSerializer, AvroDeserializer]] = {}
 
 
 def ddl_of(schema: str) -> str:
@@ -113,7 +125,7 @@ def ddl_of(schema: str) -> str:
     return _ddl(parsed, {}, ())
 
 
-def _ddl(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> str:
+def _ddl(schema: AvroSchema | None, named: NamedSchemas, inside: tuple[str, ...]) -> str:
     if isinstance(schema, str):
         if schema in _SCALARS:
             return _SCALARS[schema]
@@ -130,7 +142,7 @@ def _ddl(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> str:
     return _complex_ddl(schema, named, inside)
 
 
-def _complex_ddl(schema: Mapping[str, Any], named: dict[str, Any], inside: tuple[str, ...]) -> str:
+def _complex_ddl(schema: ComplexSchema, named: NamedSchemas, inside: tuple[str, ...]) -> str:
     kind, name = schema.get("type"), schema.get("name")
     if name and name in inside:
         raise TopologyError(f"avro: the record {name} contains itself, and so has no Spark type")
@@ -154,7 +166,7 @@ def _complex_ddl(schema: Mapping[str, Any], named: dict[str, Any], inside: tuple
     return _ddl(kind, named, inside)
 
 
-def _plain(value: Any, schema: Any, named: dict[str, Any]) -> Any:
+def _plain(value: Value, schema: AvroSchema, named: NamedSchemas) -> Value:
     """``value`` with what fastavro makes of logical types turned back into the numbers and text that they are written as."""
     if value is None:
         return None
@@ -172,10 +184,10 @@ def _plain(value: Any, schema: Any, named: dict[str, Any]) -> Any:
     if kind == "map":
         return {key: _plain(item, schema["values"], named) for key, item in value.items()}
     logical = schema.get("logicalType")
-    return _plain(value, kind, named) if logical is None else _written(value, logical)
+    return _plain(value, schema["type"], named) if logical is None else _written(value, logical)
 
 
-def _written(value: Any, logical: str) -> Any:
+def _written(value: object, logical: str) -> object:
     if isinstance(value, datetime.datetime):
         since = value.replace(tzinfo=value.tzinfo or datetime.timezone.utc) - _EPOCH
         return since // datetime.timedelta(**{_unit(logical): 1})

@@ -8,13 +8,40 @@ read past with the writer's.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 MAX_NESTED_BYTES = 4_000
 """Of a value whose schema contains itself: there are no more levels than bytes."""
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+
+class AvroField(TypedDict):
+    """A field of a record."""
+
+    name: str
+    type: AvroSchema
+
+
+class ComplexSchema(TypedDict, total=False):
+    """A schema that is a JSON object: a record, an array ..., or a type with a name or a logical type."""
+
+    type: AvroSchema
+    name: str
+    namespace: str
+    fields: list[AvroField]
+    items: AvroSchema
+    values: AvroSchema
+    size: int
+    logicalType: str  # Avro's own name
+
+
+AvroSchema = str | list["AvroSchema"] | ComplexSchema
+"""A schema as its JSON text is parsed: the name of a type, a union, or an object."""
+NamedSchemas = dict[str, AvroSchema]
+"""Schemas by their full names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +63,17 @@ class AvroBounds:
 
 def bounds_of(schema: str, referenced: Iterable[str] = ()) -> AvroBounds:
     """Of a writer's schema; ``referenced``: the schemas that it refers to by name, theirs first."""
-    named: dict[str, Any] = {}
+    named: NamedSchemas = {}
     parsed = json.loads(schema) if schema.lstrip()[:1] in ('"', "{", "[") else schema
     for one in (*map(json.loads, referenced), parsed):
         _name(one, "", named)
-    arrays: list[Any] = []
+    arrays: list[tuple[AvroSchema, str]] = []
     contains_itself = _walk(parsed, "", named, (), arrays)
     endless = next((items for items, space in arrays if not _takes_bytes(items, space, named, ())), None)
     return AvroBounds("" if endless is None else json.dumps(endless), contains_itself)
 
 
-def _full_name(schema: Mapping[str, Any], space: str) -> tuple[str, str]:
+def _full_name(schema: ComplexSchema, space: str) -> tuple[str, str]:
     """The full name of a named type, and the namespace inside it."""
     name = schema["name"]
     space = name.rpartition(".")[0] if "." in name else schema.get("namespace", space)
@@ -54,7 +81,7 @@ def _full_name(schema: Mapping[str, Any], space: str) -> tuple[str, str]:
     return (f"{space}.{short}" if space else short), space
 
 
-def _name(schema: Any, space: str, named: dict[str, Any]) -> None:
+def _name(schema: AvroSchema, space: str, named: NamedSchemas) -> None:
     if isinstance(schema, list):
         for branch in schema:
             _name(branch, space, named)
@@ -67,19 +94,21 @@ def _name(schema: Any, space: str, named: dict[str, Any]) -> None:
             _name(inner, inside, named)
 
 
-def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
+def _parts(schema: ComplexSchema) -> Iterator[AvroSchema]:
     yield from (field["type"] for field in schema.get("fields", ()))
     yield from (schema[part] for part in ("items", "values") if part in schema)
     if isinstance(schema.get("type"), (dict, list)):
         yield schema["type"]
 
 
-def _found(name: str, space: str, named: Mapping[str, Any]) -> Any:
+def _found(name: str, space: str, named: NamedSchemas) -> AvroSchema | None:
     return named.get(f"{space}.{name}" if space and "." not in name else name, named.get(name))
 
 
-def _walk(schema: Any, space: str, named: Mapping[str, Any], inside: tuple[str, ...], arrays: list[Any]) -> bool:
-    """Whether it contains itself; gathers the items of its arrays, each with the namespace around it."""
+def _walk(
+    schema: AvroSchema, space: str, named: NamedSchemas, inside: tuple[str, ...], arrays: list[tuple[AvroSchema, str]]
+) -> bool:
+    """True if it contains itself; gathers the items of its arrays, each with the namespace around it."""
     if isinstance(schema, list):
         found = [_walk(branch, space, named, inside, arrays) for branch in schema]
         return any(found)
@@ -97,7 +126,7 @@ def _walk(schema: Any, space: str, named: Mapping[str, Any], inside: tuple[str, 
     return any(found)
 
 
-def _takes_bytes(schema: Any, space: str, named: Mapping[str, Any], inside: tuple[str, ...]) -> bool:
+def _takes_bytes(schema: AvroSchema, space: str, named: NamedSchemas, inside: tuple[str, ...]) -> bool:
     if isinstance(schema, list):
         return True  # which branch it is
     if isinstance(schema, str):

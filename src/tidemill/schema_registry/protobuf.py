@@ -7,12 +7,18 @@ A field that knows whether it was set (a message, ``optional``, one of a ``oneof
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
+from tidemill.topology.values import Value
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.message import Message
 
 _HEADER = struct.Struct(">bI")
 
@@ -32,16 +38,15 @@ class ProtobufSerde:
             raise TopologyError(f"protobuf: {self.message!r} is not a generated message class")
         object.__setattr__(self, "sql_type", ddl_of(descriptor))
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, Mapping):
             raise SerdeError(f"protobuf: can't write a value of type {type(value).__name__}, expected a dict of fields")
         write, _ = self._codec()
-        data: bytes = self.registry.call("protobuf", "write a value", lambda: write(self.message(**value), any_topic()))
-        return data
+        return self.registry.call("protobuf", "write a value", lambda: write(self.message(**value), any_topic()))
 
-    def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
+    def deserialize(self, data: bytes | None) -> dict[str, Value] | None:
         if data is None:
             return None
         if len(data) < _HEADER.size or data[0] != 0:
@@ -49,7 +54,7 @@ class ProtobufSerde:
         _, read = self._codec()
         return _as_dict(self.registry.call("protobuf", "read a value", lambda: read(bytes(data), any_topic())))
 
-    def _codec(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def _codec(self) -> tuple[ProtobufSerializer, ProtobufDeserializer]:
         """The serializer and the deserializer of this process."""
         if self not in _codecs:
             from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -66,10 +71,10 @@ class ProtobufSerde:
         return hash((self.message, self.registry.url))
 
 
-_codecs: dict[ProtobufSerde, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+_codecs: dict[ProtobufSerde, tuple[ProtobufSerializer, ProtobufDeserializer]] = {}
 
 
-def ddl_of(descriptor: Any, inside: tuple[str, ...] = ()) -> str:
+def ddl_of(descriptor: Descriptor, inside: tuple[str, ...] = ()) -> str:
     """The Spark type of a message, as DDL text; TopologyError where it has none."""
     if descriptor.full_name in inside:
         raise TopologyError(f"protobuf: the message {descriptor.full_name} contains itself, and so has no Spark type")
@@ -79,7 +84,7 @@ def ddl_of(descriptor: Any, inside: tuple[str, ...] = ()) -> str:
     return f"struct<{','.join(f'`{f.name}`:{_field_ddl(f, inside)}' for f in descriptor.fields)}>"
 
 
-def _field_ddl(described: Any, inside: tuple[str, ...]) -> str:
+def _field_ddl(described: FieldDescriptor, inside: tuple[str, ...]) -> str:
     if _is_map(described):
         parts = described.message_type.fields_by_name
         if parts["key"].cpp_type != parts["key"].CPPTYPE_STRING:
@@ -88,7 +93,7 @@ def _field_ddl(described: Any, inside: tuple[str, ...]) -> str:
     return f"array<{_value_ddl(described, inside)}>" if described.is_repeated else _value_ddl(described, inside)
 
 
-def _value_ddl(described: Any, inside: tuple[str, ...]) -> str:
+def _value_ddl(described: FieldDescriptor, inside: tuple[str, ...]) -> str:
     kind = described.cpp_type
     if kind == described.CPPTYPE_MESSAGE:
         return ddl_of(described.message_type, inside)
@@ -101,12 +106,12 @@ def _value_ddl(described: Any, inside: tuple[str, ...]) -> str:
     }[kind]  # fmt: skip
 
 
-def _is_map(described: Any) -> bool:
+def _is_map(described: FieldDescriptor) -> bool:
     return described.message_type is not None and described.message_type.GetOptions().map_entry
 
 
-def _as_dict(message: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _as_dict(message: Message) -> dict[str, Value]:
+    found: dict[str, Value] = {}
     for described in message.DESCRIPTOR.fields:
         value = getattr(message, described.name)
         if _is_map(described):
@@ -121,7 +126,7 @@ def _as_dict(message: Any) -> dict[str, Any]:
     return found
 
 
-def _as_value(described: Any, value: Any) -> Any:
+def _as_value(described: FieldDescriptor, value: Value) -> Value:
     if described.cpp_type == described.CPPTYPE_MESSAGE:
         return _as_dict(value)
     if described.cpp_type == described.CPPTYPE_ENUM:

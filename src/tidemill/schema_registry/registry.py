@@ -10,21 +10,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 from tidemill.config.secrets import HIDDEN, is_secret, without_credentials
 from tidemill.errors import ConfigError, RetriableError, SerdeError
 
 if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.serialization import SerializationContext
+
     from tidemill.schema_registry.avro import AvroSerde
     from tidemill.schema_registry.protobuf import ProtobufSerde
 
+_Result = TypeVar("_Result")
 _USER_INFO = "basic.auth.user.info"
 _NEXT_ADDRESS = re.compile(r",(?=\s*\w+://)")
 _ADDRESS = re.compile(r"(\s*\w+://|)(?:(.*)@)?(.*)", re.DOTALL)
 BY_RECORD = {"subject.name.strategy.type": "RECORD"}
-_clients: dict[tuple[tuple[str, str], ...], Any] = {}
+_clients: dict[tuple[tuple[str, str], ...], SchemaRegistryClient] = {}
 """By the registry's settings; a client keeps the schemas it has seen."""
 
 
@@ -40,7 +44,7 @@ class SchemaRegistry:
     """
 
     url: str
-    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)  # holds credentials
+    settings: Mapping[str, object] = field(default_factory=dict, repr=False)  # holds credentials
     auto_register: bool = True
 
     def __post_init__(self) -> None:
@@ -74,7 +78,7 @@ class SchemaRegistry:
 
         return ProtobufSerde(message=message, registry=self)
 
-    def client(self) -> Any:
+    def client(self) -> SchemaRegistryClient:
         """This process's client.
 
         Raises:
@@ -91,8 +95,8 @@ class SchemaRegistry:
                 raise ConfigError(f"schema registry {self.url}: {self._said(refused)}; correct its settings") from None
         return _clients[name]
 
-    def call(self, kind: str, what: str, function: Callable[[], Any]) -> Any:
-        """What ``function``, a (de)serializer's call, gives.
+    def call(self, kind: str, what: str, function: Callable[[], _Result]) -> _Result:
+        """The result of ``function``, a call of a serializer or deserializer.
 
         Raises:
             RetriableError: the registry does not answer.
@@ -113,7 +117,7 @@ class SchemaRegistry:
             raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {self._said(problem)}") from None
 
     def _said(self, problem: Exception) -> str:
-        """What the client library says, which may hold what it was given."""
+        """The client library's message, without what it was given: that may be secret."""
         text = without_credentials(str(problem))
         for name, value in self.settings.items():
             if is_secret(name) and isinstance(value, str):
@@ -122,8 +126,8 @@ class SchemaRegistry:
         return text
 
 
-def any_topic() -> Any:
-    """What the (de)serializers want to know of the topic; their subjects don't depend on it."""
+def any_topic() -> SerializationContext:
+    """The topic that serializers and deserializers ask for; their subjects don't depend on it."""
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     return SerializationContext("", MessageField.VALUE)

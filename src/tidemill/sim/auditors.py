@@ -1,4 +1,4 @@
-"""What must hold at each step of a simulated run, whatever happens in it.
+"""Auditors: invariants at each step of a simulated run, whatever happens in it.
 
 Decides what is wrong, in sentences; a run goes on all the same, so that all of it can be seen. What must hold of one
 assignment is asked of ``assignment.invariants``.
@@ -57,7 +57,7 @@ def more_than_one_running_active(clients: Collection[SimulatedClient]) -> Iterat
 
 
 class ContradictoryTasks:
-    """What is wrong with the tasks of a thread (``task.tasks``), wherever they have changed."""
+    """Faults of the tasks of a thread (``task.tasks``), wherever they have changed."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Tasks] = {}
@@ -71,7 +71,7 @@ class ContradictoryTasks:
 
 
 def refused_answers(round_: Round) -> tuple[str, ...]:
-    """What the leader refused of the assignor and answered with the previous assignment instead."""
+    """Answers of the assignor that the leader refused and replaced by the previous assignment."""
     return round_.errors
 
 
@@ -129,7 +129,7 @@ def _lags_are_known(round_: Round) -> bool:
 
 
 def _all_caught_up(before: Round, now: Round) -> bool:
-    """Whether all warm-ups of the round before had caught up by this one."""
+    """True if all warm-ups of the round before had caught up by this one."""
     acceptable = now.state.config.acceptable_recovery_lag
     lags = {client.process_id: client.lags for client in now.state.clients}
     return all(

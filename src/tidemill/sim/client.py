@@ -1,4 +1,4 @@
-"""A simulated process: its threads, its state directory, and whether it lives, stands still or is closing.
+"""A simulated process: its threads, its state directory, and whether it lives, is frozen or is closing.
 
 Decides what a start, a clean close, a crash and a pause do to threads and state. A process id lives with the state
 directory, as Kafka Streams keeps it there.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemill.ids import ProcessId, TaskId
-from tidemill.membership.member_state import CloseRequested
+from tidemill.membership.member_state import CloseRequested, DrainRequested
 from tidemill.sim.agenda import Agenda
 from tidemill.sim.copies import SimulatedStateDirectory
 from tidemill.sim.scenario import ClientSpec
@@ -27,6 +27,7 @@ class SimulatedClient:
         self._agenda = agenda
         self._deferred: list[Callable[[], None]] = []
         self._when_closed: Callable[[], None] | None = None
+        self._when_drained: Callable[[], None] | None = None
 
     def when_awake(self, action: Callable[[], None]) -> None:
         """Now, after the pause, or, if the process is dead, never."""
@@ -40,13 +41,25 @@ class SimulatedClient:
     def started(self, threads: list[Thread]) -> None:
         self.threads, self.is_alive, self.is_paused, self._deferred = threads, True, False, []
         self.starts += 1
-        self._when_closed = None
+        self._when_closed = self._when_drained = None
 
     def close(self, then: Callable[[], None]) -> None:
         """In good order; ``then`` once all threads have left the group."""
         self._when_closed = then
         for thread in list(self.threads):
             thread.tell(CloseRequested())
+
+    def drain(self, then: Callable[[], None]) -> None:
+        """Gives its tasks up as others catch up with them, then closes; ``then`` as at ``close``."""
+        self._when_drained = then
+        for thread in list(self.threads):
+            thread.tell(DrainRequested())
+
+    def thread_changed(self) -> None:
+        then = self._when_drained
+        if then is not None and all(thread.state.is_drained for thread in self.threads):
+            self._when_drained = None
+            self.close(then)
 
     def thread_ended(self) -> None:
         if self.is_alive and all(thread.has_ended for thread in self.threads):
@@ -65,6 +78,7 @@ class SimulatedClient:
         self.is_alive = self.is_paused = False
         self.starts += 1
         self._deferred = []
+        self._when_drained = None
 
     def pause(self) -> None:
         now_ms = self._agenda.now_ms
@@ -84,7 +98,7 @@ class SimulatedClient:
             thread.run_restored(self._agenda.now_ms)
 
     def running(self) -> list[tuple[TaskId, Thread]]:
-        """What this process processes now and may commit."""
+        """Tasks that this process processes now and may commit."""
         if not self.is_alive or self.is_paused:
             return []
         found = []

@@ -15,7 +15,7 @@ from tidemill.assignment.choice import choose_assignor
 from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
 from tidemill.ids import ProcessId, TaskId
-from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.leader_log import LogLevel
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
@@ -116,6 +116,8 @@ class Cluster:
                 for thread in client.threads:
                     if not thread.has_ended:
                         thread.run_restored(now_ms)
+                        if self.scenario.surroundings.promotes_caught_up:
+                            thread.ask_for_promotions(self.scenario.settings.num_standby_replicas)
             soonest = client.directory.next_finish_ms(now_ms)
             if soonest is not None and not now_ms < self._ticks.get(name, -1) <= soonest:
                 self._ticks[name] = soonest
@@ -187,12 +189,16 @@ class Cluster:
         if client.is_alive:
             client.close(then=lambda: self._gone(client, event))
 
+    def _drain(self, client: SimulatedClient, event: Event) -> None:
+        if client.is_alive:
+            client.drain(then=lambda: self._gone(client, event))
+
     def _gone(self, client: SimulatedClient, event: Event) -> None:
         if event.disk is Disk.LOST:
             self._lose_disk(client)
         if event.by is not None:
             self._start(self._specs[event.by])
-        elif event.what is Happening.RESTART:
+        elif event.what is Happening.RESTART or (event.what is Happening.DRAIN and event.for_ms is not None):
             self.agenda.after(event.for_ms or 0, lambda: self._start(client.spec))
 
     def _crash(self, client: SimulatedClient, event: Event) -> None:
@@ -245,7 +251,7 @@ class Cluster:
 
     # --- records ------------------------------------------------------------------------------------------------------
 
-    def _record(self, cause: str, leader: str, answer: GroupAssignment) -> None:
+    def _record(self, cause: str, leader: str, answer: StreamsGroupAssignment) -> None:
         assert answer.state is not None
         assert answer.assignment is not None
         before = {task: client.process_id for client in answer.state.clients for task in client.previous_active}
@@ -312,6 +318,7 @@ _EVENTS: dict[Happening, Callable[[Cluster, SimulatedClient, Event], None]] = {
     Happening.LEAVE: Cluster._leave,
     Happening.RESTART: Cluster._leave,
     Happening.REPLACE: Cluster._leave,
+    Happening.DRAIN: Cluster._drain,
     Happening.CRASH: Cluster._crash,
     Happening.PAUSE: Cluster._pause,
     Happening.LOST_HEARTBEAT: Cluster._lose_heartbeat,

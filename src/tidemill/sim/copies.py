@@ -77,7 +77,7 @@ class SimulatedStateDirectory:
         return float(self._logs[task].end_at(now_ms)) if copy.follows else copy.position
 
     def freeze(self, task: TaskId, now_ms: int) -> None:
-        """Nothing is applied to an open copy any more: its process stands still, or its owner has been thrown out."""
+        """Nothing is applied to an open copy any more: its process is frozen, or its owner has been thrown out."""
         copy = self.copies.get(task)
         if copy is not None and copy.closed_ms is None:
             self.advance(now_ms)
@@ -126,7 +126,7 @@ class SimulatedStateDirectory:
         self._as_of_ms = now_ms
 
     def next_finish_ms(self, now_ms: int) -> int | None:
-        """When the next copy starts or reaches its end, if nothing changes; None if none ever does."""
+        """Time at which the next copy starts or reaches its end, if nothing changes; None if none ever does."""
         started = self._reading(now_ms)
         soonest = math.inf
         if started:
@@ -138,7 +138,7 @@ class SimulatedStateDirectory:
         return None if math.isinf(soonest) else max(math.ceil(soonest), now_ms + 1)
 
     def _reading(self, at: float) -> dict[TaskId, Copy]:
-        """What restores at this moment."""
+        """Copies that restore at this moment."""
         started: dict[TaskId, Copy] = {}
         awaited: dict[TaskId, Copy] = {}
         for task, copy in self._restoring.items():

@@ -16,7 +16,7 @@ from tidemill.config.values import RebalanceProtocol
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.client_states import FetchedOffsets
-from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, ToThreads, complete, prepare
 from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
@@ -35,7 +35,7 @@ class Draws(Protocol):
     def getrandbits(self, k: int, /) -> int: ...
 
 
-Record = Callable[[str, str, GroupAssignment], None]
+Record = Callable[[str, str, StreamsGroupAssignment], None]
 
 
 class Group:
@@ -188,7 +188,7 @@ class Group:
         if again and self.present:
             self._begin("; ".join(dict.fromkeys(again)))
 
-    def _led_by(self, leader: Thread, joined: dict[str, Subscription]) -> GroupAssignment:
+    def _led_by(self, leader: Thread, joined: dict[str, Subscription]) -> StreamsGroupAssignment:
         config = LeaderConfig(
             leader_process_id=leader.process.process_id,
             assignor=self._assignor.assignor,
@@ -201,7 +201,7 @@ class Group:
         if isinstance(prepared, PreparedRebalance):
             self._plan = prepared.plan
             answer = complete(prepared, self._offsets(prepared), self._agenda.now_ms)
-        assert isinstance(answer, GroupAssignment)
+        assert isinstance(answer, StreamsGroupAssignment)
         if answer.refusal is not None:
             raise AssignmentError(f"scenario {self._scenario.name!r}: {answer.refusal.reason}")
         return answer

@@ -1,4 +1,4 @@
-"""What a simulated run leaves behind: its rebalances, and what they cost.
+"""History of a simulated run: its rebalances, and their costs.
 
 Decides what counts as a round, as a move and as time to balance. A round is one rebalance; hand-overs are rounds too,
 marked by their cause. Balanced means: the last rebalance asked for no other one, and every task runs.
@@ -18,7 +18,7 @@ from tidemill.sim.scenario import Scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTasks:
-    """What one member was told; ``withheld``: tasks that it will get once their owners have let go."""
+    """Assignment of one member; ``withheld``: tasks that it will get once their owners have let go."""
 
     active: tuple[TaskId, ...]
     standby: tuple[TaskId, ...]
@@ -26,7 +26,7 @@ class ThreadTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """``before`` None: nobody ran the task."""
+    """``before`` None: no client ran the task."""
 
     task: TaskId
     before: ProcessId | None
@@ -48,11 +48,7 @@ class Round:
     is_stable: bool
     moves: tuple[Move, ...]
     errors: tuple[str, ...] = ()
-    """What the leader logged as errors."""
-
-    @property
-    def warm_ups(self) -> int:
-        return sum(len(held.warmup) for held in self.assignment.clients.values())
+    """Errors that the leader logged."""
 
     @property
     def extra_copies(self) -> int:
@@ -77,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """How long a task had no running active, from its first running on."""
+    """Time in which a task had no running active, from its first running on."""
 
     task: TaskId
     from_ms: int
@@ -116,7 +112,7 @@ class SimulatedRun:
 
     @property
     def moved_tasks(self) -> int:
-        """How often a running task changed its client, the start not counted."""
+        """Number of moves of running tasks to another client, the start not counted."""
         return sum(len([m for m in r.moves if m.before is not None]) for r in self.rounds_after_start)
 
     @property

@@ -1,7 +1,7 @@
 """The inputs and changelogs of tasks over virtual time, and how long each task was without a running active.
 
 Decides one simplification: a running active has always processed all of its input, so the changelog ends where the
-input does; while nobody runs the task its changelog stands still, and the backlog is processed at once afterwards.
+input does; while no client runs the task its changelog does not grow, and the backlog is processed at once afterwards.
 """
 
 from __future__ import annotations

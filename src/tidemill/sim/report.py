@@ -1,13 +1,12 @@
 """A run as text, round by round, and as JSON values.
 
-Decides what is told of a run and in which words; a round that was decided once and then only handed over is told once.
+Decides what of a run is shown and in which words; a round that was decided once and then only handed over is shown once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
 
 from tidemill.ids import TaskId
 from tidemill.sim.history import Round, SimulatedRun
@@ -34,7 +33,7 @@ def lines(run: SimulatedRun) -> Iterator[str]:
 
 
 def summary_lines(run: SimulatedRun) -> Iterator[str]:
-    """What the run cost."""
+    """Costs of the run."""
     longest = run.longest_outage
     balanced = run.time_to_balanced_ms
     yield (
@@ -70,7 +69,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def as_json(run: SimulatedRun) -> dict[str, Any]:
+def as_json(run: SimulatedRun) -> dict[str, object]:
     """Everything, as JSON values; times in ms from the start."""
     return {
         "scenario": run.scenario.name,
@@ -85,7 +84,7 @@ def as_json(run: SimulatedRun) -> dict[str, Any]:
     }
 
 
-def summary(run: SimulatedRun) -> dict[str, Any]:
+def summary(run: SimulatedRun) -> dict[str, int | None]:
     """One row of numbers."""
     longest = run.longest_outage
     return {
@@ -207,7 +206,7 @@ def tasks_text(tasks: Iterable[TaskId]) -> str:
     return " ".join(named) or "-"
 
 
-def _round_json(run: SimulatedRun, round_: Round) -> dict[str, Any]:
+def _round_json(run: SimulatedRun, round_: Round) -> dict[str, object]:
     return {
         "number": round_.number,
         "time_ms": round_.time_ms,

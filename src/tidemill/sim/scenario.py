@@ -1,4 +1,4 @@
-"""What a simulated run is made of: clients, sub-topologies, settings, and what happens when.
+"""Scenario of a simulated run: clients, sub-topologies, settings, and what happens when.
 
 Decides shapes and what makes a scenario impossible; how its file is written is left to ``scenario_file``, what follows
 from it to ``cluster``. Everything is immutable, so variants of a scenario share what they do not change. Times are in
@@ -21,12 +21,13 @@ from tidemill.ids import ProcessId, TaskId
 
 
 class Happening(Enum):
-    """What an event does; the value is its name in a scenario's file."""
+    """Kind of an event; the value is its name in a scenario's file."""
 
     JOIN = "join"
     LEAVE = "leave"
     RESTART = "restart"
     REPLACE = "replace"
+    DRAIN = "drain"
     PRODUCE = "produce"
     FIND_STATE = "find-state"
     CRASH = "crash"
@@ -38,7 +39,7 @@ class Happening(Enum):
 
 
 class Disk(Enum):
-    """What becomes of a client's state directory, with the process id that stands in it."""
+    """Fate of a client's state directory, with the process id in it."""
 
     KEPT = "kept"
     LOST = "lost"
@@ -80,7 +81,8 @@ class ClientSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """``by``: who comes for ``client``. ``for_ms``: how long it is away, paused or slow (None = for ever).
+    """``by``: who comes for ``client``. ``for_ms``: how long it is away, paused or slow (None = for ever); a client that drains
+    is away from when it has given everything up.
 
     ``records``: what is produced, or found in the state directory; ``records_per_s``: the speed of restoring meanwhile.
     """
@@ -97,14 +99,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """How long things take, and Kafka's group settings.
+    """Durations, and Kafka's group settings.
 
     A member learns of a rebalance within ``notice_ms``; giving a task up (batch, commit, close) takes ``release_ms``; a
     copy begins to restore ``restore_start_ms`` after it was assigned; the copies that restore on one client share
     ``restore_records_per_s``. A closed copy reports ``closed_copy_lag`` records less than it has (1 for Kafka, whose
     checkpoint names the last record, not the next); after a crash it is found at its last checkpoint, one being written
     every ``checkpoint_records`` (0 = at each record). ``replica_racks``: racks of the partitions' replicas, in turn.
-    ``rebalance_protocol``: what the members do before they join, of all members alike.
+    ``rebalance_protocol``: what the members do before they join, of all members alike. ``promotes_caught_up``: whether a member
+    asks for a rebalance when a warm-up of its has caught up (0 or 1); only where there are no standbys, since simulated members
+    have no addresses.
     """
 
     notice_ms: int = 100
@@ -118,6 +122,7 @@ class Surroundings:
     state_cleanup_delay_ms: int = 600_000
     replica_racks: tuple[str, ...] = ()
     rebalance_protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE
+    promotes_caught_up: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +154,7 @@ class Scenario:
 
     @property
     def disturbed_ms(self) -> int:
-        """When the first thing after the common start happens, unless the scenario says from when on to measure."""
+        """Time of the first event after the common start, unless the scenario says from when on to measure."""
         if self.measured_from_ms is not None:
             return self.measured_from_ms
         times = [event.at_ms for event in self.events if event.what not in (Happening.PRODUCE, Happening.FIND_STATE)]
@@ -214,7 +219,7 @@ def checked(scenario: Scenario) -> Scenario:
 
 _NEEDS_CLIENT = frozenset(
     {
-        Happening.JOIN, Happening.LEAVE, Happening.RESTART, Happening.REPLACE, Happening.FIND_STATE, Happening.CRASH,
-        Happening.PAUSE, Happening.LOST_HEARTBEAT, Happening.SLOW_RESTORE,
+        Happening.JOIN, Happening.LEAVE, Happening.RESTART, Happening.REPLACE, Happening.DRAIN, Happening.FIND_STATE,
+        Happening.CRASH, Happening.PAUSE, Happening.LOST_HEARTBEAT, Happening.SLOW_RESTORE,
     }
 )  # fmt: skip

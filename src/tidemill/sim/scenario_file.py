@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
+from enum import Enum
 from typing import Any, TypeVar
 
 from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig, RackStrategy
 from tidemill.config.values import RebalanceProtocol
+from tidemill.documents import Document
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
 from tidemill.sim.scenario import (
@@ -31,14 +33,14 @@ from tidemill.sim.scenario import (
     checked,
 )
 
-Table = Mapping[str, Any]
 Value = TypeVar("Value")
+Choice = TypeVar("Choice", bound=Enum)
 
 SETTINGS = {field.name.replace("_", "."): field.name for field in fields(AssignmentConfig)}
 SURROUNDINGS = {field.name: field.name for field in fields(Surroundings)}
 
 
-def scenario_of(table: Table, otherwise_named: str) -> Scenario:
+def scenario_of(table: Document, otherwise_named: str) -> Scenario:
     """The scenario of a parsed file; ConfigError if it makes no sense."""
     reader = _Reader(table, f"scenario {table.get('name', otherwise_named)!r}")
     scenario = Scenario(
@@ -65,7 +67,7 @@ def scenario_of(table: Table, otherwise_named: str) -> Scenario:
     return checked(replace(scenario, clients=clients))
 
 
-def settings_of(table: Table) -> AssignmentConfig:
+def settings_of(table: Document) -> AssignmentConfig:
     """Settings by their Kafka names."""
     values: dict[str, Any] = {}
     for name, value in table.items():
@@ -73,28 +75,28 @@ def settings_of(table: Table) -> AssignmentConfig:
     return AssignmentConfig(**values)
 
 
-def setting_value(name: str, value: Any) -> Any:
+def setting_value(name: str, value: object) -> Any:
     """A setting's value in its type; text is read as the command line writes it."""
     match name:
         case "rack.aware.assignment.strategy":
             return _one_of(RackStrategy, value, name)
         case "rack.aware.assignment.tags":
-            return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
+            return _texts(value, name)
         case _:
             return _whole(value, name)
 
 
-def surroundings_of(table: Table) -> Surroundings:
+def surroundings_of(table: Document) -> Surroundings:
     values: dict[str, Any] = {}
     for name, value in table.items():
         values[_known(name, SURROUNDINGS, "[surroundings]")] = surroundings_value(name, value)
     return Surroundings(**values)
 
 
-def surroundings_value(name: str, value: Any) -> Any:
+def surroundings_value(name: str, value: object) -> Any:
     """A value of ``Surroundings`` in its type."""
     if name == "replica_racks":
-        return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
+        return _texts(value, name)
     if name == "rebalance_protocol":
         return _one_of(RebalanceProtocol, value, name)
     if name == "restore_records_per_s":
@@ -105,7 +107,7 @@ def surroundings_value(name: str, value: Any) -> Any:
 class _Reader:
     """Takes the keys of a table one by one and knows which are left."""
 
-    def __init__(self, table: Table, where: str) -> None:
+    def __init__(self, table: Document, where: str) -> None:
         self._left, self._where = dict(table), where
         self._taken: list[str] = []
 
@@ -126,8 +128,8 @@ class _Reader:
             raise ConfigError(f"{self._where}: {name} is missing; it has {', '.join(self._left) or 'nothing'}")
         return self.take(name, read, read(self._left[name]))
 
-    def tables(self, name: str) -> list[Table]:
-        found: list[Table] = self.take(name, _tables, [])
+    def tables(self, name: str) -> list[Document]:
+        found: list[Document] = self.take(name, _tables, [])
         return found
 
     def refuse_the_rest(self) -> None:
@@ -136,7 +138,7 @@ class _Reader:
             raise ConfigError(f"{self._where}: {unknown} is not known; expected {', '.join(sorted(self._taken))}")
 
 
-def _subtopology(table: Table) -> ScenarioSubtopology:
+def _subtopology(table: Document) -> ScenarioSubtopology:
     reader = _Reader(table, "[[subtopologies]]")
     part = ScenarioSubtopology(
         number=reader.needs("number", int),
@@ -152,7 +154,7 @@ def _subtopology(table: Table) -> ScenarioSubtopology:
     return part
 
 
-def _client(table: Table, called: set[str | None]) -> ClientSpec:
+def _client(table: Document, called: set[str | None]) -> ClientSpec:
     reader = _Reader(table, f"[[clients]] {table.get('name', '')}")
     name = reader.needs("name", str)
     client = ClientSpec(
@@ -168,7 +170,7 @@ def _client(table: Table, called: set[str | None]) -> ClientSpec:
     return client
 
 
-def _event(table: Table) -> Event:
+def _event(table: Document) -> Event:
     reader = _Reader(table, f"[[events]] {table.get('do', '')}")
     event = Event(
         at_ms=reader.needs("at_s", _seconds),
@@ -184,67 +186,76 @@ def _event(table: Table) -> Event:
     return event
 
 
-def _variant(table: Table) -> Variant:
+def _variant(table: Document) -> Variant:
     reader = _Reader(table, "[[variants]]")
     name = reader.needs("name", str)
     values = {key: str(value) for key, value in table.items() if key != "name"}
     return Variant(name=name, values=values)
 
 
-def _tables(value: Any) -> Any:
+def _tables(value: object) -> list[Document]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ValueError("expected tables, written with two brackets: [[...]]")
     return value
 
 
-def _rate(value: Any) -> float:
+def _rate(value: str | float) -> float:
     number = float(value)
     if not 0 <= number < float("inf"):
         raise ValueError("expected a number, 0 or more")
     return number
 
 
-def _counts(value: Any) -> tuple[int, ...]:
+def _counts(value: int | list[int]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(map(int, value))
 
 
-def _by_task(table: Table) -> dict[TaskId, int]:
+def _by_task(table: Document) -> dict[TaskId, int]:
     return {TaskId.parse(task): int(count) for task, count in table.items()}
 
 
-def _instant(value: Any) -> datetime | None:
+def _instant(value: object) -> datetime | None:
     if not isinstance(value, datetime):
         raise ValueError("expected a date and time such as 2022-04-11T13:47:00+09:00, without quotes")
     return value
 
 
-def _seconds(value: Any) -> int:
+def _seconds(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value * 1000 <= LATEST_MS:
         raise ValueError(f"expected a number of seconds, from 0 to {LATEST_MS // 1000}")
     return round(value * 1000)
 
 
-def _whole(value: Any, name: str) -> int:
+def _whole(value: object, name: str) -> int:
     try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
+        number = int(value) if isinstance(value, (int, str)) else -1
+    except ValueError:
         number = -1
     if not 0 <= number < 1 << 63 or isinstance(value, (bool, float)):
         raise ConfigError(f"{name} = {value!r}: expected a whole number, 0 or more, of at most 64 bits")
     return number
 
 
-def _positive(value: Any, name: str) -> float:
+def _texts(value: object, name: str) -> tuple[str, ...]:
+    """A list; on the command line its texts with ``+`` between them."""
+    if isinstance(value, str):
+        return tuple(value.split("+"))
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return tuple(value)
+    raise ConfigError(f"{name} = {value!r}: expected a list of texts")
+
+
+def _positive(value: object, name: str) -> float:
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
+        number = float(value) if isinstance(value, (float, int, str)) else -1.0
+    except (ValueError, OverflowError):
         number = -1.0
     if not 0 < number < float("inf"):
         raise ConfigError(f"{name} = {value!r}: expected a number greater than 0")
     return number
 
 
-def _one_of(choices: Any, value: Any, name: str) -> Any:
+def _one_of(choices: type[Choice], value: object, name: str) -> Choice:
     try:
         return choices(value)
     except ValueError:

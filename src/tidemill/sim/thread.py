@@ -22,6 +22,7 @@ from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import Surroundings
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.manager import handle
+from tidemill.task.promotion import Promotions
 from tidemill.task.tasks import (
     BatchLost,
     BoundsFetched,
@@ -42,7 +43,7 @@ _LAYOUT = TaskLayout()
 
 
 class ThreadHost(Protocol):
-    """What a thread sees of its process."""
+    """The process as a thread sees it."""
 
     @property
     def process_id(self) -> ProcessId: ...
@@ -53,11 +54,12 @@ class ThreadHost(Protocol):
     def when_awake(self, action: Callable[[], None]) -> None: ...
     @property
     def is_paused(self) -> bool: ...
+    def thread_changed(self) -> None: ...
     def thread_ended(self) -> None: ...
 
 
 class GroupOfThread(Protocol):
-    """What a thread sees of the group."""
+    """The group as a thread sees it."""
 
     def rejoin(self, thread: Thread, reason: str) -> None: ...
     def leave(self, thread: Thread) -> None: ...
@@ -83,6 +85,7 @@ class Thread:
         """The group's count of this member's losses; the member may yet have to read of the last one."""
         self.assigned_in = -1
         self.has_ended = False
+        self._promotions = Promotions()
         self._waiting_of: Mapping[TaskId, ActiveTask] | None = None
         self._waiting: tuple[TaskId, ...] = ()
         """Of the active tasks beside it, those that have not started; whoever changes them makes new ones."""
@@ -97,7 +100,7 @@ class Thread:
         self.process.when_awake(lambda: self._step(event))
 
     def subscription(self, rack: str | None) -> Subscription:
-        """What this thread's join says."""
+        """Contents of this thread's join."""
         member, own = next_subscription(
             self.state,
             generation=self.assigned_in,
@@ -111,7 +114,7 @@ class Thread:
         )
 
     def may_commit(self, tasks: Iterable[TaskId]) -> bool:
-        """Whether the group would accept a commit of all these tasks by this thread."""
+        """True if the group would accept a commit of all these tasks by this thread."""
         state = self.tasks.member
         return may_commit(state, tasks, began_incarnation=state.incarnation, incarnation=self.incarnation)
 
@@ -125,6 +128,16 @@ class Thread:
             self._handle(BoundsFetched(bounds=dict.fromkeys(ready, Bounds(inputs={}))))
             for task in ready:
                 self._logs[task].run(self.name, now_ms)
+
+    def ask_for_promotions(self, standby_replicas: int) -> None:
+        """A rebalance for warm-ups that have caught up."""
+        copies = self.process.directory.copies
+        own = {task for task, copy in copies.items() if copy.holder == self.name}
+        held = {task: one.epoch for task, one in self.tasks.standby.items() if task in own}
+        caught_up = {task for task in held if copies[task].follows}
+        self._promotions, ready = self._promotions.look(self.state, held, caught_up, standby_replicas)
+        if ready:
+            self._group.rejoin(self, f"warm-ups have caught up: {', '.join(map(str, sorted(ready)))}")
 
     def _is_ready(self, task: TaskId) -> bool:
         if task in self.tasks.closing or not self.may_commit([task]):
@@ -153,9 +166,10 @@ class Thread:
         if not self.has_ended:
             for instruction in self._handle(event):
                 self._carry_out(instruction)
+            self.process.thread_changed()
 
     def _handle(self, event: Event) -> tuple[Instruction, ...]:
-        """What is not worked on any more has processed everything until now."""
+        """Instructions for the event; a task that stops running has processed everything until now."""
         now_ms = self._agenda.now_ms
         self.tasks, instructions = handle(self.tasks, event, now_ms)
         running = self.tasks.running.difference(self.tasks.closing)

@@ -60,7 +60,7 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
         raise ConfigError(f"{text!r}: expected NAME=VALUE,VALUE... or NAME=FIRST..LAST or NAME=FIRST..LAST..STEP")
     found = [value for part in values.split(",") for value in _expanded(part)]
     if len(set(found)) < len(found):
-        raise ConfigError(f"{text!r}: a value stands twice")
+        raise ConfigError(f"{text!r}: a value is there twice")
     return name.strip(), found
 
 
@@ -68,7 +68,7 @@ def combinations(axes: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Variant]
     """All combinations of the axes' values, the last axis changing fastest."""
     names = [name for name, _ in axes]
     if len(set(names)) < len(names):
-        raise ConfigError(f"{', '.join(names)}: a name stands twice; give all its values at once")
+        raise ConfigError(f"{', '.join(names)}: a name is there twice; give all its values at once")
     for values in product(*(values for _, values in axes)):
         chosen = dict(zip(names, values, strict=True))
         yield Variant(name=" ".join(f"{name}={value}" for name, value in chosen.items()), values=chosen)

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -32,6 +31,7 @@ from tidemill.errors import (
     TidemillError,
     WorkerDiedError,
 )
+from tidemill.spark.java import JavaObject
 
 JVM_GONE = "the Spark JVM is gone: the instance can't go on; start it again"
 _NO_ANSWER = re.compile(
@@ -61,7 +61,7 @@ _FINAL = tuple(
     f"{kind.__module__}.{kind.__qualname__}: "
     for kind in (StopError, MissingRightError, RecordError, ConfigError, SerdeError, StoredBytesError)
 )
-"""How Spark's text of a failed task begins where running the batch again would fail again."""
+"""Beginnings of Spark's text of a failed task where running the batch again would fail again."""
 _PYTHON = "org.apache.spark.api.python.PythonException"
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
 _OUTSIDE = re.compile(
@@ -111,7 +111,7 @@ def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
     return FunctionFailedError(found[0], _without_stack(found[1]))
 
 
-def _causes(java: Any) -> list[tuple[str, str]]:
+def _causes(java: JavaObject) -> list[tuple[str, str]]:
     """Class and message of an exception and of what has caused it, outermost first."""
     found: list[tuple[str, str]] = []
     while java is not None and len(found) < _MOST_CAUSES:
@@ -121,7 +121,7 @@ def _causes(java: Any) -> list[tuple[str, str]]:
 
 
 def _is_of_data(kind: str, said: str) -> bool:
-    """Whether an expression raises so: Spark's exceptions that have a condition of their own, or Java's."""
+    """True if an expression raises it: Spark's exceptions that have a condition of their own, or Java's."""
     if kind == "org.apache.spark.SparkException":
         return _CONDITION.match(said) is not None
     return _OF_DATA.fullmatch(kind) is not None
@@ -148,7 +148,7 @@ def _without_stack(said: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """What the Python worker raised, out of Spark's long text; PySpark wraps what a retried task has raised once more."""
+    """The Python worker's error, out of Spark's long text; PySpark wraps that of a retried task once more."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip() != "Driver stacktrace:"]
     errors = [line for line in lines if line.startswith("tidemill.errors.")]
     return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:_MOST_TEXT]

@@ -1,9 +1,10 @@
 """Executing a stream thread's static plans: one micro-batch at a time, with a limit.
 
 Decides how a plan is run, how workers are pinned and what becomes of a batch that hangs. A plan is made an RDD once, and a
-*run* is one job that collects it: no SQL execution is registered, no closure cleaned again. A run stands: it serves one request
-after the other, for some minutes, so that a micro-batch costs no job. While a backlog lasts each batch is a run of its own. Of a
-batch that hangs the workers are killed by pid, since cancelling a Spark job does not stop Python (correctness.md, rule 21).
+*run* is one job that collects it: no SQL execution is registered, no closure cleaned again. A run is standing: it serves one
+request after the other, for some minutes, so that a micro-batch costs no job. While a backlog lasts each batch is a run of its
+own. Of a batch that hangs the workers are killed by pid, since cancelling a Spark job does not stop Python (correctness.md,
+rule 21).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -29,6 +29,7 @@ from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, told_by
+from tidemill.spark.java import JavaObject
 from tidemill.spark.job_thread import JobThread
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
@@ -43,7 +44,7 @@ log = logging.getLogger("tidemill.engine")
 _WORKER_KEY = "TIDEMILL_WORKER"
 _DEATH_LIMIT_S = 5.0
 _LONGEST_RUN_S = 300.0
-"""What Spark keeps of a job, and what its workers keep of one, ends with it."""
+"""A run ends after so long: with it ends what Spark and its workers keep of a job."""
 _LONGEST_REST_S = 30.0
 _JOB_GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
 _BUILD = threading.Lock()
@@ -59,7 +60,7 @@ def pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None
     environment = session.sparkContext.environment
     with _BUILD:
         before = dict(environment)
-        # What the application imports, files beside it included, the workers can import too.
+        # What the application imports, files in its folder included, the workers can import too.
         environment["PYTHONPATH"] = os.pathsep.join(folder for folder in sys.path if folder)
         try:
             yield lambda step: environment.__setitem__(_WORKER_KEY, f"{thread}/{step}")
@@ -100,7 +101,7 @@ def start_workers(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    rows: Any
+    rows: JavaObject
     """The executed plan as Spark's RDD: a run is one job that collects it."""
     explained: str
 
@@ -154,7 +155,7 @@ class BatchEngine:
         plan, text = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
         return _Plan(plan.execute(), text)
 
-    def _made(self, sums: bool) -> tuple[Any, str]:
+    def _made(self, sums: bool) -> tuple[JavaObject, str]:
         source, steps = self._steps
         with pinning(self._session, self._thread) as pin:
             frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin, sums=sums)
@@ -162,7 +163,7 @@ class BatchEngine:
         execution = frame._jdf.queryExecution()
         return execution.executedPlan(), str(execution.toString())
 
-    def _copied(self, plan: Any) -> Any:
+    def _copied(self, plan: JavaObject) -> JavaObject:
         source, steps = self._steps
         functions = {"source": source, **{f"step-{number}": step for number, step in enumerate(steps, start=1)}}
         with pinning(self._session, self._thread) as pin:
@@ -229,7 +230,8 @@ class BatchEngine:
         stands = stands and self._placement.is_settled(self._thread)  # threads that share a slot take turns
         with contextlib.suppress(IndexError):
             self._plans = self._next.pop()
-        sums = self._compiled.sums and not stands  # those a standing run would wait for until it ends
+        # A sum is whole when its input has ended, which in a standing run it never does.
+        sums = self._compiled.sums and not stands
         if sums not in self._plans:
             self._plans[sums] = self._built(sums)
         plan = self._plans[sums]
@@ -251,6 +253,7 @@ class BatchEngine:
                 raise failure from None
             raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from None
         if report is not None and report.outcome is not Outcome.LOST:
+            # A standing run goes on, also after REFUSED, FENCED and STOPPED: its workers have given the batch up in order.
             if not run.stands:
                 self._end_run(run)
             return report
@@ -275,6 +278,7 @@ class BatchEngine:
         """Kills the workers, those too that begin only then, until the job is over (rule 21)."""
         self._run = None
         run.end()
+        # Workers first, then the job: a cancelled job leaves its Python processes alive, and they could still commit.
         self.kill_workers()
         while not run.wait_over(_DEATH_LIMIT_S):
             self._session.sparkContext.cancelJobGroup(_group(run))  # it may not have begun: no slot is free
@@ -342,7 +346,7 @@ def _group(run: Run) -> str:
     return f"tidemill-run-{run.number}"
 
 
-def _collect(session: SparkSession, rows: Any, properties: Mapping[str, str | None], run: Run) -> None:
+def _collect(session: SparkSession, rows: JavaObject, properties: Mapping[str, str | None], run: Run) -> None:
     """The job of a run, on the thread that jobs run on: local properties are that thread's."""
     try:
         for name, value in properties.items():

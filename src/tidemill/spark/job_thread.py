@@ -1,4 +1,4 @@
-"""Where Spark jobs run: a stream thread's on a thread of its own, one after the other; others in a pool beside the batches.
+"""Threads of Spark jobs: a stream thread's on one of its own, one after the other; others in a pool.
 
 A JVM thread belongs to each Python thread that calls the JVM, with local properties of its own, and is left behind when the
 Python thread ends: so it is one for as long as the stream thread lives. It is a daemon: a job that never ends keeps no process.
@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from pyspark.sql import SparkSession
 
 _PROPERTY = "spark.scheduler.pool"
-_POOL = "tidemill-beside"
+_POOL = "tidemill-background"
 
 
 class JobThread:
@@ -39,14 +39,14 @@ class JobThread:
             job, future = found
             try:
                 job()
-            except BaseException as problem:  # told to who asks the future
+            except BaseException as problem:  # the future's to raise
                 future.set_exception(problem)
             else:
                 future.set_result(None)
 
 
 @contextlib.contextmanager
-def beside_the_batches(session: SparkSession) -> Iterator[None]:
+def background_pool(session: SparkSession) -> Iterator[None]:
     """Within it, jobs of this thread (refreshing static sides, functions of ``foreach_batch``, snapshots of stores) share the
     slots fairly with micro-batches (``spark.scheduler.mode=FAIR``, Tidemill's default). In one pool with them, a job of many
     tasks would go before each batch that begins later."""

@@ -1,4 +1,4 @@
-"""Where the Python workers of an instance live: beside the driver, or on the executors of a cluster.
+"""The placement of an instance's Python workers: on the driver's machine, or on the executors of a cluster.
 
 Decides on which executor each stream thread's batches shall run. A thread stays where it is as long as that executor lives and
 has a slot for it: its workers, and the stores of its tasks, are there. One whose executor is gone gets the one with most room,
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
@@ -24,13 +24,14 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem
 from tidemill.log_format import LogEvent
+from tidemill.spark.java import JavaObject, array_of, jvm_of, sequence_of
 
 log = logging.getLogger("tidemill.placement")
 
 START_LIMIT_S = 90.0
 """For the executors of a session that was just started."""
 _REPLACEMENT_LIMIT_S = 15.0
-"""How long a thread whose executor is gone waits for one with a slot to spare, before it shares one."""
+"""Seconds that a thread whose executor is gone waits for one with a free slot, before it shares one."""
 _SETTLE_LIMIT_S = 0.5
 _GONE_LIMIT_S = 1.0
 """So late the driver may hear that an executor is gone, after a batch has failed of it."""
@@ -40,7 +41,7 @@ _PORT = re.compile(r":\d+$")
 
 
 def is_cluster(master: str) -> bool:
-    """Whether executors of such a master are processes of their own; so are those of ``local-cluster[...]``. Empty: local."""
+    """True if executors of such a master are processes of their own; so are those of ``local-cluster[...]``. Empty: local."""
     return bool(master) and re.fullmatch(r"local(\[.*\])?", master.strip()) is None
 
 
@@ -77,7 +78,7 @@ def choose(thread: str, executors: Sequence[Executor], placed: Mapping[str, str]
 
 
 class Placement(Protocol):
-    """What a stream thread's engine asks about where its batches run."""
+    """The places where stream threads' batches run."""
 
     @property
     def slots(self) -> int:
@@ -87,13 +88,13 @@ class Placement(Protocol):
         """The one row, with a bigint ``id``, that a plan of this thread begins with."""
 
     def settle(self, thread: str) -> bool:
-        """Whether the thread has a place to run its next batch at; waits a moment for one."""
+        """True if the thread has a place for its next batch; waits a moment for one."""
 
     def is_settled(self, thread: str) -> bool:
-        """Whether it has one for itself, as far as is known without asking."""
+        """True if it has one for itself, as far as is known without asking."""
 
     def is_gone(self, thread: str) -> bool:
-        """Whether the place that it had is no more, and with it the stores there."""
+        """True if the place that it had is gone, and with it the stores there."""
 
 
 class BesideTheDriver:
@@ -136,7 +137,7 @@ class OnExecutors:
         self._placed: dict[str, str] = {}
         self._crowded: frozenset[str] = frozenset()
         self._waits_since: dict[str, float] = {}
-        self._preferences: dict[str, Any] = {}
+        self._preferences: dict[str, JavaObject] = {}
         self._wait_for_slots(threads, start_limit_s)
 
     @property
@@ -145,17 +146,12 @@ class OnExecutors:
 
     def root(self, thread: str) -> DataFrame:
         context, session = self._session.sparkContext, self._session._jsparkSession
-        jvm, gateway = context._jvm, context._gateway
-        assert jvm is not None
-        assert gateway is not None
-        value = gateway.new_array(jvm.java.lang.Object, 1)
-        value[0] = 0
-        rows = jvm.java.util.ArrayList()
-        rows.add(jvm.org.apache.spark.sql.RowFactory.create(value))
+        jvm = jvm_of(self._session)
+        rows = sequence_of(self._session, [jvm.org.apache.spark.sql.RowFactory.create(array_of(self._session, [0]))])
         kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("org.apache.spark.sql.Row"))
-        # The RDD looks into this map at every job: a plan is moved by another entry, without being built anew.
+        # The RDD looks into this map at every job: a plan is moved by another entry, without being built again.
         preferred = self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap())
-        rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(context._jsc.sc(), _sequence(jvm, rows), 1, preferred, kind)
+        rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(context._jsc.sc(), rows, 1, preferred, kind)
         schema = session.parseDataType(StructType([StructField("id", IntegerType())]).json())
         typed = DataFrame(session.createDataFrame(rdd.toJavaRDD(), schema), self._session).selectExpr("cast(id AS bigint)")
         # As the rows of range(1), so that the planner knows of the one partition: a groupBy would put an exchange there else.
@@ -212,9 +208,8 @@ class OnExecutors:
     def _prefer(self, thread: str, location: str) -> None:
         jvm = self._session.sparkContext._jvm
         assert jvm is not None
-        places = jvm.java.util.ArrayList()
-        places.add(location)
-        self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap()).put(0, _sequence(jvm, places))
+        places = sequence_of(self._session, [location])
+        self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap()).put(0, places)
 
     def executors(self) -> list[Executor]:
         """Those that live, as far as the driver knows."""
@@ -245,7 +240,3 @@ class OnExecutors:
 def placement_of(session: SparkSession, threads: int) -> Placement:
     """As the session's master has it."""
     return OnExecutors(session, threads) if is_cluster(session.sparkContext.master or "") else BesideTheDriver(session)
-
-
-def _sequence(jvm: Any, items: Any) -> Any:
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(items)

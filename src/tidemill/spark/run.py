@@ -1,7 +1,7 @@
-"""What passes between a stream thread and a run, the one Spark job that serves its micro-batches: requests there, reports back.
+"""The exchange between a stream thread and a run, the one Spark job that serves its micro-batches: requests in, reports out.
 
 Decides what the source step hears when it asks what to do, and what the thread hears when it waits. Invariants: a run serves one
-request at a time; a report counts only if it is of that request; nobody waits for a run that is over. Knows nothing of Spark.
+request at a time; a report counts only if it is of that request; no wait outlasts a run that is over. Knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ class Run:
             return request
 
     def reported(self, report: BatchReport) -> bool:
-        """Whether it is of the request under way."""
+        """True if it is of the request under way."""
         with self._changed:
+            # A worker that was thought dead may report late, of a batch that was run again since.
             if self._under_way != report.batch_id or self._report is not None:
                 return False
             self._report = report
@@ -93,6 +94,7 @@ class Run:
     def wait_served(self, batch_id: int) -> None:
         """Returns when the report of a batch has come, or the run ends."""
         with self._changed:
+            # The run's end releases it, too: the step that waits here holds up the JVM's one thread, and so the job's end.
             self._changed.wait_for(lambda: self._under_way != batch_id or self._report is not None or self.is_ending)
 
     def over(self) -> None:

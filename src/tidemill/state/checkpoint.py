@@ -5,7 +5,7 @@
     app-counts-store-changelog 0 41    topic partition offset
 
 The offset is that of the last *applied* record, one less than the next to read (end offsets 2, 8, 6, 4 give 1, 7, 5, 3); -4 says
-that the partition is known but nothing is. It is written for people and tools and never read: what counts stands in the state.
+that the partition is known but nothing is. It is written for people and tools and never read: what counts is in the state.
 The file is ``directory``'s matter.
 """
 

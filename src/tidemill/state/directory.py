@@ -1,4 +1,4 @@
-"""Where the state of an application lies on a machine, and the small text files in it.
+"""State directory of an application on a machine, and the small text files in it.
 
     <state.dir>/<application.id>/kafka-streams-process-metadata    {"processId": "<uuid>"}, kept over restarts
                                 .lock                              who has the directory (``lock``)
@@ -66,7 +66,7 @@ class StateDirectory:
         return KeptProcessId(ProcessId.of(fresh), problem)
 
     def task_path(self, task: TaskId) -> Path:
-        """Where the state of `task` lies, or will."""
+        """Folder of the state of `task`, whether it is there or not."""
         return self.path / str(task)
 
     def tasks(self) -> list[TaskId]:

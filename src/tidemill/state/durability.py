@@ -1,4 +1,4 @@
-"""Whether a task's files can be believed after the machine went down, and how files are replaced so that they always can.
+"""Durability of a task's files: how they are replaced, and whether they can be trusted after the machine went down.
 
 LMDB runs without sync: the kernel keeps what a dead process wrote, but a power cut may take any part of it. So a task directory
 holds a file `dirty`, with the id of the machine's boot, from before the first write until a clean close has synced everything.
@@ -25,7 +25,7 @@ _BOOT_TIME_GRAIN_S = 10
 
 
 class Shutdown(Enum):
-    """How the last owner of a directory left it."""
+    """State in which the last owner left a directory."""
 
     CLEAN = "clean"
     CRASHED = "crashed"
@@ -50,7 +50,7 @@ def current_boot_id() -> str:
 
 
 def last_shutdown(directory: Path, boot_id: str) -> Shutdown:
-    """How `directory` was left, seen from the boot `boot_id`. CorruptStateError if that can't be told."""
+    """State in which `directory` was left, seen from the boot `boot_id`. CorruptStateError if that can't be found out."""
     try:
         written_by = (directory / DIRTY_FILE).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""How a store's rows are written in LMDB: keys, which are 1 to 511 bytes long where Kafka's may be empty or longer.
+"""Encoding of a store's rows in LMDB: keys, which are 1 to 511 bytes long where Kafka's may be empty or longer.
 
     up to 490 bytes   prefix | key                                      value as it is
     longer            prefix | first 490 bytes | hash of the key (20)   key length (4, big endian) | key | value
 
-Two invariants follow. The length tells which of the two an LMDB key is: only a long one has 511 bytes. And LMDB's order is the
+Two invariants follow. The length shows which of the two an LMDB key is: only a long one has 511 bytes. And LMDB's order is the
 order of the keys, but for long keys that share their first 490 bytes: these stand together (behind the short key that equals
 those bytes, before everything else), in the order of their hashes; a scan sorts each such group by full key.
 
@@ -40,7 +40,7 @@ def encode_many(keys: Sequence[bytes]) -> list[bytes]:
 
 
 def is_long(encoded: bytes) -> bool:
-    """Whether `encoded` is the LMDB key of a key beyond the limit."""
+    """True if `encoded` is the LMDB key of a key beyond the limit."""
     return len(encoded) == LONG_SIZE
 
 
@@ -99,7 +99,7 @@ def decode_in_order(entries: Sequence[tuple[bytes, bytes]], *, reverse: bool = F
 
 
 def scan_start(bound: bytes) -> bytes:
-    """The least LMDB key at which an entry with a key >= `bound` can stand: the caller still filters by full key."""
+    """The least LMDB key at which an entry with a key >= `bound` can be: the caller still filters by full key."""
     return PREFIX + bound[:SHORT_LIMIT]
 
 
@@ -109,7 +109,7 @@ def scan_end(bound: bytes) -> bytes:
 
 
 def resume_after(encoded: bytes) -> bytes:
-    """Where a scan goes on that has ended with `encoded`, and with its whole group if it is long."""
+    """Key at which a scan continues that has ended with `encoded`, and with its whole group if it is long."""
     return _behind(encoded[:_GROUP_SIZE]) if is_long(encoded) else encoded + b"\0"
 
 
@@ -120,7 +120,7 @@ def resume_before(encoded: bytes) -> bytes:
 
 
 def are_of_one_group(one: bytes, other: bytes) -> bool:
-    """Whether both are LMDB keys of long keys with the same first bytes."""
+    """True if both are LMDB keys of long keys with the same first bytes."""
     return is_long(one) and is_long(other) and one[:_GROUP_SIZE] == other[:_GROUP_SIZE]
 
 

@@ -205,7 +205,7 @@ class TaskState:
         }
 
     def forms(self) -> dict[str, str]:
-        """What each store's bytes are, as far as an owner has said it."""
+        """Form of each store's bytes, as far as an owner has recorded it."""
         with self._read(META) as (transaction, (meta_db,)):
             return meta.read_forms(transaction, meta_db)
 
@@ -234,7 +234,7 @@ class TaskState:
             return meta.read_topic_ids(transaction, meta_db)
 
     def entries(self, store: str) -> int:
-        """How many keys the store has."""
+        """Number of keys in the store."""
         with self._read(self._database(store)) as (transaction, (handle,)):
             return transaction.stat(handle)["entries"]
 
@@ -392,7 +392,7 @@ _BIG_VALUE = 1900  # From about here on a value has pages of its own (LMDB: half
 
 
 def payload_of(puts: Collection[tuple[bytes, bytes]]) -> int:
-    """What the entries take by themselves."""
+    """Bytes that the entries take by themselves."""
     return sum(len(key) + len(value) + _NODE_OVERHEAD for key, value in puts)
 
 

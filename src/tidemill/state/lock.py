@@ -1,4 +1,4 @@
-"""Who has a state directory: one instance, that is its driver and the workers to which it gave the lock.
+"""Lock of a state directory: held by one instance, that is its driver and the workers to which it gave the lock.
 
 The lock is flock's on `.lock`, so the kernel frees it when the last process that holds the descriptor has died, however it
 died. The driver sends ``fileno()`` to its workers over a Unix socket (or they inherit it): they then hold the *same* lock.
@@ -30,7 +30,7 @@ _START_TOLERANCE_S = 2.0  # Start times are computed from the clock, which may b
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """Who took a lock, as written in its file."""
+    """Holder of a lock, as written in its file."""
 
     pid: int
     started_s: float
@@ -41,7 +41,7 @@ class _Holder:
 
     @classmethod
     def read(cls, descriptor: int) -> _Holder | None:
-        """What the file says; None if it was given back, or is being written."""
+        """The holder by the file; None if it was given back, or is being written."""
         try:
             fields = json.loads(os.pread(descriptor, 1000, 0))
             return cls(int(fields["pid"]), float(fields["started_s"]))
@@ -95,7 +95,7 @@ class StateDirectoryLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object still holds the lock."""
+        """True while this object holds the lock."""
         return self._descriptor >= 0
 
     def fileno(self) -> int:

@@ -1,4 +1,4 @@
-"""What a task's meta database says, as bytes: format version, owner's epoch, positions, changelog partitions.
+"""Contents of a task's meta database, as bytes: format version, owner's epoch, positions, changelog partitions.
 
     version                            1
     epoch                              text
@@ -67,7 +67,7 @@ def require_version(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Databas
 
 
 def is_empty(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> bool:
-    """Whether nothing was written yet: the state is new, or its first owner died while making it."""
+    """True if nothing was written yet: the state is new, or its first owner died while making it."""
     return transaction.stat(meta_db)["entries"] == 0
 
 

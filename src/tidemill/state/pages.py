@@ -1,4 +1,4 @@
-"""Whether an LMDB data file can be trusted, found out with plain file reads, before the file is mapped.
+"""Checks of an LMDB data file by plain file reads, before the file is mapped.
 
 LMDB maps its file and believes it: a page beyond the file's end ends the process with SIGBUS, and garbage can end it in other
 ways. So ``read_header`` looks at the two meta pages (kind, magic, data version, roots inside the file), and ``find_fault`` walks

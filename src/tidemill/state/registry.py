@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,8 @@ class SharedEnvironment:
         self.read_only = read_only
         self.users = 0
         self._pid = os.getpid()
+        self.is_inherited = False
+        """This process is a child of the one that opened it."""
         self._gate = threading.Condition()
         self._open_transactions = 0
         self._is_exclusive = False
@@ -54,23 +56,19 @@ class SharedEnvironment:
         self._map_size = map_size
         self._open()
 
-    @contextmanager
-    def read(self, *names: bytes) -> Iterator[Databases]:
+    def read(self, *names: bytes) -> AbstractContextManager[Databases]:
         """A read transaction over some databases: one snapshot. Keep it well under a second: what it sees can't be reused.
 
         Raises KeyError if there is no such database.
         """
-        with self._transaction(names, write=False) as opened:
-            yield opened
+        return self._transaction(names, write=False)
 
-    @contextmanager
-    def write(self, *names: bytes) -> Iterator[Databases]:
+    def write(self, *names: bytes) -> AbstractContextManager[Databases]:
         """A write transaction, committed at the end of the block, aborted by any exception; lmdb.MapFullError passes as it is.
 
         Raises KeyError if there is no such database.
         """
-        with self._transaction(names, write=True) as opened:
-            yield opened
+        return self._transaction(names, write=True)
 
     @contextmanager
     def exclusive(self) -> Iterator[lmdb.Environment]:
@@ -143,7 +141,7 @@ class SharedEnvironment:
             environment.close()
 
     def is_replaced(self) -> bool:
-        """Whether another file (or none) stands where this environment's was: its directory was wiped."""
+        """True if another file (or none) is where this environment's was: its directory was wiped."""
         return not self._is_usable or _identity(self.directory) != self._file
 
     def sync(self) -> None:
@@ -264,7 +262,7 @@ class SharedEnvironment:
         self._is_usable = True
 
     def _require_own_process(self) -> None:
-        if self._pid != os.getpid():
+        if self.is_inherited:
             raise StateError(f"{self.directory} was opened by process {self._pid}, before a fork: it can't be used in this one")
 
     @contextmanager
@@ -316,7 +314,7 @@ def close_environment(shared: SharedEnvironment) -> None:
 
 
 def is_open_for_writing(directory: Path) -> bool:
-    """Whether this process has the environment of `directory` open for writing."""
+    """True if this process has the environment of `directory` open for writing."""
     with _registry.lock:
         shared = _registry.environments.get(directory.resolve())
         return shared is not None and not shared.read_only
@@ -338,6 +336,8 @@ _open_at_fork: dict[Path, SharedEnvironment] = {}
 def _forget_after_fork() -> None:
     global _registry
     _open_at_fork.update(_registry.environments)
+    for environment in _registry.environments.values():
+        environment.is_inherited = True
     _registry = _Registry()
 
 

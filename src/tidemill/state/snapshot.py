@@ -8,7 +8,6 @@ long for LMDB are ``keys``' matter, but a chunk of a scan never ends inside a gr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import lmdb
 
@@ -23,13 +22,15 @@ _FIRST_CHUNK, _CHUNK = 64, 1000
 class Snapshot:
     """The stores of a state as they were when it was made. Made by ``TaskState.snapshot`` only; for one thread."""
 
-    def __init__(self, transaction: lmdb.Transaction[bytes], databases: Mapping[str, Any], meta_database: Any) -> None:
+    def __init__(
+        self, transaction: lmdb.Transaction[bytes], databases: Mapping[str, lmdb._Database], meta_database: lmdb._Database
+    ) -> None:
         self._transaction, self._meta = transaction, meta_database
         self._cursors = {store: transaction.cursor(handle) for store, handle in databases.items()}
         self._gets = {store: cursor.get for store, cursor in self._cursors.items()}
 
     def positions(self) -> Positions:
-        """What the stores stood for when the snapshot was made."""
+        """Positions of the stores when the snapshot was made."""
         return meta.read_positions(self._transaction, self._meta)
 
     def get(self, store: str, key: bytes) -> bytes | None:

@@ -1,6 +1,6 @@
-"""What a task's state is, whoever keeps it: the contract that ``lmdb`` implements.
+"""Contract of a task's state, whoever keeps it: the one that ``lmdb`` implements.
 
-A task has one state: its stores and, written in the same transaction, the positions that they stand for. The invariant of an
+A task has one state: its stores and, written in the same transaction, their positions. The invariant of an
 implementation: what is read is always some batch that was applied whole, together with that batch's positions, and a batch is
 applied only on the positions that it was computed from (compare-and-swap).
 
@@ -21,7 +21,7 @@ Writes = Mapping[str, Sequence[tuple[bytes, bytes | None]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Where a task's state stands. All offsets are those of the *next* record to read.
+    """Position of a task's state. All offsets are those of the *next* record to read.
 
     ``changelog``: per logged store; ``inputs``: per input partition; ``epoch``: the owner that may write, "" for none yet.
     """
@@ -31,7 +31,7 @@ class Positions:
     epoch: str = ""
 
     def may_follow(self, found: Positions) -> bool:
-        """Whether a batch computed from these positions may be applied to a state that is at `found`.
+        """True if a batch computed from these positions may be applied to a state that is at `found`.
 
         Owner and changelog decide; a store without a position is at 0. Input offsets are the group's business: a restored
         state has none.
@@ -75,7 +75,7 @@ class TaskStores(Protocol):
         """
 
     def positions(self) -> Positions:
-        """The positions that the stores stand for now."""
+        """The positions of the stores now."""
 
     def claim(self, epoch: str) -> Positions:
         """Make `epoch` the task's owner: batches of every other epoch are refused from now on. The positions after it."""

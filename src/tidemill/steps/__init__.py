@@ -1,1 +1,1 @@
-"""What a Python worker does with a micro-batch, step by step. Runs in Spark's Python workers, and knows no PySpark."""
+"""The steps of a micro-batch in a Python worker. Runs in Spark's Python workers, and knows no PySpark."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from tidemill.ids import TopicPartition
 from tidemill.steps.source_step import SourceReader
 from tidemill.task.batch import BatchRequest
+from tidemill.task.raw_records import FetchedRecord
 
 MUCH = 200_000
 """Records of all inputs together."""
@@ -29,7 +30,7 @@ _CHUNK = 10_000
 _HELD_WAIT_MS = 100
 """So long a batch waits for records while a task waits for those of its other inputs."""
 NEVER_IDLE = -1
-Messages = Sequence[Any]
+Messages = Sequence[FetchedRecord]
 Group = tuple[int | str, int]
 """A task: sub-topology and partition. An input whose records wait for no others: topic and partition."""
 
@@ -51,20 +52,20 @@ class AlignedReader:
     much: int = MUCH
     many_bytes: int = MANY_BYTES
     """Of the values of what is held back, from where on it is much, too."""
-    _held: dict[TopicPartition, list[Any]] = field(default_factory=dict)
-    """What was read and not taken yet."""
+    _held: dict[TopicPartition, list[FetchedRecord]] = field(default_factory=dict)
+    """Records read and not taken yet."""
     _read_to: dict[TopicPartition, int] = field(default_factory=dict)
-    """Of each input that something is held of: where reading stands."""
+    """The reader's position in each input of which records are held."""
     _not_read: dict[TopicPartition, int] = field(default_factory=dict)
-    """Inputs that this batch does not read, and where reading stands there."""
+    """The reader's positions in the inputs that this batch does not read."""
     _left_over: bool = False
-    """What is held could have been taken, but the batch was full."""
+    """True if held records could have been taken, but the batch was full."""
     _waits_since: dict[Group, int] = field(default_factory=dict)
     """The wall clock when a task was first seen to have all that its brokers have, but not of every input."""
 
     def place(self, request: BatchRequest) -> None:
         for tp, messages in list(self._held.items()):
-            if request.inputs.get(tp) != messages[0].offset():  # another start: all is read anew
+            if request.inputs.get(tp) != messages[0].offset():  # another start: all is read again
                 del self._held[tp]
         inputs = {tp: self._read_to[tp] if tp in self._held else at for tp, at in request.inputs.items()}
         held = self._held.values()
@@ -77,7 +78,7 @@ class AlignedReader:
             request = replace(request, wait_ms=0, sources_rest_ms=0, internal_rest_ms=0)
         elif self._held:  # the time that a task waits for its other inputs goes by from batch to batch
             request = replace(request, wait_ms=min(request.wait_ms, _HELD_WAIT_MS))
-        queues: dict[Group, dict[TopicPartition, list[Any]]] = {}
+        queues: dict[Group, dict[TopicPartition, list[FetchedRecord]]] = {}
         is_bounded, ordered = request.max_inputs is not None, self.together
         for tp in sorted(tp for tp in request.inputs if is_bounded or tp.topic in ordered or tp in self._held):
             group = (ordered.get(tp.topic, tp.topic), tp.partition)
@@ -93,9 +94,9 @@ class AlignedReader:
             self._hold({tp: queue for group in queues.values() for tp, queue in group.items() if queue})
 
     def _taken_of(
-        self, queues: Mapping[Group, dict[TopicPartition, list[Any]]], request: BatchRequest
+        self, queues: Mapping[Group, dict[TopicPartition, list[FetchedRecord]]], request: BatchRequest
     ) -> Iterator[tuple[bool, Messages]]:
-        """What the batch takes of all queues, in their order."""
+        """The records that the batch takes of all queues, in their order."""
         ended = self.reader.inputs_at_end()
         most = request.max_records if request.max_inputs is None else min(request.max_records, request.max_inputs)
         for group in _in_turn(queues, request):
@@ -104,32 +105,36 @@ class AlignedReader:
             for at in range(0, len(taken), _CHUNK):
                 yield False, taken[at : at + _CHUNK]
 
-    def _hold(self, left: dict[TopicPartition, list[Any]]) -> None:
-        stands = {**self.reader.ends()[0], **self._not_read}
-        self._read_to = {tp: stands[tp] for tp in left}
+    def _hold(self, left: dict[TopicPartition, list[FetchedRecord]]) -> None:
+        positions = {**self.reader.ends()[0], **self._not_read}
+        self._read_to = {tp: positions[tp] for tp in left}
         self._held = left
 
     def _taken(
-        self, group: Group, inputs: dict[TopicPartition, list[Any]], ended: frozenset[TopicPartition], most: int,
+        self, group: Group, inputs: dict[TopicPartition, list[FetchedRecord]], ended: frozenset[TopicPartition], most: int,
         request: BatchRequest,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[FetchedRecord]:  # fmt: skip
         """Takes from the queues what a task may have, at most so many."""
         sizes = [len(queue) for queue in inputs.values()]
         if not any(sizes):
             return []
         if all(sizes):
             self._waits_since.pop(group, None)
+        # An input that is not at its end may still bring a record that is older than those at hand of the others, so no record
+        # behind its last one is known to be next. Of an empty one that last one has the place -1: nothing can be taken.
         lacking = [number for number, tp in enumerate(inputs) if tp not in ended]
         if self.idle_ms == NEVER_IDLE:
             lacking = []
         elif not lacking and self.idle_ms and (all(sizes) or not self._has_waited(group, request.now_ms)):
-            lacking = list(range(len(sizes)))
+            lacking = list(range(len(sizes)))  # at their ends, but more may come within the time to wait
         order, last = _merged(list(inputs.values()))
         count = min([len(order), *(last[number] + 1 for number in lacking)])
         if request.until:
             count = min(count, _before(order, inputs, request.until))
         if count > most:
             count, self._left_over = most, True
+        # Records of one queue are taken in its order, so those taken of it are its first: they are counted by the bounds of the
+        # queues among the numbers taken, and cut off at once.
         messages = [message for queue in inputs.values() for message in queue]
         taken = [messages[at] for at in order[:count].tolist()]
         begins = np.concatenate(([0], np.cumsum(sizes)))
@@ -139,10 +144,10 @@ class AlignedReader:
         return taken
 
     def _has_waited(self, group: Group, now_ms: int) -> bool:
-        """Whether a task that has all that there is may go on without the inputs that have nothing."""
+        """True if a task that has read its other inputs to their ends may go on without those that are empty."""
         return now_ms - self._waits_since.setdefault(group, now_ms) >= self.idle_ms
 
-    # --- where reading stands --------------------------------------------------------------------------------------
+    # --- positions -------------------------------------------------------------------------------------------------
 
     def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         inputs, changelogs = self.reader.ends()
@@ -178,17 +183,17 @@ def _in_turn(queues: Iterable[Group], request: BatchRequest) -> Sequence[Group]:
 
 
 def _before(
-    order: npt.NDArray[np.intp], inputs: Mapping[TopicPartition, list[Any]], until: Mapping[TopicPartition, int]
+    order: npt.NDArray[np.intp], inputs: Mapping[TopicPartition, list[FetchedRecord]], until: Mapping[TopicPartition, int]
 ) -> int:
-    """How many of the records, in the order of taking, come before the first one that is behind its input's end."""
+    """The number of records, in the order of taking, before the first one behind its input's end."""
     behind = [message.offset() >= until.get(tp, 0) for tp, queue in inputs.items() for message in queue]
     found = np.flatnonzero(np.array(behind)[order])
     return int(found[0]) if len(found) else len(order)
 
 
-def _sorted_into(queue_of: Mapping[tuple[str, int], list[Any]], messages: Messages) -> list[Any]:
+def _sorted_into(queue_of: Mapping[tuple[str, int], list[FetchedRecord]], messages: Messages) -> list[FetchedRecord]:
     """Puts each message into its queue; gives those that belong to none."""
-    rest: list[Any] = []
+    rest: list[FetchedRecord] = []
     for message in messages:
         queue = queue_of.get((message.topic(), message.partition()))
         (rest if queue is None else queue).append(message)
@@ -196,7 +201,7 @@ def _sorted_into(queue_of: Mapping[tuple[str, int], list[Any]], messages: Messag
 
 
 def _merged(queues: Sequence[Messages]) -> tuple[npt.NDArray[np.intp], list[int]]:
-    """(the numbers of all messages, queue after queue, in the order of taking; where in it each queue's last one stands).
+    """(the numbers of all messages, queue after queue, in the order of taking; the place in it of each queue's last one).
 
     What a partition has sent before a record can't be older than the oldest that the record has waited for: a running maximum of
     timestamps puts the records of all partitions into the order of their heads at once; of equals the first queue's go first.

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.steps.rows.schema import CHUNK, MARKER
-from tidemill.task.batch import BatchRequest, Marker, marker_from_json
+from tidemill.task.batch import BatchRequest, Marker
+from tidemill.task.message_pack import unpack
 
 
 @dataclass(slots=True)
@@ -30,15 +31,12 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Gathered:
     held = [batch for batch in batches if batch.num_rows]
     if not held:
         return Gathered({}, None, 0, 0, False)
-    table = pa.Table.from_batches(held).combine_chunks()
+    table = pa.Table.from_batches(held).combine_chunks()  # one copy here makes each ``take`` below one of a single array
     nodes = table.column("node").to_numpy()
-    tables: dict[int, pa.Table] = {}
-    distinct = np.unique(nodes)
-    for tag in distinct:
-        tables[int(tag)] = table if len(distinct) == 1 else table.take(pa.array(np.flatnonzero(nodes == tag)))
+    tables = {tag: _tagged(table, nodes, tag) for tag in np.unique(nodes).tolist()}
     markers = tables.pop(MARKER, None)
     chunks = tables.pop(CHUNK, None)
-    marker = None if markers is None else marker_from_json(markers.column("value")[0].as_py())
+    marker = None if markers is None else unpack(markers.column("value")[0].as_py(), Marker)
     return Gathered(
         tables,
         marker,
@@ -47,6 +45,14 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Gathered:
         (markers is not None and markers.num_rows > 1)
         or (chunks is not None and chunks.num_rows != len(set(chunks.column("off").to_pylist()))),
     )
+
+
+def _tagged(table: pa.Table, nodes: np.ndarray, tag: int) -> pa.Table:
+    """The rows of a tag, without a copy where they lie together."""
+    at = np.flatnonzero(nodes == tag)
+    if at[-1] - at[0] + 1 == len(at):
+        return table.slice(at[0], len(at))
+    return table.take(pa.array(at))
 
 
 def why_not_whole(gathered: Gathered, request: BatchRequest) -> str | None:
@@ -61,5 +67,5 @@ def why_not_whole(gathered: Gathered, request: BatchRequest) -> str | None:
     if (marker.chunks, marker.rows) != (gathered.chunks, gathered.rows):
         return f"{gathered.rows} rows in {gathered.chunks} chunks arrived, the source sent {marker.rows} in {marker.chunks}"
     if dict(marker.starts) != dict(request.inputs):
-        return "the source step did not start where it was told to"
+        return "the source step did not start where the request says"
     return None

@@ -50,7 +50,7 @@ class _Batch:
     state: StepState
     stores: Mapping[TaskId, TaskStore]
     times: Times
-    """How far the inputs have come when the batch ends."""
+    """Partition times of the inputs at the batch's end."""
     outputs: Outputs = field(default_factory=Outputs)
     onward: list[tuple[GraphExit, Records]] = field(default_factory=list)
     unreadable: list[pa.Table] = field(default_factory=list)
@@ -83,8 +83,11 @@ def _commit(
 ) -> BatchReport:
     started = time.perf_counter()
     context.reached(CommitStep.REQUEST, request.batch_id)
-    gathered = gather(batches)
-    problem = why_not_whole(gathered, request)
+    try:
+        gathered = gather(batches)
+        problem = why_not_whole(gathered, request)
+    except MisfitError as misfit:
+        problem = str(misfit)
     if problem is not None:
         context.continuity.clear()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem, is_misfit=True)
@@ -136,7 +139,7 @@ def _commit(
     except FencedError as fenced:
         context.continuity.clear()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.FENCED, message=str(fenced), timings_ms=batch.timings)
-    except (StopError, SerdeError) as stop:  # bytes that can't be read don't become readable by trying again
+    except (StopError, SerdeError) as stop:  # bytes that can't be read don't become readable when they are read again
         context.continuity.clear()
         context.output.abort()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.STOPPED, message=str(stop))
@@ -154,6 +157,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
             stores=tuple(store.at for store in batch.stores.values()),
             is_misfit=True,
         )
+    # Before the nodes run: they read the stores, and of a restored store its last records came in this very batch.
     batch.restored = apply_restored(batch.gathered.tables, batch.spec.stores.values(), marker.changelog_ends, batch.stores)
     batch.reached(CommitStep.RESTORE)
     _check_continuity(context, request)
@@ -166,6 +170,8 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     batch.reached(CommitStep.HAND_OVER)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
     passed_over = batch.state.passed_over
+    # A batch that made nothing and read nothing needs no transaction. One that only wrote commits a position nevertheless, since
+    # the group's refusal of it is what tells a member that was lost.
     wrote = batch.outputs or passed_over.letters.parts or any(w.rows or w.log for w in batch.state.written.values())
     if wrote or offsets:
         _commit_writes(batch, offsets or _any_position(request))
@@ -207,11 +213,14 @@ def _hand_over(batch: _Batch, marker: Marker) -> None:
 
 
 def _commit_writes(batch: _Batch, offsets: Positions) -> None:
+    """Sends and commits. Nothing is in the stores before the transaction is committed: a crash on the way leaves them where the
+    committed offsets are, and what a crash after it keeps from them is in the changelog (rule 15)."""
     context = batch.context
     context.output.begin()
     batch.out += produce_batch(context.output, batch.spec, batch.outputs, batch.state, batch.request)
     batch.reached(CommitStep.PRODUCE)
     writes = _writes_by_task(batch.state.written)
+    # Before the commit, which a full disk behind it would not undo: the batch would count without its stores (rule 14).
     for task, rows in writes.items():
         try:
             batch.stores[task].check(rows)
@@ -219,6 +228,8 @@ def _commit_writes(batch: _Batch, offsets: Positions) -> None:
             context.output.abort()
             raise StopError(f"task {task}: {refused}") from refused
     batch.reached(CommitStep.ROOM)
+    # As late as can be (rule 5). A member that has come back since the batch began has another incarnation: its partitions may
+    # have had another owner meanwhile, whatever the generation says.
     membership = context.membership()
     if not membership.may_commit or membership.incarnation != batch.request.incarnation:
         context.output.abort()
@@ -237,6 +248,7 @@ def _any_position(request: BatchRequest) -> Positions:
 
 
 def _check_continuity(context: StepContext, request: BatchRequest) -> None:
+    # Only a new worker asks the group. From then on its own last commit is newer: the driver may have lost a report (rule 2).
     unknown = [tp for tp in request.inputs if tp not in context.continuity]
     if unknown:
         context.continuity.update(context.committed(unknown))
@@ -413,7 +425,7 @@ def run_middle_step(
 
 
 def _onward(batch: _Batch) -> Iterator[pa.RecordBatch]:
-    """What a step that is not the last hands on."""
+    """Rows that a middle step hands on."""
     number = first_child(batch.spec.number)
     for node in batch.spec.nodes.values():
         for records in batch.outputs.take(ToNode(node.name)):

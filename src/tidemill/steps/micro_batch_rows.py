@@ -7,36 +7,34 @@ later step finds it again. One that is cut short has no marker, which is for the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.steps.rows.schema import FILLER, HEAD, MARKER, SCHEMA
+from tidemill.steps.rows.schema import FILLER, HEAD, MARKER, control_row
 from tidemill.steps.standing import WorkerOutput, rows_behind
-from tidemill.task.batch import BatchRequest, request_from_json, request_to_json
+from tidemill.task.batch import BatchRequest
+from tidemill.task.message_pack import pack, unpack
 
 RowsOf = Callable[[BatchRequest], Iterable[pa.RecordBatch]]
 
 
-def source_run(asked: Callable[[], str | None], rows_of: RowsOf, *, stands: bool, steps: int) -> Iterator[pa.RecordBatch]:
+def source_run(asked: Callable[[], bytes | None], rows_of: RowsOf, *, stands: bool, steps: int) -> Iterator[pa.RecordBatch]:
     """The source step of a run with so many later steps: the rows of one request after the other, until there are no more.
-    ``asked`` gives the next one as JSON."""
+    ``asked`` gives the next one, packed."""
     output = WorkerOutput()
-    while (text := asked()) is not None:
-        yield head_rows(text)
-        yield from rows_of(request_from_json(text))
+    while (packed := asked()) is not None:
+        yield head_rows(packed)
+        yield from rows_of(unpack(packed, BatchRequest))
         if not stands:
-            return
+            return  # the input's end hands on what is left
         yield from rows_behind(next_is_last=steps == 1)
         output.flush()
 
 
-def head_rows(request: str) -> pa.RecordBatch:
-    """``request``: as JSON."""
-    values: dict[str, Any] = dict.fromkeys(SCHEMA.names)
-    values.update(node=HEAD, part=-1, off=-1, seq=0, ts=0, value=request.encode())
-    return pa.RecordBatch.from_pylist([values], schema=SCHEMA)
+def head_rows(request: bytes) -> pa.RecordBatch:
+    """``request``: packed."""
+    return control_row(HEAD, -1, request)
 
 
 def step_run(
@@ -47,7 +45,7 @@ def step_run(
     last step has reported of a batch."""
     output = WorkerOutput()
     for request, rows in micro_batches(batches):
-        yield head_rows(request_to_json(request))
+        yield head_rows(pack(request))
         yield from run(request, rows)
         if stands:
             yield from rows_behind(next_is_last=next_is_last)
@@ -60,7 +58,7 @@ def micro_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[BatchRequ
     pieces = _pieces(batches)
     for piece in pieces:
         if _tag(piece) == HEAD:
-            yield request_from_json(piece.column("value")[0].as_py()), _until_marker(pieces)
+            yield unpack(piece.column("value")[0].as_py(), BatchRequest), _until_marker(pieces)
 
 
 def _until_marker(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,7 +69,7 @@ def _until_marker(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _tag(piece: pa.RecordBatch) -> int | None:
-    """What a control row of its own is."""
+    """The tag of a batch that is one control row; None for other rows."""
     return piece.column("node")[0].as_py() if piece.num_rows == 1 else None
 
 
@@ -79,13 +77,13 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows without fillers; each head and each marker by itself."""
     for batch in batches:
         nodes = batch.column("node").to_numpy()
-        kept, begin = batch, 0
-        if (nodes == FILLER).any():
-            kept, nodes = batch.filter(pa.array(nodes != FILLER)), nodes[nodes != FILLER]
-        for at in np.flatnonzero((nodes == HEAD) | (nodes == MARKER)).tolist():
+        begin = 0
+        found = np.flatnonzero((nodes == HEAD) | (nodes == MARKER) | (nodes == FILLER))
+        for at, tag in zip(found.tolist(), nodes[found].tolist(), strict=True):
             if at > begin:
-                yield kept.slice(begin, at - begin)
-            yield kept.slice(at, 1)
+                yield batch.slice(begin, at - begin)
+            if tag != FILLER:
+                yield batch.slice(at, 1)
             begin = at + 1
-        if begin < kept.num_rows:
-            yield kept.slice(begin)
+        if begin < batch.num_rows:
+            yield batch.slice(begin)

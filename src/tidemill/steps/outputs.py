@@ -1,6 +1,6 @@
 """Destinations of what the nodes of a Python step have made, and the records of a batch by destination.
 
-Decides that sinks, topics and nodes are told apart by type: a sink may have the name of another sink's topic, and the
+Decides that sinks, topics and nodes are distinguished by type: a sink may have the name of another sink's topic, and the
 dead-letter topic may be the topic of a sink. What is done with the records is the last step's and ``produce``'s.
 """
 

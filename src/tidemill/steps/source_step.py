@@ -30,13 +30,21 @@ from tidemill.steps.rows.schema import (
     SUMMED_HEADER,
     UNREADABLE,
     UNREADABLE_HEADERS,
+    control_row,
     first_sequence,
 )
 from tidemill.steps.step_spec import SourceSpec, SourceTopic
-from tidemill.task.batch import Arrived, BatchRequest, Marker, RefusedRecord, Taken, marker_to_json
+from tidemill.task.batch import Arrived, BatchRequest, Marker, RefusedRecord, Taken
+from tidemill.task.message_pack import pack
 from tidemill.task.partition_time import UNKNOWN_TIME
+from tidemill.task.raw_records import FetchedRecord, Headers
 
 _LONG = struct.Struct(">q")
+
+
+Column = list[Any]
+"""Of a column of ``SCHEMA``: bytes, numbers, and None."""
+Columns = dict[str, "Column | None"]
 
 
 class SourceReader(Protocol):
@@ -45,17 +53,17 @@ class SourceReader(Protocol):
     def place(self, request: BatchRequest) -> None:
         """Makes the next read start where the request says; cheap when it already does."""
 
-    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
-        """Chunks of messages (confluent-kafka's) and whether they are changelog records to restore.
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[FetchedRecord]]]:
+        """Chunks of records and whether they are changelog records to restore.
 
         Downstream partitions first, up to the request's caps; waits up to ``wait_ms`` for the first one. Source topics and
         repartition topics may have to rest first (``sources_rest_ms``, ``internal_rest_ms``)."""
 
     def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-        """(inputs, changelogs): where reading stands now."""
+        """(inputs, changelogs): the positions."""
 
     def global_ends(self) -> Mapping[TopicPartition, int]:
-        """Where reading of global stores' topics stands now."""
+        """Positions in the topics of global stores."""
 
     def out_of_range(self) -> tuple[TopicPartition, ...]: ...
 
@@ -63,16 +71,16 @@ class SourceReader(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether the last read ended because it had as many bytes as a batch may."""
+        """True if the last read ended because it had as many bytes as a batch may."""
 
     @property
     def has_read_sources(self) -> bool:
-        """Whether the last read has got as far as the source topics."""
+        """True if the last read has got as far as the source topics."""
 
 
 @dataclass(slots=True)
 class _Arriving:
-    """What a batch has read of each input so far."""
+    """Progress of a batch in each input."""
 
     times: dict[TopicPartition, int]
     """The highest timestamps, those of before included; kept up to date where the source has a timestamp extractor."""
@@ -135,7 +143,7 @@ def source_rows(
 
 
 def _with_chunk(
-    so_far: Taken, messages: Sequence[Any], request: BatchRequest, arriving: _Arriving, *, restoring: bool
+    so_far: Taken, messages: Sequence[FetchedRecord], request: BatchRequest, arriving: _Arriving, *, restoring: bool
 ) -> Taken:
     """With a chunk, which is of one kind; records for global stores count as restored."""
     tp = TopicPartition(messages[0].topic(), messages[0].partition())
@@ -147,7 +155,7 @@ def _with_chunk(
 
 
 def chunk_rows(
-    messages: Sequence[Any], spec: SourceSpec, taken: _Arriving, request: BatchRequest, index: int, before: int
+    messages: Sequence[FetchedRecord], spec: SourceSpec, taken: _Arriving, request: BatchRequest, index: int, before: int
 ) -> pa.RecordBatch:
     """The messages as rows in their order, and the chunk's control row; ``before``: rows of earlier chunks."""
     topics = [m.topic() for m in messages]
@@ -163,7 +171,7 @@ def chunk_rows(
     keys = [m.key() for m in messages]
     values = [m.value() for m in messages]
     headers, unreadable = _headers_of(messages)
-    columns: dict[str, list[Any] | None] = {"key_num": None, "value_num": None, "key_dbl": None, "value_dbl": None, "n": None}
+    columns: Columns = {"key_num": None, "value_num": None, "key_dbl": None, "value_dbl": None, "n": None}
     if any(headers):
         _take_sums(columns, node, values, headers, topics, sources)
     for at in unreadable:
@@ -171,7 +179,7 @@ def chunk_rows(
     stamps = [m.timestamp()[1] for m in messages]
     if min(stamps, default=0) < 0:
         _check_times(messages, sources, stamps)
-    if any(sources[topic].extractor is not None for topic in distinct):
+    if any(sources[topic].extraction is not None for topic in distinct):
         _extract(messages, sources, taken.times, stamps, node, headers)
     if request.refused:
         _refuse(request.refused, messages, columns, node, sources)
@@ -184,9 +192,9 @@ def chunk_rows(
     return made
 
 
-def _headers_of(messages: Sequence[Any]) -> tuple[list[Any], list[int]]:
+def _headers_of(messages: Sequence[FetchedRecord]) -> tuple[list[Headers | None], list[int]]:
     """Each record's headers, and where some can't be read: confluent-kafka fails on a name that is no UTF-8."""
-    headers: list[Any] = []
+    headers: list[Headers | None] = []
     unreadable: list[int] = []
     for at, message in enumerate(messages):
         try:
@@ -197,11 +205,11 @@ def _headers_of(messages: Sequence[Any]) -> tuple[list[Any], list[int]]:
     return headers, unreadable
 
 
-def _check_times(messages: Sequence[Any], sources: Mapping[str, SourceTopic], stamps: Sequence[int]) -> None:
+def _check_times(messages: Sequence[FetchedRecord], sources: Mapping[str, SourceTopic], stamps: Sequence[int]) -> None:
     """A negative timestamp ends the thread where no extractor looks at it, as Kafka Streams' ``FailOnInvalidTimestamp`` does."""
     for message, stamp in zip(messages, stamps, strict=True):
         source = sources[message.topic()]
-        if stamp < 0 and source.extractor is None:
+        if stamp < 0 and source.extraction is None:
             raise RecordError(
                 f"{source.node}: {invalid_timestamp(stamp)}",
                 task="source", topic=message.topic(), partition=message.partition(), offset=message.offset(),
@@ -209,7 +217,7 @@ def _check_times(messages: Sequence[Any], sources: Mapping[str, SourceTopic], st
 
 
 def _refuse(
-    refused: Sequence[RefusedRecord], messages: Sequence[Any], columns: dict[str, list[Any] | None], node: list[int],
+    refused: Sequence[RefusedRecord], messages: Sequence[FetchedRecord], columns: Columns, node: list[int],
     sources: Mapping[str, SourceTopic],
 ) -> None:  # fmt: skip
     """Tags the records that no function is to get; the last step says what becomes of them."""
@@ -220,7 +228,7 @@ def _refuse(
             _which(columns, len(messages))[at] = sources[message.topic()].tag // 2
 
 
-def _which(columns: dict[str, list[Any] | None], count: int) -> list[Any]:
+def _which(columns: Columns, count: int) -> Column:
     """The column that says which source node the bytes of a record were for."""
     which = columns["n"]
     if which is None:
@@ -229,16 +237,17 @@ def _which(columns: dict[str, list[Any] | None], count: int) -> list[Any]:
 
 
 def _extract(
-    messages: Sequence[Any], sources: Mapping[str, SourceTopic], times: dict[TopicPartition, int], stamps: list[int],
-    node: list[int], headers: Sequence[Any],
+    messages: Sequence[FetchedRecord], sources: Mapping[str, SourceTopic], times: dict[TopicPartition, int], stamps: list[int],
+    node: list[int], headers: Sequence[Headers | None],
 ) -> None:  # fmt: skip
     """The timestamps that the sources' extractors give; a record that gets a negative one is dropped."""
     for at, message in enumerate(messages):
         source = sources[message.topic()]
-        if source.extractor is None or node[at] == UNREADABLE:
+        how = source.extraction
+        if how is None or node[at] == UNREADABLE:
             continue
         try:
-            key, value = source.key_serde.deserialize(message.key()), source.value_serde.deserialize(message.value())
+            key, value = how.key_serde.deserialize(message.key()), how.value_serde.deserialize(message.value())
         except RetriableError:
             raise
         except Exception:  # a deserializer's, as in Kafka Streams whatever it raises
@@ -247,7 +256,7 @@ def _extract(
         before = times.get(partition, UNKNOWN_TIME)
         record = Record(key, value, stamps[at], tuple(headers[at] or ()))
         try:
-            stamps[at] = extracted_time(source.extractor(record, before))
+            stamps[at] = extracted_time(how.extractor(record, before))
         except Exception as problem:
             raise RecordError(
                 f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {problem}",
@@ -259,10 +268,10 @@ def _extract(
             times[partition] = stamps[at]
 
 
-def restored_rows(messages: Sequence[Any], spec: SourceSpec, index: int) -> pa.RecordBatch:
+def restored_rows(messages: Sequence[FetchedRecord], spec: SourceSpec, index: int) -> pa.RecordBatch:
     """Changelog records: bytes as they are."""
     node = [spec.changelogs[m.topic()] for m in messages]
-    columns: dict[str, list[Any] | None] = {"key": [m.key() for m in messages], "value": [m.value() for m in messages]}
+    columns: Columns = {"key": [m.key() for m in messages], "value": [m.value() for m in messages]}
     headers, unreadable = _headers_of(messages)
     for at in unreadable:
         message = messages[at]
@@ -276,11 +285,11 @@ def restored_rows(messages: Sequence[Any], spec: SourceSpec, index: int) -> pa.R
 
 
 def _batch(
-    messages: Sequence[Any],
+    messages: Sequence[FetchedRecord],
     node: list[int],
     seq: list[int],
     stamps: list[int],
-    columns: Mapping[str, list[Any] | None],
+    columns: Columns,
     index: int,
 ) -> pa.RecordBatch:
     """The columns and the chunk's control row."""
@@ -300,20 +309,18 @@ def _batch(
 
 
 def marker_rows(marker: Marker) -> pa.RecordBatch:
-    values: dict[str, Any] = dict.fromkeys(SCHEMA.names)
-    values.update(node=MARKER, part=-1, off=marker.batch_id, seq=0, ts=0, value=marker_to_json(marker).encode())
-    return pa.RecordBatch.from_pylist([values], schema=SCHEMA)
+    return control_row(MARKER, marker.batch_id, pack(marker))
 
 
 def _take_sums(
-    columns: dict[str, list[Any] | None],
+    columns: Columns,
     node: list[int],
-    values: list[Any],
-    headers: list[Any],
+    values: Column,
+    headers: list[Headers | None],
     topics: list[str],
     sources: Mapping[str, SourceTopic],
 ) -> None:
-    """A pre-summed record has no value of its own: its bytes are how many records it stands for, and nothing else is read.
+    """A pre-summed record has no value of its own: its bytes are how many records it counts for, and nothing else is read.
 
     The header counts in the topics alone that this application writes sums to, where no other record has it.
     """
@@ -331,10 +338,10 @@ def _take_sums(
 
 
 def _convert(
-    columns: dict[str, list[Any] | None],
+    columns: Columns,
     node: list[int],
-    keys: list[Any],
-    values: list[Any],
+    keys: Column,
+    values: Column,
     topics: list[str],
     topic: str,
     source: SourceTopic,
@@ -352,22 +359,27 @@ def _convert(
     unreadable = {places[at] for *_, (_, found) in sides for at in found}
     for at in unreadable:
         _set_aside(columns, node, at, source)
+    is_whole = not unreadable and len(places) == len(topics)
     for side, raw, kind, (taken, _) in sides:
         to = raw if kind is Physical.BYTES else _column(columns, side + kind.value, len(topics))
+        if is_whole:
+            raw[:] = [None] * len(raw)
+            to[:] = taken
+            continue
         for at, native in zip(places, taken, strict=True):
             if at not in unreadable:
                 raw[at] = None
                 to[at] = native
 
 
-def _column(columns: dict[str, list[Any] | None], name: str, size: int) -> list[Any]:
+def _column(columns: Columns, name: str, size: int) -> Column:
     found = columns[name]
     if found is None:
         found = columns[name] = [None] * size
     return found
 
 
-def _set_aside(columns: dict[str, list[Any] | None], node: list[int], at: int, source: SourceTopic) -> None:
+def _set_aside(columns: Columns, node: list[int], at: int, source: SourceTopic) -> None:
     """Tags a record as one that can't be read."""
     node[at] = UNREADABLE
     _which(columns, len(node))[at] = source.tag // 2

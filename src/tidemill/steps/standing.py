@@ -1,10 +1,10 @@
-"""What makes the rows of a micro-batch pass through a Spark job that does not end with it.
+"""The means by which a micro-batch's rows pass through a Spark job that does not end with it.
 
 Spark moves rows between the JVM and Python in Arrow batches, through buffers, and closes an Arrow batch when it is full or the
 input ends. In a standing run neither happens, so the last rows of a micro-batch would stay where they are. What frees them:
 
 - Arrow batches of few rows, and buffers of few bytes (``task_settings``).
-- Rows that stand for nothing behind each micro-batch, as many as fill an Arrow batch (``rows_behind``).
+- Filler rows behind each micro-batch, as many as fill an Arrow batch (``rows_behind``).
 - A flush of what PySpark's worker writes to, before a step waits (``WorkerOutput``).
 - One JVM thread moves the rows of a whole job. It reads what a step has made only when the step takes no more: while it does, the
   thread fetches more from the step before, and waits there. So a step with steps on both sides stops reading at the end of a
@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -26,9 +26,9 @@ from tidemill.errors import StopError
 from tidemill.steps.rows.schema import FILLER, SCHEMA
 
 RUN, STANDS = "tidemill.run", "tidemill.run.stands"
-"""Local properties of a run's job, which its steps read: its number, and whether it stands."""
+"""Local properties of a run's job, which its steps read: its number, and whether it is a standing one."""
 ARROW_ROWS = 128
-"""Rows of an Arrow batch in a standing run: each micro-batch costs about as many rows that stand for nothing."""
+"""Rows of an Arrow batch in a standing run: each micro-batch costs about as many filler rows."""
 _BUFFER_BYTES = "1024"
 _MORE_THAN_A_SOCKET_HOLDS = 512 << 10
 """A Unix socket holds 208 KiB unless the system is set otherwise, and Python's buffer behind it 64 KiB."""
@@ -51,7 +51,7 @@ def task_settings(session: Mapping[str, str], *, stands: bool) -> dict[str, str 
 
 
 def rows_behind(*, next_is_last: bool) -> Iterator[pa.RecordBatch]:
-    """What follows a micro-batch, so that all of it gets to the next step."""
+    """Filler rows behind a micro-batch, so that all of it gets to the next step."""
     yield _fillers(0)
     if not next_is_last:
         yield _fillers(_MORE_THAN_A_SOCKET_HOLDS)
@@ -69,10 +69,10 @@ def _fillers(size: int) -> pa.RecordBatch:
 
 
 class WorkerOutput:
-    """What PySpark's worker writes to, for a generator that it runs."""
+    """The stream that PySpark's worker writes to, for a generator that it runs."""
 
     def __init__(self) -> None:
-        self._stream: Any = None
+        self._stream: BinaryIO | None = None
 
     def flush(self) -> None:
         """Nothing stays in the worker's buffer."""
@@ -81,11 +81,11 @@ class WorkerOutput:
         self._stream.flush()
 
 
-def _stream_of_worker() -> Any:
-    """PySpark's worker gives it to nobody, but it is on the stack."""
+def _stream_of_worker() -> BinaryIO:
+    """A local variable of PySpark's worker, found on the stack: there is no call that gives it."""
     frame = sys._getframe()
     while frame is not None:
-        stream = frame.f_locals.get("outfile")
+        stream: BinaryIO | None = frame.f_locals.get("outfile")
         if stream is not None:
             return stream
         frame = frame.f_back  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""What the nodes of a Python step do to records: read the store, compute, remember what to write, forward.
+"""The vectorised nodes of a Python step: read the store, compute, remember the writes, forward.
 
 Decides the semantics of each stateful operator (Kafka Streams' null rules, result timestamps); the stores are read through
-``StoreReader`` and written by nobody here: writes are collected and applied after the Kafka commit. Vectorised where the
+``StoreReader`` and not written here: writes are collected and applied after the Kafka commit. Vectorised where the
 operator allows (count), record by record in offset order where order matters.
 """
 
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from tidemill.errors import RecordError, SerdeError, StopError, StoredBytesError
 from tidemill.ids import TaskId
@@ -19,9 +19,10 @@ from tidemill.operators.exception_handlers import FAILING, ErrorContext, Excepti
 from tidemill.operators.record import Record
 from tidemill.operators.stored_serdes import StoredSerde
 from tidemill.steps.commit.dead_letters import PassedOver
-from tidemill.steps.rows.headers import Headers
 from tidemill.steps.rows.records import Records, in_order
 from tidemill.steps.step_spec import NodeSpec, StoreSpec
+from tidemill.steps.vector.retained_rows import ShownRows
+from tidemill.task.raw_records import Headers
 from tidemill.topology.operations import (
     Aggregate,
     Count,
@@ -37,7 +38,7 @@ from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 _LONG = struct.Struct(">q")
 _HELD = Records([0], [None], [None], [0], [None], [-1])
-"""Where a record comes from that a store holds: from before the batch."""
+"""Origin of a record that a store holds: from before the batch."""
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
 
 
@@ -62,7 +63,7 @@ class StoreReader(Protocol):
 
 @dataclass(slots=True)
 class Written:
-    """What a batch writes to one store of one task: the last value of each key (None deletes), as stored.
+    """Writes of a batch to one store of one task: the last value of each key (None deletes), as stored.
 
     The changelog gets each row with its timestamp; of a store that operators keep, ``log`` instead, record by record: key,
     value, timestamp (None: when it is sent), headers.
@@ -81,15 +82,15 @@ class StepState:
     stores: Mapping[str, StoreSpec]
     written: dict[tuple[TaskId, str], Written] = field(default_factory=dict)
     dropped: int = 0
-    memory: dict[tuple[TaskId, str], Any] = field(default_factory=dict)
-    """What nodes remember of a task's store from batch to batch, as long as each batch follows the one before."""
+    memory: dict[tuple[TaskId, str], ShownRows] = field(default_factory=dict)
+    """Rows of a task's store that nodes remember, as long as each batch follows the one before."""
     handlers: ExceptionHandlers = FAILING
     passed_over: PassedOver = field(default_factory=PassedOver)
     forwarded: dict[str, Records] = field(default_factory=dict)
-    """What tables whose rows other nodes of the step look up have forwarded in this batch, by their nodes."""
+    """Records of this batch that tables have forwarded, by node, where other nodes of the step look their rows up."""
 
     def written_to(self, task: TaskId, store: str) -> Written:
-        """What the batch has written to a store of a task so far, to be added to."""
+        """The batch's writes to a store of a task so far, to be added to."""
         return self.written.setdefault((task, store), Written())
 
     def get_many(self, task: TaskId, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -173,10 +174,15 @@ _Fold = Callable[[bytes, bytes, "bytes | None"], "bytes | None"]
 """(key, value, aggregate so far) -> aggregate, all as bytes."""
 
 
+def _stored_with(store: StoreSpec) -> StoredSerde:
+    assert store.value_serde is not None
+    return StoredSerde(store.value_serde, store.name)
+
+
 def reduce(node: NodeSpec, operation: Reduce, records: Records, state: StepState) -> Records:
     """Reduces each key's values, from its aggregate on."""
     store = state.stores[operation.store]
-    value_serde, stored, reducer = node.value_serde, StoredSerde(store.value_serde, store.name), operation.reducer
+    value_serde, stored, reducer = node.value_serde, _stored_with(store), operation.reducer
     assert callable(reducer)
 
     def fold(_key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None:
@@ -192,7 +198,7 @@ def reduce(node: NodeSpec, operation: Reduce, records: Records, state: StepState
 def aggregate(node: NodeSpec, operation: Aggregate, records: Records, state: StepState) -> Records:
     """Aggregates each key's values, from its aggregate or the initializer's on."""
     store = state.stores[operation.store]
-    key_serde, value_serde, stored = node.key_serde, node.value_serde, StoredSerde(store.value_serde, store.name)
+    key_serde, value_serde, stored = node.key_serde, node.value_serde, _stored_with(store)
 
     def fold(key: bytes, value: bytes, aggregate: bytes | None) -> bytes | None:
         before = operation.initializer() if aggregate is None else stored.deserialize(aggregate)
@@ -221,7 +227,7 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
             try:
                 after = fold(key, value, None if old is None else old[8:])
             except Exception as problem:
-                _refuse(node, task, records, at, problem, state)
+                refuse(node, task, records, at, problem, state)
                 continue
             timestamp = records.timestamps[at]
             if old is not None:
@@ -287,7 +293,7 @@ def look(node: NodeSpec, operation: Peek | Foreach, records: Records, state: Ste
         try:
             operation.function(key, value)
         except Exception as problem:
-            _refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, problem, state)
+            refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, problem, state)
             refused.append(at)
     return records.without(refused) if refused else records
 
@@ -300,7 +306,7 @@ def print_all(node: NodeSpec, operation: Print, records: Records, _state: StepSt
     return records
 
 
-def _sides(node: NodeSpec, records: Records, at: int) -> tuple[Any, Any]:
+def _sides(node: NodeSpec, records: Records, at: int) -> tuple[object, object]:
     return node.key_serde.deserialize(records.keys[at]), node.value_serde.deserialize(records.values[at])
 
 
@@ -318,7 +324,7 @@ def _forward(
     out.headers.append(headers)
 
 
-def _refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exception, state: StepState) -> None:
+def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exception, state: StepState) -> None:
     """Passes over a record that the node's function fails on, if the handler says so; else raises."""
     topic, offset = "|".join(node.topics) or node.name, records.offsets[at]
     context = ErrorContext(
@@ -342,7 +348,7 @@ def _refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Ex
 
 def _decoded(node: NodeSpec, key: bytes | None, value: bytes | None, context: ErrorContext) -> Record:
     """For a handler; what can't be read, which may be what is wrong, stays bytes."""
-    sides: list[Any] = []
+    sides: list[object] = []
     for data, serde in ((key, node.key_serde), (value, node.value_serde)):
         try:
             sides.append(serde.deserialize(data))

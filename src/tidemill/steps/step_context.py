@@ -1,9 +1,9 @@
-"""What a Python step needs from outside its process, as protocols; the worker has the real ones."""
+"""Protocols of what a Python step needs from outside its process; the worker implements them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -11,10 +11,11 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.graph_step import KeptGraphs
 from tidemill.steps.state_step import StoreReader
-from tidemill.task.batch import Membership, Positions, StoresAt, TaskRun
+from tidemill.task.batch import CommittingMember, Positions, StoresAt, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
+from tidemill.task.raw_records import RecordColumns
 
 
 class TaskStore(StoreReader, Protocol):
@@ -22,7 +23,7 @@ class TaskStore(StoreReader, Protocol):
 
     @property
     def at(self) -> StoresAt:
-        """Where the stores stand; ``is_behind`` when that is not where the driver thinks they are."""
+        """Positions of the stores; ``is_behind`` if they are not those that the driver expects."""
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         """Raises StateError for what could not be applied later (rule 14)."""
@@ -39,20 +40,12 @@ class Output(Protocol):
 
     def begin(self) -> None: ...
 
-    def produce(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        partitions: Sequence[int] | None = None,
-        headers: Sequence[Any] | None = None,
-    ) -> None: ...
+    def produce(self, topic: str, records: RecordColumns) -> None: ...
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """The number of a topic's partitions."""
 
-    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+    def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         """Commits the offsets, with the times of their partitions. Gives, for each partition written by number, the offset
         behind its last record.
 
@@ -64,14 +57,14 @@ class Output(Protocol):
 
 
 class StepContext(Protocol):
-    """What a step needs from outside; kept by the worker from batch to batch."""
+    """The surroundings of a step; kept by the worker from batch to batch."""
 
     @property
     def output(self) -> Output: ...
 
     @property
     def continuity(self) -> dict[TopicPartition, int]:
-        """Where the last commit of this worker ended, per input partition; empty after a loss."""
+        """Committed positions of this worker's last commit, per input partition; empty after a loss."""
 
     @property
     def graphs(self) -> KeptGraphs: ...
@@ -82,7 +75,7 @@ class StepContext(Protocol):
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
         """The stores of these tasks; those of all others are closed first."""
 
-    def membership(self) -> Membership: ...
+    def membership(self) -> CommittingMember: ...
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         """The group's committed offsets, require-stable; a partition without any is absent."""

@@ -1,4 +1,4 @@
-"""What a Python step must know of the topology, as one value that travels to the worker once.
+"""A Python step's part of the topology, as one value that travels to the worker once.
 
 Decides nothing: it is cut from the compiled plan. Topic names here are the real ones, with the application id.
 """
@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tidemill.steps.rows.intake import Intake
 from tidemill.topology.nodes import Serde, Store, Topology
-from tidemill.topology.operations import Operation, StreamStreamJoin
+from tidemill.topology.operations import Operation, StreamStreamJoin, UserFunction
 from tidemill.topology.partitioning import Partitioning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampExtraction:
+    """``extractor(record, partition time)`` gives a record its timestamp; the record is decoded with these serdes."""
+
+    extractor: UserFunction
+    key_serde: Serde
+    value_serde: Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +38,8 @@ class SourceTopic:
     value: Intake | None = None
     summable: bool = False
     """May hold pre-summed records."""
-    extractor: Any = None
-    """Gives records their timestamps: ``extractor(record, partition time)``; the record is decoded with these serdes."""
-    key_serde: Any = None
-    value_serde: Any = None
+    extraction: TimestampExtraction | None = None
+    """The source of its records' timestamps, if not the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +50,12 @@ class SourceSpec:
     together: Mapping[str, int] = field(default_factory=dict)
     """The sub-topology of each topic whose records are taken by the timestamps of those next in line (``alignment``)."""
     idle_ms: int = 0
-    """How long such a task waits for an input that has nothing: ``max.task.idle.ms``."""
+    """Milliseconds that such a task waits for an input that is empty: ``max.task.idle.ms``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """Where a sink writes and with which serdes; ``summed``: rows without offset are pre-summed records. ``may_hold_sums``: its
+    """A sink's topic and serdes; ``summed``: rows without offset are pre-summed records. ``may_hold_sums``: its
     topic's reader takes such records, whether they are made now or not.
 
     ``topic_extractor(key, value, record)`` names each record's topic instead, ``partitioner(topic, key, value, partitions)``
@@ -58,12 +64,12 @@ class SinkSpec:
 
     name: str
     topic: str
-    key_serde: Any
-    value_serde: Any
+    key_serde: Serde
+    value_serde: Serde
     summed: bool = False
     may_hold_sums: bool = False
-    topic_extractor: Any = None
-    partitioner: Any = None
+    topic_extractor: UserFunction | None = None
+    partitioner: UserFunction | None = None
     partitioning: Partitioning = Partitioning.BY_KEY
 
 
@@ -72,8 +78,8 @@ class BatchSinkSpec:
     """A ``foreach_batch`` node (``planned_topology``), and the topics that its sub-topology reads."""
 
     name: str
-    key_serde: Any
-    value_serde: Any
+    key_serde: Serde
+    value_serde: Serde
     inputs: tuple[str, ...]
 
 
@@ -84,14 +90,14 @@ class NodeSpec:
     name: str
     subtopology: int
     operation: Operation
-    key_serde: Any
-    value_serde: Any
-    out_key_serde: Any
-    out_value_serde: Any
+    key_serde: Serde
+    value_serde: Serde
+    out_key_serde: Serde
+    out_value_serde: Serde
     inline: tuple[str, ...]
     tag: int | None
     topics: tuple[str, ...] = ()
-    """Where its sub-topology's records come from, for messages."""
+    """Source topics of its sub-topology, for messages."""
     lookup_store: str | None = None
     """Of a join with a table: the store of the table, which the node ``operation.table`` keeps."""
 
@@ -107,8 +113,9 @@ class StoreSpec:
     timestamped: bool
     persistent: bool
     logged: bool
-    key_serde: Any
-    value_serde: Any
+    key_serde: Serde | None
+    value_serde: Serde | None
+    """None where operators write the rows with the application's default."""
     source_topic: str | None = None
     kept: Store | None = None
     """Set where operators keep the store record by record (``operators.stores``): they say what is logged, and restore it."""
@@ -120,8 +127,8 @@ class GraphEntry:
     records they are as they came from the topic, so that a serde may find them unreadable; None: they come from columns."""
 
     node: str
-    key_serde: Any
-    value_serde: Any
+    key_serde: Serde
+    value_serde: Serde
     source: int | None
     topics: tuple[str, ...]
     """Of the source that they come from, in its order."""
@@ -132,8 +139,8 @@ class GraphExit:
     """Records for a node of columns below: rows of ``tag`` that the plan takes on, and their serdes."""
 
     tag: int
-    key_serde: Any
-    value_serde: Any
+    key_serde: Serde
+    value_serde: Serde
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,7 @@ class WindowJoin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSpec:
     """One part of the topology (``graph_parts``) as a topology of its own, with all its serdes: its sources are where rows
-    enter, real ones or one named ``node|in`` beside each node that columns enter. ``inside``: what runs in the graph; nodes
+    enter, real ones or one named ``node|in`` for each node that columns enter. ``inside``: what runs in the graph; nodes
     below that are not in it are columns'."""
 
     number: int
@@ -182,23 +189,23 @@ class GraphSpec:
     """It keeps global stores, from the records of all partitions."""
     global_stores: frozenset[str] = frozenset()
     """The stores of its topology that such a graph keeps."""
-    key_serde: Any = None
+    key_serde: Serde
     """The defaults of the application, as far as operators ask for them."""
-    value_serde: Any = None
+    value_serde: Serde
     window_join: WindowJoin | None = None
     """Set where the graph is one join of two streams, which has a shortcut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a source node's records come from, for messages about those that can't be read or processed; ``columns``: the nodes
+    """A source node's topics, for messages about records that can't be read or processed; ``columns``: the nodes
     below it whose functions work on Columns. The serdes are for exception handlers."""
 
     subtopology: int
     topics: tuple[str, ...]
     columns: tuple[str, ...] = ()
-    key_serde: Any = None
-    value_serde: Any = None
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

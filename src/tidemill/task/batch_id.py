@@ -1,15 +1,15 @@
 """Which input records a micro-batch holds: what ``foreach_batch`` gives a function, to recognise records that come again.
 
-After a crash a batch is cut anew, from the same begin but perhaps to another end, together with other partitions, and maybe on
+After a crash a batch is cut again, from the same begin but perhaps to another end, together with other partitions, and maybe on
 another instance: no number of a batch would be the same. What stays is where each partition's records stand, so that is the
 identity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidemill.ids import TopicPartition
 
@@ -37,11 +37,11 @@ class BatchId:
     def __hash__(self) -> int:
         return hash(str(self))
 
-    def to_rows(self) -> list[list[Any]]:
+    def to_rows(self) -> list[tuple[str, int, int, int]]:
         """For JSON."""
-        return [[*tp, *at] for tp, at in sorted(self.ranges.items())]
+        return [(*tp, *at) for tp, at in sorted(self.ranges.items())]
 
     @classmethod
-    def from_rows(cls, rows: list[list[Any]]) -> BatchId:
-        """What ``to_rows`` gave."""
+    def from_rows(cls, rows: Iterable[tuple[str, int, int, int]]) -> BatchId:
+        """The id of which ``to_rows`` gave these."""
         return cls({TopicPartition(topic, partition): OffsetRange(start, end) for topic, partition, start, end in rows})

@@ -1,4 +1,4 @@
-"""How much the next batch may take after batches that failed because of what they held.
+"""The size of the next batch after batches that failed because of a record in them.
 
 Decides, from what a failed batch had taken, how many input records the next one gets, so that no batch is run again unchanged:
 

@@ -8,9 +8,9 @@
     offsets fetched    same, with bounds  same, new bounds   -
     stores reported    RESTORING/RUNNING  RUNNING at bounds  same
     stores behind      RESTORING          RESTORING          RESTORING
-    batch lost         same               same               CREATED (offsets to fetch anew)
-    changelog out of   same               CREATED (offsets   -
-    range                                 to fetch anew)
+    batch lost         same               same               CREATED (fetches its offsets)
+    changelog out of   same               CREATED (fetches   -
+    range                                 its offsets)
 
 A task that was a standby here (``standby``), or whose stores were left here before, comes with their positions known: nothing but
 its offsets is missing, and the worker compares them with the files (rule 15).
@@ -38,7 +38,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What was fetched for a task when it was taken over: where its inputs start, and how far their times had come, where its
+    """Offsets fetched for a task that was taken over: where its inputs start, and how far their times had come, where its
     changelogs begin and end; ``limits``: of source topics that serve as changelogs, the first offset that must not be restored,
     since the group has not processed it. Behind the end of any other changelog there is nothing but transaction markers."""
 
@@ -103,7 +103,7 @@ def nearly_restored(tasks: Tasks, offsets: int) -> frozenset[TaskId]:
 
 
 def is_foreign(position: int, *, begin: int, end: int) -> bool:
-    """Whether a store at ``position`` is not part of a changelog that goes from ``begin`` to ``end``: it was made from another
+    """True if a store at ``position`` is not part of a changelog that goes from ``begin`` to ``end``: it was made from another
     one, or what it lacks is gone. It must be emptied then."""
     return position > end or 0 < position < begin
 

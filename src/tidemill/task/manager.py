@@ -14,11 +14,11 @@ Rules
 1. A task is held until its stores are closed, and a worker's answer, or its death, is the only proof of that (correctness.md,
    rule 12). Closing is an instruction, CloseTasks; the proof is an event, TasksClosed; between the two the task is ``closing``:
    still claimed, in no batch.
-2. What goes in one step is closed by one batch: actives that are revoked and standbys that nobody wants here any more.
+2. What goes in one step is closed by one batch: actives that are revoked and standbys that are no longer wanted here.
 3. Offsets are committed before the stores are closed, and never after a loss of membership.
 4. A task that changes its role keeps its epoch, so the worker closes nothing. An active one that becomes a standby is no active
-   from the moment when it is revoked; it is closed after all if nobody wants it here by the time when that is done.
-5. A proof of something that is not closing, or an event that nobody knows, is a fault of this library: it raises, and tells the
+   from the moment when it is revoked; it is closed after all if it is no longer wanted here when that is done.
+5. A proof of something that is not closing, or an unknown event, is a fault of this library: it raises, and tells the
    last events.
 
 Invariant: ``tasks.violations`` finds nothing after any event. Sources: TaskManager, StreamThread of Kafka Streams; KIP-429.
@@ -87,6 +87,7 @@ def _handled(tasks: Tasks, event: Event, now_ms: int) -> Handled:
             | machine.RevokeAllRequested()
             | machine.TimePassed()
             | machine.ApplicationShutdownRequested()
+            | machine.DrainRequested()
             | machine.CloseRequested()
         ):
             return _stepped(tasks, event, now_ms)
@@ -259,7 +260,7 @@ def _are_its_own(task: ActiveTask | StandbyTask, found: Mapping[str, int] | None
 
 
 def _told(tasks: Tasks) -> str:
-    """What is held, and the last events, the newest last."""
+    """The tasks held, and the last events, the newest last."""
     story = "\n".join(f"  {at_ms} {repr(event)[:_LONGEST_LINE]}" for at_ms, event in tasks.story) or "  none"
     return (
         f"active {_ids(tasks.active)}, standby {_ids(tasks.standby)}, closing {_ids(tasks.closing)}. "

@@ -59,11 +59,14 @@ def next_due(
         return Due(now_s, now_s)
     interval_s = commit_interval_ms / 1e3
     if report.has_read_sources:
-        return Due(max(asked_s, due.sources_s) + interval_s, now_s)
+        # Also a batch that did not rest, as while a task restores: many of these in a row must not put the next one off further
+        # and further, since batches that repartition topics end would then read no source topic for minutes.
+        read_s = min(max(asked_s, due.sources_s), now_s)
+        return Due(read_s + interval_s, now_s)
     return Due(due.sources_s, now_s + interval_s / 2)
 
 
 def has_backlog(report: BatchReport, *, before: bool) -> bool:
-    """Whether so much waits behind a batch that the next one is better run as a job of its own; ``before``: as this one was."""
+    """True if so much waits behind a batch that the next one is better run as a job of its own; ``before``: as this one was."""
     records = report.records_in + report.records_restored
     return report.is_full or records >= (_CAUGHT_UP if before else BACKLOG)

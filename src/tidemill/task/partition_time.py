@@ -48,7 +48,7 @@ def metadata_of(time: PartitionTime) -> str:
 
 
 def from_metadata(text: str) -> tuple[PartitionTime, str]:
-    """What a commit says, and what is wrong with it; both are empty for a commit without a text."""
+    """The time in a commit's text, and the problem with the text; both are empty for a commit without one."""
     if not text:
         return PartitionTime(), ""
     try:

@@ -1,4 +1,4 @@
-"""What becomes of stores on their way to their changelogs' ends, as events: of active tasks and of standbys.
+"""Events of stores on their way to their changelogs' ends: of active tasks and of standbys.
 
     active    RestoreStarted, RestoredBatch ..., then RestoreEnded, or RestoreSuspended if the task goes before its end
     standby   UpdateStarted, BatchLoaded ..., then UpdateSuspended: PROMOTED here, or MIGRATED away
@@ -6,12 +6,12 @@
 Decides the events from what a thread holds before and after each change, in the meaning of Kafka Streams' StateRestoreListener
 and StandbyUpdateListener (KIP-988): one sequence for each store each time that its task takes up a role, or loses a batch and
 has to see where its stores are. A store that lacks nothing is started and ended at once, with no records. Offsets are positions
-(the next to read), so ``end`` is a changelog's end. Who is told, and how long things took, is left to the stream thread.
+(the next to read), so ``end`` is a changelog's end. Who hears of it, and how long it took, is left to the stream thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -20,8 +20,11 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.standby import StandbyTask
 
+LEAST_LEFT_S = 1.0
+"""The least time left of anything that is under way."""
+
 Restored = Mapping[TaskId, Mapping[str, int]]
-"""How many changelog records a batch has applied, by task and store."""
+"""Numbers of changelog records that a batch has applied, by task and store."""
 
 
 class SuspendReason(Enum):
@@ -35,7 +38,7 @@ class SuspendReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEvent:
-    """What all events say: whose store, and which changelog partition it has."""
+    """Fields of all events: the task, its store, and the changelog partition."""
 
     task: TaskId
     store: str
@@ -218,7 +221,7 @@ def _go_on_restoring(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyProgress:
-    """How far a task's stores are from their changelogs' ends, in offsets, and how fast they come nearer.
+    """Distance of a task's stores from their changelogs' ends, in offsets, and the rate at which it shrinks.
 
     ``offsets_per_s``: as lately measured; None while nothing was. ``is_active``: it will run once it is there.
     """
@@ -230,10 +233,48 @@ class CopyProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until its end as it is now; None if that can't be told."""
+        """Until its end as it is now; None if that is not known. Of an active task never less than ``LEAST_LEFT_S``: it runs
+        once a batch has shown that nothing is missing."""
+        least = LEAST_LEFT_S if self.is_active else 0.0
         if self.lag == 0:
-            return 0.0
-        return self.lag / self.offsets_per_s if self.offsets_per_s else None
+            return least
+        return max(least, self.lag / self.offsets_per_s) if self.offsets_per_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreProgress:
+    """The changelog records that active tasks lack before they run.
+
+    ``offsets_left``: None while it is not known of a task how much that is. ``offsets_per_s``: None while nothing was measured.
+    """
+
+    tasks: tuple[TaskId, ...]
+    offsets_left: int | None
+    offsets_per_s: float | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the last one runs, at the speed of now; None if that is not known, and never less than ``LEAST_LEFT_S``."""
+        if self.offsets_left == 0:
+            return LEAST_LEFT_S
+        if self.offsets_left is None or not self.offsets_per_s:
+            return None
+        return max(LEAST_LEFT_S, self.offsets_left / self.offsets_per_s)
+
+
+def restoring(active: Iterable[ActiveTask], under_way: Iterable[CopyProgress]) -> RestoreProgress | None:
+    """Of the active tasks with state that don't run yet; None if there is none."""
+    waiting = sorted(task.task for task in active if task.changelogs and task.phase is not Phase.RUNNING)
+    if not waiting:
+        return None
+    measured = {copy.task: copy for copy in under_way if copy.is_active}
+    known = [measured[task] for task in waiting if task in measured]
+    rates = [copy.offsets_per_s for copy in known if copy.offsets_per_s is not None]
+    return RestoreProgress(
+        tasks=tuple(waiting),
+        offsets_left=sum(copy.lag for copy in known) if len(known) == len(waiting) else None,
+        offsets_per_s=sum(rates) if rates else None,
+    )
 
 
 def copies(progress: Progress, rates: Mapping[TaskId, float]) -> tuple[CopyProgress, ...]:

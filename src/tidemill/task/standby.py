@@ -28,7 +28,7 @@ from tidemill.task.lifecycle import ActiveTask, is_foreign
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyBounds:
-    """Where the changelogs of a standby begin and end; ``limits``: of source topics, where following must stop for now;
+    """First and end offsets of a standby's changelogs; ``limits``: of source topics, where following must stop for now;
     ``topic_ids``: by store, of its changelog."""
 
     begins: Positions

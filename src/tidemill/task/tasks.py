@@ -25,7 +25,7 @@ from tidemill.task.standby import StandbyBounds, StandbyTask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLayout:
-    """What the topology says of each sub-topology's tasks: changelog topics by store, and whether it has stores at all.
+    """The topology's layout of each sub-topology's tasks: changelog topics by store, and whether it has stores at all.
 
     ``directory``: the application's state directory; a task's stores lie in a folder of its id below it.
     """
@@ -87,7 +87,7 @@ class Tasks:
         return {tp: time for task in self.active.values() for tp, time in task.times.items()}
 
     def inputs(self, tasks: Collection[TaskId]) -> frozenset[TopicPartition]:
-        """What those of ``tasks`` that are active read."""
+        """Input partitions of the active tasks."""
         return frozenset(tp for task in tasks if task in self.active for tp in self.active[task].inputs)
 
     def offset_sums(self) -> dict[TaskId, int | None]:
@@ -103,7 +103,7 @@ def no_tasks(config: MemberConfig, layout: TaskLayout, session: str = "") -> Tas
 
 
 def is_other_phase(before: Tasks, after: Tasks) -> bool:
-    """Whether an active task is in another phase than before, or a standby's stores have been opened; of tasks in both."""
+    """True if an active task is in another phase than before, or a standby's stores have been opened; of tasks in both."""
     phases = (before.active[name].phase is not task.phase for name, task in after.active.items() if name in before.active)
     opened = (
         task.stores is not None and before.standby[name].stores is None
@@ -114,7 +114,7 @@ def is_other_phase(before: Tasks, after: Tasks) -> bool:
 
 
 def violations(tasks: Tasks) -> list[str]:
-    """What is wrong with ``tasks``, one sentence each; nothing, whatever events have come."""
+    """Violated invariants of ``tasks``, one sentence each; none, whatever events have come."""
     held, found = tasks.member.held, []
     for task in sorted(tasks.active.keys() & tasks.standby.keys()):
         found.append(f"{task} is active and standby")
@@ -149,28 +149,28 @@ class TasksClosed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionsRead:
-    """Where stores of tasks that are new here were left on this machine; a task of which nothing is known is absent."""
+    """Positions at which stores of tasks that are new here were left on this machine; absent if unknown."""
 
     stores: Mapping[TaskId, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundsFetched:
-    """Where these active tasks start."""
+    """Start offsets of these active tasks."""
 
     bounds: Mapping[TaskId, Bounds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyBoundsFetched:
-    """Where the changelogs of these standbys begin and end."""
+    """First and end offsets of these standbys' changelogs."""
 
     bounds: Mapping[TaskId, StandbyBounds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsFetched:
-    """How far source topics that serve as changelogs may be followed."""
+    """Limits up to which source topics that serve as changelogs may be followed."""
 
     committed: Positions
 
@@ -202,6 +202,7 @@ GroupEvent: TypeAlias = (
     | machine.RevokeAllRequested
     | machine.TimePassed
     | machine.ApplicationShutdownRequested
+    | machine.DrainRequested
     | machine.CloseRequested
 )
 """Those of the member's events that come from outside; TasksReleased is the manager's own word to the member's machine."""

@@ -14,14 +14,14 @@ from tidemill.control.worker_process import WorkerProcess
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
 from tidemill.spark.engine import BatchEngine
-from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
 from tidemill.task.batch_id import BatchId
 
 THREAD = "topology-test-driver"
 
 
-class DriverDesk:
-    """Implements ``ControlDesk`` for the engine that is at work; no broker is behind it."""
+class SharedDriverService:
+    """Implements ``ControlHandler`` for the engine that is at work; no broker is behind it."""
 
     def __init__(self) -> None:
         self._engine: BatchEngine | None = None
@@ -62,8 +62,8 @@ class DriverDesk:
         if self._engine is not None:
             self._engine.worker_left(step, worker)
 
-    def membership(self) -> Membership:
-        return Membership(generation=1, member_id="driver", instance_id=None, incarnation=0, may_commit=True)
+    def membership(self) -> CommittingMember:
+        return CommittingMember(generation=1, member_id="driver", instance_id=None, incarnation=0, may_commit=True)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         del partitions
@@ -79,8 +79,8 @@ class DriverDesk:
 
 
 @cache
-def shared_desk() -> tuple[DriverDesk, ControlServer]:
+def shared_desk() -> tuple[SharedDriverService, ControlServer]:
     """The process's desk, and where workers reach it."""
-    desk, server = DriverDesk(), ControlServer()
+    desk, server = SharedDriverService(), ControlServer()
     server.register(THREAD, desk)
     return desk, server

@@ -1,7 +1,7 @@
 """TopologyTestDriver: a topology on its real Spark plan, without a broker, a record or a batch at a time.
 
-Decides what stands for the rest of an instance: every topic has one partition, each sub-topology is one task, records of
-repartition topics are read in a batch of their own before the next input, the wall clock stands still unless it is moved.
+Decides what replaces the rest of an instance: every topic has one partition, each sub-topology is one task, records of
+repartition topics are read in a batch of their own before the next input, the wall clock moves only when a test moves it.
 State is kept in a folder that goes with the driver. Plans, steps, stores and operators are those of an instance.
 
 The drivers of a process share one Spark session, started by the first and ended with the process: starting one takes seconds,
@@ -21,6 +21,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidemill.config.slices import ExceptionConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_of_setting
@@ -48,8 +49,8 @@ from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.nodes import Serde, SourceNode, Topology
 
 _BATCH_LIMIT_S = 60.0
-_DEFAULTS = {"application.id": "topology-test-driver", "bootstrap.servers": "nowhere:9092"}
-"""What Kafka Streams' driver does not need either."""
+_APPLICATION = "topology-test-driver"
+"""In the names of internal topics, where the settings name no application."""
 
 
 class TopologyTestDriver:
@@ -64,17 +65,19 @@ class TopologyTestDriver:
     def __init__(
         self,
         topology: Topology | StreamsBuilder,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         *,
         start_ms: int = 0,
         session: SparkSession | None = None,
     ) -> None:
-        self._config = StreamsConfig.of({**_DEFAULTS, **(config or {})})
-        topology = configured_topology(topology, self._config)
+        settings = {"application.id": _APPLICATION, **(config or {})}
+        program = StreamsConfig.read_slice(TopologyConfig, settings)
+        self._exceptions = StreamsConfig.read_slice(ExceptionConfig, settings)
+        topology = configured_topology(topology, program)
         self._folder = tempfile.TemporaryDirectory(prefix="tidemill-driver-", ignore_cleanup_errors=True)
-        self._application = self._config.application_id
-        self._default_key = serde_of_setting(self._config.default_key_serde)
-        self._default_value = serde_of_setting(self._config.default_value_serde)
+        self._application = program.application_id
+        self._default_key = serde_of_setting(program.default_key_serde)
+        self._default_value = serde_of_setting(program.default_value_serde)
         self._parts = subtopologies(topology, self._application)
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
         self._positions = {TopicPartition(topic, 0): 0 for part in self._parts for topic in part.source_topics}
@@ -86,13 +89,13 @@ class TopologyTestDriver:
         self._batch = 0
         self.wall_clock_ms = start_ms
         self.dropped = 0
-        """How many records were dropped (dropped-records-total)."""
+        """Number of dropped records (dropped-records-total)."""
         self.skipped = 0
-        """How many could not be read and were passed over."""
+        """Number of records that could not be read and were passed over."""
         session = session or shared_session()
         self._compiled = compile_topology(
             session, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False,
-            one_by_one=takes_one_by_one(self._config),
+            one_by_one=takes_one_by_one(self._exceptions),
         )  # fmt: skip
         self._engine = self._make_engine(session, self._compiled)
         self._handover = BatchHandover(session, self._compiled.batch_functions)
@@ -181,7 +184,8 @@ class TopologyTestDriver:
             self._read[spec.subtopology] = ReadStores(self._task_run(part), self._compiled.steps[-1].stores)
         rows = TaskRows(name, logged=False)
         rows.begin(_Now(self._read[spec.subtopology]), Written())
-        return store_of(spec.kept or topology.stores[name], rows, spec.key_serde, spec.value_serde)
+        key_serde, value_serde = spec.key_serde or self._default_key, spec.value_serde or self._default_value
+        return store_of(spec.kept or topology.stores[name], rows, key_serde, value_serde)
 
     # --- running ---
 
@@ -199,7 +203,7 @@ class TopologyTestDriver:
         self.close()
 
     def _make_engine(self, session: SparkSession, compiled: CompiledTopology) -> BatchEngine:
-        unreadable = unreadable_of(self._config, compiled)
+        unreadable = unreadable_of(self._exceptions, compiled)
         self._desk, server = shared_desk()
         place = Place(records=self._address, desk=server.address, key=server.key)
         return BatchEngine(
@@ -231,15 +235,15 @@ class TopologyTestDriver:
     def _run(
         self, records: Sequence[RawRecord], show: str | None = None
     ) -> tuple[list[RawRecord], list[tuple[bytes, bytes]]]:
-        """What one batch sent, and the rows of the global store to show."""
+        """Records that one batch sent, and the rows of the global store to show."""
         request = BatchRequest(
             batch_id=self._batch + 1,
             inputs=dict(self._positions),
             globals=dict(self._globals),
-            globals_anew=not self._batch,
+            reset_globals=not self._batch,
             tasks=tuple(self._task_run(part) for part in self._parts if part.state_stores and not part.is_global),
             now_ms=self.wall_clock_ms,
-            follows=self._batch,
+            last_committed_batch=self._batch,
             times=self._times,
         )
         with open(self._address, "w", encoding="utf-8") as file:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidemill.dsl.builder import StreamsBuilder
     from tidemill.testing.driver import TopologyTestDriver
+    from tidemill.topology.nodes import Topology
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +32,9 @@ def topology_test_driver(tidemill_session: SparkSession) -> Iterator[Callable[..
 
     with ExitStack() as open_drivers:
 
-        def make(topology: Any, config: Any = None, **options: Any) -> TopologyTestDriver:
-            return open_drivers.enter_context(TopologyTestDriver(topology, config, session=tidemill_session, **options))
+        def make(
+            topology: Topology | StreamsBuilder, config: Mapping[str, object] | None = None, *, start_ms: int = 0
+        ) -> TopologyTestDriver:
+            return open_drivers.enter_context(TopologyTestDriver(topology, config, start_ms=start_ms, session=tidemill_session))
 
         yield make

@@ -10,11 +10,11 @@ import base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Key, Value
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
 
@@ -30,12 +30,12 @@ class RawRecord:
     headers: Headers = ()
 
 
-def to_json(record: RawRecord) -> list[Any]:
+def to_json(record: RawRecord) -> list[object]:
     headers = [[name, text(value)] for name, value in record.headers]
     return [record.topic, text(record.key), text(record.value), record.timestamp, headers]
 
 
-def from_json(row: list[Any]) -> RawRecord:
+def from_json(row: list[Value]) -> RawRecord:
     topic, key, value, timestamp, headers = row
     return RawRecord(topic, data(key), data(value), timestamp, tuple((name, data(held)) for name, held in headers))
 
@@ -57,8 +57,8 @@ class TestRecord:
 
     __test__ = False
 
-    key: Any
-    value: Any
+    key: Key
+    value: Value
     timestamp: int | None = None
     headers: Headers = ()
 
@@ -84,11 +84,11 @@ class TestInputTopic:
         """Moves the topic's own time on."""
         self._now += milliseconds(by, "advance_time")
 
-    def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = ()) -> None:
+    def pipe_input(self, key: object, value: object, timestamp: int | None = None, headers: Headers = ()) -> None:
         """Writes one record and runs the topology until all that came of it is done."""
         self.pipe_records([TestRecord(key, value, timestamp, headers)])
 
-    def pipe_value(self, value: Any, timestamp: int | None = None) -> None:
+    def pipe_value(self, value: object, timestamp: int | None = None) -> None:
         """A record with a null key."""
         self.pipe_input(None, value, timestamp)
 
@@ -124,12 +124,12 @@ class TestOutputTopic:
 
     @property
     def queue_size(self) -> int:
-        """How many records wait to be read."""
+        """Number of records that wait to be read."""
         return len(self._written) - self._at
 
     @property
     def is_empty(self) -> bool:
-        """Whether all records were read."""
+        """True if all records were read."""
         return self.queue_size == 0
 
     def read_record(self) -> TestRecord:
@@ -144,12 +144,12 @@ class TestOutputTopic:
         self._at += 1
         return TestRecord(self._key.deserialize(found.key), self._value.deserialize(found.value), found.timestamp, found.headers)
 
-    def read_key_value(self) -> tuple[Any, Any]:
+    def read_key_value(self) -> tuple[Key, Value]:
         """Key and value of the next record; TopologyError if there is none."""
         record = self.read_record()
         return record.key, record.value
 
-    def read_value(self) -> Any:
+    def read_value(self) -> Value:
         """The value of the next record; TopologyError if there is none."""
         return self.read_record().value
 
@@ -157,11 +157,11 @@ class TestOutputTopic:
         """All that wait."""
         return [self.read_record() for _ in range(self.queue_size)]
 
-    def read_key_values(self) -> list[tuple[Any, Any]]:
+    def read_key_values(self) -> list[tuple[Key, Value]]:
         """Keys and values of all that wait, in order."""
         return [(record.key, record.value) for record in self.read_records()]
 
-    def read_key_values_to_dict(self) -> dict[Any, Any]:
+    def read_key_values_to_dict(self) -> dict[Key, Value]:
         """The last value of each key; what was deleted is left out."""
         last = dict(self.read_key_values())
         return {key: value for key, value in last.items() if value is not None}

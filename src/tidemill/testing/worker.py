@@ -1,4 +1,4 @@
-"""What the steps of a driver's plan find in their workers in place of Kafka's clients: given records in, a list out.
+"""Stand-ins for Kafka's clients in the workers of a driver's plan: given records in, a list out.
 
 A batch's records come in a file, which the driver writes before it asks for the batch; what a batch sent goes back in its
 report. Everything between is what an instance runs: source step, Python steps, stores.
@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.control.channel import ControlClient
+from tidemill.documents import Document
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.worker.task_store import OpenTasks, ReadTasks
 from tidemill.runtime.worker.worker import run_of_task
@@ -28,10 +29,11 @@ from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import SourceSpec, StepSpec
-from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
+from tidemill.task.batch import BatchRequest, CommittingMember, Positions, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
+from tidemill.task.raw_records import FetchedRecord, RecordColumns
 from tidemill.testing.desk import THREAD
 from tidemill.testing.topics import RawRecord, from_json, text, to_json
 
@@ -83,7 +85,7 @@ class GivenReader:
         self._ends = {**request.inputs, **request.globals}
         self._globals = request.globals
 
-    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[FetchedRecord]]]:
         del request
         messages = []
         for record in self._records:
@@ -117,21 +119,12 @@ class KeptOutput:
     def begin(self) -> None:
         self.sent = []
 
-    def produce(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        partitions: Sequence[int] | None = None,
-        headers: Sequence[Any] | None = None,
-    ) -> None:
-        del partitions
-        for at, key in enumerate(keys):
-            own = tuple(headers[at] or ()) if headers else ()
-            self.sent.append(RawRecord(topic, key, values[at], timestamps[at], own))
+    def produce(self, topic: str, records: RecordColumns) -> None:
+        for at, key in enumerate(records.keys):
+            own = tuple(records.headers[at] or ()) if records.headers else ()
+            self.sent.append(RawRecord(topic, key, records.values[at], records.timestamps[at], own))
 
-    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+    def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         del offsets, times, membership
         return {}
 
@@ -151,7 +144,7 @@ class _Worker:
         self._tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
         self.output = KeptOutput()
         self.continuity: dict[TopicPartition, int] = {}
-        self.handed_over: list[list[Any]] = []
+        self.handed_over: list[list[object]] = []
         """Node, file and batch id of what is for functions of ``foreach_batch``."""
         self.graphs = KeptGraphs(unreadable.handlers)
         self.unreadable = unreadable
@@ -166,17 +159,17 @@ class _Worker:
             return []
         return [[text(key), text(row)] for key, row in self.graphs.shared.rows(store).scan()]
 
-    def _batch(self) -> dict[str, Any]:
+    def _batch(self) -> Document:
         with open(self._address, encoding="utf-8") as file:
-            found: dict[str, Any] = json.load(file)
+            found: Document = json.load(file)
         return found
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
         assert self._tasks is not None
         return self._tasks.open(runs)
 
-    def membership(self) -> Membership:
-        return Membership(generation=1, member_id="driver", instance_id=None, incarnation=0, may_commit=True)
+    def membership(self) -> CommittingMember:
+        return CommittingMember(generation=1, member_id="driver", instance_id=None, incarnation=0, may_commit=True)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         del partitions

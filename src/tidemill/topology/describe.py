@@ -74,7 +74,7 @@ def to_json(topology: Topology) -> str:
 
 
 def to_mermaid(topology: Topology) -> str:
-    """A Mermaid flowchart: a box per sub-topology, topics between them, stores beside the nodes that use them."""
+    """A Mermaid flowchart: a box per sub-topology, topics between them, stores next to the nodes that use them."""
     parts = described(topology)
     ids = {described.node.name: f"n{at}" for at, described in enumerate(node for nodes in parts for node in nodes)}
     topics = {topic: f"t{at}" for at, topic in enumerate(
@@ -170,7 +170,7 @@ def _node_text(described: DescribedNode) -> str:
 
 
 def _function_name(function: object) -> str:
-    """What Java prints by toString(): the name of a function, the class of a callable object."""
+    """The name of a function, the class of a callable object: in place of Java's toString()."""
     if isinstance(function, PerRecord):
         function = function.function
     return str(getattr(function, "__name__", type(function).__name__))

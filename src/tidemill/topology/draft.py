@@ -28,6 +28,7 @@ class Draft:
     """Source topic -> the node that reads it."""
     copartitioned: tuple[frozenset[str], ...] = ()
     """Topics that need equally many partitions, where a finished topology said so."""
+    generated_names: frozenset[str] = frozenset()
 
     @staticmethod
     def of(topology: Topology) -> Draft:
@@ -41,7 +42,7 @@ class Draft:
             },
             repartition_topics=dict(topology.repartition_topics),
             readers={topic: source.name for source in sources for topic in source.topics},
-            copartitioned=topology.copartition_groups,
+            copartitioned=topology.copartition_groups, generated_names=topology.generated_names,
         )
 
     def add(self, node: Node, parents: tuple[str, ...] = ()) -> None:
@@ -92,14 +93,14 @@ class Draft:
         self.nodes[user] = replace(node, stores=tuple(dict.fromkeys((*node.stores, *stores))))
 
     def topology(self, copartitioned: Iterable[frozenset[str]] = ()) -> Topology:
-        """The finished topology. ``copartitioned``: groups of source nodes; stores that nobody uses are left out."""
+        """The finished topology. ``copartitioned``: groups of source nodes; unused stores are left out."""
         users = {
             store: node.name for node in self.nodes.values() if isinstance(node, ProcessorNode) for store in node.stores
         }
         for store, user in users.items():
             if store not in self.stores:
                 raise TopologyError(
-                    f"{user!r} uses the store {store!r}, which nobody adds: add it with add_state_store (stores so far:"
+                    f"{user!r} uses the store {store!r}, which is not added: add it with add_state_store (stores so far:"
                     f" {', '.join(self.stores) or 'none'})"
                 )
             if store in self.global_stores and self.nodes[user] != self._keeper(store):
@@ -114,6 +115,7 @@ class Draft:
             stores={name: store for name, store in self.stores.items() if name in users},
             repartition_topics=dict(self.repartition_topics),
             copartition_groups=(*self.copartitioned, *(group for group in groups if group)),
+            generated_names=self.generated_names,
         )
 
     # --- what is refused ---

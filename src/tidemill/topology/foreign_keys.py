@@ -1,4 +1,4 @@
-"""What travels in the two internal topics of a foreign-key join: subscriptions of left rows, and the answers to them.
+"""Subscriptions of left rows and the answers to them: the two internal topics of a foreign-key join.
 
 Values only; what is done with them is the operators' matter, and their bytes are ``dsl.serdes_foreign_key``'s.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+
+from tidemill.topology.values import Key, Value
 
 
 class Instruction(IntEnum):
-    """What the right side does with a subscription; the numbers are those of Kafka Streams."""
+    """A subscription's instruction to the right side; the numbers are those of Kafka Streams."""
 
     DELETE_NO_PROPAGATE = 0
     """Forget it, answer nothing."""
@@ -29,7 +30,7 @@ class SubscriptionWrapper:
 
     hash: bytes | None
     instruction: Instruction
-    primary_key: Any
+    primary_key: Key
     partition: int | None = None
 
 
@@ -38,5 +39,5 @@ class SubscriptionResponse:
     """The right row for a subscription; ``hash`` is that of the subscription. ``partition`` is where it goes, and not written."""
 
     hash: bytes | None
-    value: Any
+    value: Value
     partition: int | None = None

@@ -19,7 +19,7 @@ from tidemill.topology.windows import MAX_TIME
 
 
 class InternalTopicKind(Enum):
-    """What an internal topic is for; the values are the names of Kafka Streams' classes."""
+    """The purpose of an internal topic; the values are the names of Kafka Streams' classes."""
 
     REPARTITION = "RepartitionTopicConfig"
     CHANGELOG = "UnwindowedUnversionedChangelogTopicConfig"
@@ -59,15 +59,11 @@ class InternalTopic:
     name: str
     kind: InternalTopicKind
     partitions: int | None = None
+    """As the program sets it: nothing may change it then."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """What the program sets for this topic."""
+    """The program's settings for this topic."""
     retention_ms: int | None = None
     """Of the changelog of a windowed or versioned store: how long the store keeps rows."""
-
-    @property
-    def has_enforced_partitions(self) -> bool:
-        """The program set the number of partitions: nothing may change it."""
-        return self.partitions is not None
 
     def properties(
         self, defaults: Mapping[str, str] | None = None, *, additional_retention_ms: int = ADDITIONAL_RETENTION_MS
@@ -204,7 +200,7 @@ def internal_topics(topology: Topology, application_id: str) -> dict[str, Intern
 
 
 def _changelog_config(store: Store) -> dict[str, str]:
-    """What the program sets; but rows of a store with several of one key and time can't be compacted, they are only deleted."""
+    """The program's settings; but rows of a store with several of one key and time can't be compacted, they are only deleted."""
     last = {"cleanup.policy": "delete"} if store.retain_duplicates else {}
     return {**store.changelog_config, **last}
 

@@ -8,8 +8,9 @@ insertion of ``java.util.TreeMap`` (the shape of the red-black tree decides whic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from tidemill.java_tree import Entry, RedBlackTree
 
 Element = TypeVar("Element")
 
@@ -65,48 +66,29 @@ def hash_order(names: Iterable[str], capacity: Callable[[int], int] = grown_capa
     return tuple(sorted(given, key=bucket))
 
 
-@dataclass(slots=True, eq=False)
-class _Entry(Generic[Element]):
-    element: Element
-    parent: _Entry[Element] | None
-    left: _Entry[Element] | None = None
-    right: _Entry[Element] | None = None
-    red: bool = True
-
-
 class TreeSet(Generic[Element]):
     """``java.util.TreeSet``: ``compare`` is asked at each insertion only, along the path from the root."""
 
-    __slots__ = ("_compare", "_root")
+    __slots__ = ("_compare", "_tree")
 
     def __init__(self, compare: Callable[[Element, Element], int]) -> None:
         self._compare = compare
-        self._root: _Entry[Element] | None = None
+        self._tree: RedBlackTree[Element] = RedBlackTree()
 
     def add(self, element: Element) -> None:
         """Adds an element, unless one on its path compares as equal."""
-        if self._root is None:
-            self._root = _Entry(element, None, red=False)
-            return
-        at = self._root
-        while True:
+        parent, order = None, 0
+        at = self._tree.root
+        while at is not None:
             order = self._compare(element, at.element)
             if order == 0:
                 return
-            below = at.left if order < 0 else at.right
-            if below is None:
-                break
-            at = below
-        entry = _Entry(element, at)
-        if order < 0:
-            at.left = entry
-        else:
-            at.right = entry
-        self._rebalance(entry)
+            parent, at = at, at.left if order < 0 else at.right
+        self._tree.insert(Entry(element), parent, to_left=order < 0)
 
     def __iter__(self) -> Iterator[Element]:
-        stack: list[_Entry[Element]] = []
-        at = self._root
+        stack: list[Entry[Element]] = []
+        at = self._tree.root
         while stack or at is not None:
             while at is not None:
                 stack.append(at)
@@ -114,44 +96,3 @@ class TreeSet(Generic[Element]):
             entry = stack.pop()
             yield entry.element
             at = entry.right
-
-    def _rebalance(self, entry: _Entry[Element]) -> None:
-        at = entry
-        while at.parent is not None and at.parent.red:
-            parent, above = at.parent, at.parent.parent
-            assert above is not None  # a red entry is never the root
-            on_left = parent is above.left
-            uncle = above.right if on_left else above.left
-            if uncle is not None and uncle.red:
-                parent.red = uncle.red = False
-                above.red = True
-                at = above
-                continue
-            if at is (parent.right if on_left else parent.left):
-                at = parent
-                self._rotate(at, left=on_left)
-                parent = at.parent or parent
-            parent.red, above.red = False, True
-            self._rotate(above, left=not on_left)
-        assert self._root is not None
-        self._root.red = False
-
-    def _rotate(self, entry: _Entry[Element], *, left: bool) -> None:
-        """Moves the child of one side above ``entry``, which becomes its child of the other side."""
-        rising = entry.right if left else entry.left
-        assert rising is not None
-        inner = rising.left if left else rising.right
-        if left:
-            entry.right, rising.left = inner, entry
-        else:
-            entry.left, rising.right = inner, entry
-        if inner is not None:
-            inner.parent = entry
-        above = entry.parent
-        rising.parent, entry.parent = above, rising
-        if above is None:
-            self._root = rising
-        elif above.left is entry:
-            above.left = rising
-        else:
-            above.right = rising

@@ -240,11 +240,11 @@ def removed(graph: LogicalGraph, node: int) -> LogicalGraph:
     )
 
 
-# --- what is known of a table from what stands above it --------------------------------------------------------------
+# --- what is known of a table from the nodes above it ---------------------------------------------------------------
 
 
 def window_close_of(graph: LogicalGraph, node: int) -> int:
-    """How long after its end a window is closed, the longest of what stands above a table; TopologyError without windows."""
+    """The time from a window's end until it is closed, in ms: the longest above a table. TopologyError without windows."""
     found = _window_close(graph, node)
     if found is None:
         raise TopologyError(
@@ -267,7 +267,7 @@ _Question = Callable[["LogicalGraph", int], bool]
 
 
 def is_versioned(graph: LogicalGraph, node: int) -> bool:
-    """Whether a table's changes come from versioned stores only: its own, or, where it has none, those of all above it."""
+    """True if a table's changes come from versioned stores only: its own, or, where it has none, those of all above it."""
     match graph.nodes[node].effect:
         case Process(store=None, operation=TableFilter() | TableMapValues() | TableTransformValues() as derived):
             return not derived.forgets_versions and _all_above(is_versioned, graph, node)
@@ -276,7 +276,7 @@ def is_versioned(graph: LogicalGraph, node: int) -> bool:
 
 
 def answers_as_of(graph: LogicalGraph, node: int) -> bool:
-    """Whether a table's rows can be looked up as of a time: as ``is_versioned``, but no table without a store forgets."""
+    """True if a table's rows can be looked up as of a time: as ``is_versioned``, but no table without a store forgets."""
     return _kept_versions(graph, node, answers_as_of)
 
 

@@ -52,7 +52,7 @@ def lower(graph: LogicalGraph) -> Topology:
 
 
 def _above_relaxed_joins(graph: LogicalGraph) -> set[int]:
-    """What stands above a left or outer join of a stream, where records without a key go on (KIP-962)."""
+    """The nodes above a left or outer join of a stream, where records without a key go on (KIP-962)."""
     found: set[int] = set()
     todo = [node for node, made in graph.nodes.items() if _lets_null_keys_through(made.effect)]
     while todo:

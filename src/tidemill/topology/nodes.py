@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from tidemill.topology.operations import Operation, UserFunction
 from tidemill.topology.partitioning import Partitioning
+from tidemill.topology.values import Value
 
 
 class Serde(Protocol):
@@ -29,10 +30,10 @@ class Serde(Protocol):
     def sql_type(self) -> str:
         """The Spark type of the values, as DDL text."""
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: Value) -> bytes | None:
         """The bytes of a value; SerdeError where the value is not of the serde's type."""
 
-    def deserialize(self, data: bytes | None) -> Any:
+    def deserialize(self, data: bytes | None) -> Value:
         """The value of the bytes; SerdeError where they can't be read."""
 
 
@@ -44,7 +45,7 @@ class StoreKind(Enum):
     TIMESTAMPED_WINDOW = "timestamped_window"
     SESSION = "session"
     SUPPRESS_BUFFER = "suppress_buffer"
-    """What suppress holds back, by time."""
+    """Changes that suppress holds back, by time."""
     GRACE_BUFFER = "grace_buffer"
     """Stream records that wait for a versioned table."""
     OUTER_JOIN = "outer_join"
@@ -90,7 +91,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode:
-    """Reads topics. Topic names of internal topics stand without the application id here and in describe()."""
+    """Reads topics. Internal topics are named without the application id here and in describe()."""
 
     name: str
     topics: tuple[str, ...]
@@ -110,15 +111,17 @@ class ProcessorNode:
     operation: Operation
     stores: tuple[str, ...] = ()
     key_serde: Serde | None = None
-    """What the keys that leave this node are written with, where it is known (None: the default)."""
+    """The serde of the keys that leave this node, where it is known (None: the default)."""
     value_serde: Serde | None = None
     sends_old: bool = False
     """Of a table: something below needs the old values, so that changes carry them (KTable's enableSendOldValues)."""
+    wrapped: UserFunction | None = None
+    """Supplier of the Processor that runs in place of the operation's own, which is inside of it (KIP-1112)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode:
-    """Writes a topic; ``topic`` stands without the application id where it is internal.
+    """Writes a topic; ``topic`` is without the application id where it is internal.
 
     ``topic_extractor(key, value, record)`` names the topic of each record instead, and ``topic`` is empty;
     ``partitioner(topic, key, value, partitions)`` names its partition, or several (KIP-837). Both get Python values.
@@ -157,6 +160,8 @@ class Topology:
     repartition_topics: Mapping[str, RepartitionTopic]
     copartition_groups: tuple[frozenset[str], ...] = ()
     """Source topics, as the nodes name them, that need equally many partitions."""
+    generated_names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Names that the program's counter has made; those of internal resources begin with them (``internal_names``)."""
 
     def children(self, name: str) -> tuple[str, ...]:
         """The nodes that ``name`` forwards to, in insertion order."""
@@ -169,7 +174,7 @@ class Topology:
         return describe(self)
 
     def to_mermaid(self) -> str:
-        """A Mermaid flowchart: a box for each sub-topology, topics between them, stores beside the nodes that use them."""
+        """A Mermaid flowchart: a box for each sub-topology, topics between them, stores next to the nodes that use them."""
         from tidemill.topology.describe import to_mermaid
 
         return to_mermaid(self)
@@ -181,7 +186,7 @@ class Topology:
         return to_dot(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the topology drawn, as SVG that needs no network."""
+        """The drawing that a notebook shows: SVG that needs no network."""
         from tidemill.topology.drawing import to_svg
 
         return to_svg(self)

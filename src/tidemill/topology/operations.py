@@ -1,4 +1,4 @@
-"""What processor nodes do: immutable values, made by the DSL, run by the Spark plan or by ``tidemill.operators``.
+"""The operations of processor nodes: immutable values, made by the DSL, run by the Spark plan or by ``tidemill.operators``.
 
 Decides what an operation needs to know (functions, stores, windows); nothing here calls a function. Functions over
 (key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or it is said that
@@ -14,12 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
+from tidemill.topology.batch_operations import FilterInBatches, MapValuesInBatches, PeekInBatches
 from tidemill.topology.spark_operations import DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
+from tidemill.topology.values import Value
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
-UserFunction = Callable[..., Any]
+if TYPE_CHECKING:
+    from tidemill.topology.nodes import Serde
+
+UserFunction = Callable[..., Value]
+"""A function of the program, of the arguments that its operation says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +33,9 @@ class PerRecord:
     """A plain Python function, called with decoded values for each record. ``serde`` writes what it returns, where known."""
 
     function: UserFunction
-    serde: Any = None
+    serde: Serde | tuple[Serde | None, Serde | None] | None = None
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Value:
         return self.function(*arguments)
 
 
@@ -185,10 +191,7 @@ class TableFilter:
 
 @dataclass(frozen=True, slots=True)
 class TableMapValues:
-    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. ``store`` None = not materialized.
-
-    ``forgets_versions`` as in TableFilter.
-    """
+    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. The store's fields are as in TableFilter."""
 
     function: UserFunction
     takes_key: bool = False
@@ -256,7 +259,8 @@ class Suppress:
     """KTableSuppressProcessor over ``store``, its buffer.
 
     ``grace_ms`` is set for "until the window closes", ``wait_ms`` for "until the time limit"; one of the two.
-    ``max_records`` None = unbounded; ``shut_down_when_full``: stop instead of emitting early.
+    ``max_records`` None = unbounded; ``shut_down_when_full``: stop instead of emitting early. ``on_wall_clock``: ``wait_ms`` is
+    counted by the wall clock.
     """
 
     store: str
@@ -265,6 +269,7 @@ class Suppress:
     max_records: int | None = None
     max_bytes: int | None = None
     shut_down_when_full: bool = False
+    on_wall_clock: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +336,8 @@ class StreamTableJoin:
 class GlobalTableJoin:
     """A stream with a global table in ``store``: ``selector(key, value)`` gives the table's key.
 
-    ``joiner(value, other)`` or, where ``takes_key``, ``joiner(stream key, value, other)``.
+    ``joiner(value, other)`` or, where ``takes_key``, ``joiner(stream key, value, other)``; where ``takes_mapped_key``,
+    ``joiner(stream key, selected key, value, other)`` (KIP-1340).
     """
 
     store: str
@@ -339,6 +345,7 @@ class GlobalTableJoin:
     joiner: JoinFunction
     takes_key: bool = False
     left: bool = False
+    takes_mapped_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,8 +381,8 @@ class ForeignKeySubscribe:
     extractor: UserFunction
     takes_key: bool = False
     left: bool = False
-    foreign_key_serde: Any = None
-    value_serde: Any = None
+    foreign_key_serde: Serde | None = None
+    value_serde: Serde | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,10 +419,10 @@ class ForeignKeyResolve:
     joiner: UserFunction
     takes_key: bool = False
     left: bool = False
-    value_serde: Any = None
+    value_serde: Serde | None = None
 
 
-# --- tables that are grouped anew ---------------------------------------------------------------------------------
+# --- tables that are grouped by other keys ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,10 +453,7 @@ class TableReduce:
 
 @dataclass(frozen=True, slots=True)
 class TableTransformValues:
-    """KTABLE-TRANSFORMVALUES: ``supplier()`` makes an object with ``transform(key, value)``, ``init(context)`` if it likes.
-
-    ``forgets_versions`` as in TableFilter.
-    """
+    """KTABLE-TRANSFORMVALUES: ``supplier()`` makes a ValueTransformerWithKey. The store's fields are as in TableFilter."""
 
     supplier: UserFunction
     store: str | None = None
@@ -462,10 +466,7 @@ class TableTransformValues:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecords:
-    """``supplier()`` makes a Processor: ``process(record)``, and ``init(context)``, ``close()`` if it likes.
-
-    ``fixed_key``: it may not change keys (process_values).
-    """
+    """``supplier()`` makes a Processor; ``fixed_key``: it may not change keys (process_values)."""
 
     supplier: UserFunction
     stores: tuple[str, ...] = ()
@@ -488,4 +489,5 @@ Operation = (
     | ForeignKeySubscribe | ForeignKeyReceive | ForeignKeyLookup | ForeignKeyChange | ForeignKeyResolve
     | TableSelect | TableAggregate | TableReduce | TableTransformValues
     | ProcessRecords | GlobalUpdate | HeldAggregates | MergedAggregates
+    | MapValuesInBatches | FilterInBatches | PeekInBatches
 )

@@ -40,7 +40,7 @@ def optimizations(setting: str | Iterable[str]) -> frozenset[str]:
         return frozenset()
     for name in given:
         if name not in OPTIMIZATIONS:
-            reason = "stands alone or not at all" if name in ("all", "none") else "is unknown"
+            reason = "can't be combined with others" if name in ("all", "none") else "is unknown"
             raise ConfigError(
                 f"topology.optimization: {name!r} {reason}; expected none, all, or some of"
                 f" {', '.join(sorted(OPTIMIZATIONS))}"
@@ -112,7 +112,7 @@ def _reusing(node: LogicalNode) -> LogicalNode:
 def merge_repartition_topics(graph: LogicalGraph) -> LogicalGraph:
     """Repartitions below one change of keys become one, right below it; the first one's topic is kept.
 
-    What stands between the change and a repartition moves below the new one. Repartitions that a program asks for
+    Operators between the change and a repartition move below the new one. Repartitions that a program asks for
     (``repartition``) stay as they are.
     """
     for changer, repartitions in _repartitions_by_changer(graph).items():
@@ -166,7 +166,7 @@ def _with_one_repartition(
 
 
 def _copartitioned_as(graph: LogicalGraph, gone: str, instead: str) -> LogicalGraph:
-    """The graph where a source node stands for one that is gone."""
+    """The graph with a source node in the place of one that is gone."""
     return replace(graph, copartitioned=tuple(
         group - {gone} | {instead} if gone in group else group for group in graph.copartitioned
     ))
@@ -205,7 +205,7 @@ def _self_joining(node: LogicalNode) -> LogicalNode:
 def _repartitions_by_changer(graph: LogicalGraph) -> dict[int, list[int]]:
     """For each operator that changes keys the repartitions that can be merged below it.
 
-    One counts only if no operator that changes values stands between: the merged topic would hold other values. Where
+    One counts only if no operator between them changes values: the merged topic would hold other values. Where
     streams with changed keys are merged first, the merge takes their place.
     """
     found: dict[int, list[int]] = {}

@@ -6,10 +6,11 @@ elsewhere, such as librdkafka with its own default partitioner, are not found by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+
+from tidemill.topology.values import Key, Value
 
 _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995
@@ -46,11 +47,18 @@ class Partitioning(Enum):
     """The partition that the subscription of an answer came from (KAFKA-13261); the key where an old one does not say it."""
 
 
+StreamPartitioner = Callable[[str, Key, Value, int], "int | Collection[int] | None"]
+"""``partitioner(topic, key, value, partitions)``: the record's partition, below ``partitions``, or several of them.
+
+An empty set drops the record; None leaves the choice to the sink (org.apache.kafka.streams.processor.StreamPartitioner, KIP-837).
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class WithoutValue:
     """A partitioner of ``TableJoined``: the values of internal records are none of the user's, so it gets None in their place."""
 
-    function: Callable[..., Any]
+    function: StreamPartitioner
 
-    def __call__(self, topic: str, key: Any, _value: Any, partitions: int) -> Any:
+    def __call__(self, topic: str, key: Key, _value: Value, partitions: int) -> int | Collection[int] | None:
         return self.function(topic, key, None, partitions)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
+
+_Left = TypeVar("_Left")
+_Right = TypeVar("_Right")
 
 
 @dataclass(frozen=True, slots=True)
 class ForeachBatch:
     """``function(dataframe, batch_id)`` in the driver, for all records of a micro-batch; nothing is forwarded."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,10 @@ class DataFrameJoin:
     ``refresh_ms`` None: read once.
     """
 
-    frame: Any
+    frame: object
     on: tuple[str, ...]
-    selector: Callable[..., Any] | None = None
-    joiner: Callable[..., Any] | None = None
+    selector: Callable[..., object] | None = None
+    joiner: Callable[..., object] | None = None
     takes_key: bool = False
     left: bool = False
     refresh_ms: int | None = None
@@ -49,11 +52,11 @@ class MergedAggregates:
     store: str
 
 
-def both_sides(left: Any, right: Any) -> tuple[Any, Any]:
+def both_sides(left: _Left, right: _Right) -> tuple[_Left, _Right]:
     """The joiner of a join that hands on pairs, for a function of Columns behind it."""
     return left, right
 
 
 def makes_pairs(operation: object) -> bool:
-    """Whether the operation is a join that hands on pairs."""
+    """True if the operation is a join that hands on pairs."""
     return getattr(operation, "joiner", None) is both_sides

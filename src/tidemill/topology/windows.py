@@ -7,10 +7,11 @@ the operators' matter, and how long its rows are kept is said by its store.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds, signed_milliseconds
+from tidemill.topology.values import Key
 
 MAX_TIME = 2**63 - 1
 """The end of time, as Java has it."""
@@ -22,7 +23,7 @@ class Windowed(NamedTuple):
     As ``org.apache.kafka.streams.kstream.Windowed``; in PySpark functions a struct of key, start and end.
     """
 
-    key: Any
+    key: Key
     start: int
     end: int
 

@@ -11,11 +11,11 @@ export function summary(group) {
   const parts = [`${running} of ${plural(group.instances.length, "instance")} running`];
   if (away) parts.push(`${away} away`);
   const orphans = orphansOf(group);
-  if (orphans.length) parts.push(`${plural(orphans.length, "task")} running nowhere`);
+  if (orphans.length) parts.push(`${plural(orphans.length, "task")} not running`);
   parts.push(plural(activeOf(group).length, "active task"));
   const copies = copiesOf(group);
   if (copies.length) parts.push(plural(copies.length, "copy", "copies"));
-  parts.push(group.leader ? `led by ${group.leader}` : activeOf(group).length ? "whoever leads does not answer" : "no assignment yet");
+  parts.push(group.leader ? `led by ${group.leader}` : activeOf(group).length ? "the leader does not answer" : "no assignment yet");
   return parts.join(" · ");
 }
 
@@ -54,10 +54,13 @@ function instance(one, group) {
   const since = one.threads.map((thread) => thread.last_assignment_s).filter((seconds) => seconds !== null);
   const active = one.threads.flatMap((thread) => thread.active).length;
   const copies = one.threads.flatMap((thread) => thread.standby).length;
-  const trouble = one.error ?? (one.ready ? null : one.why.join("; "));
-  return h("article", { class: `instance ${one.state === "RUNNING" ? "" : one.error ? "bad" : "busy"}` },
+  const drains = one.drain?.phase === "draining";
+  const restores = Boolean(one.restoring) && one.state === "REBALANCING";
+  const state = drains ? "draining" : restores ? "restoring" : one.state.toLowerCase().replace("_", " ");
+  const trouble = one.error ?? (drains ? drainWords(one.drain) : restores ? restoringWords(one.restoring) : one.ready ? null : one.why.join("; "));
+  return h("article", { class: `instance ${one.state === "RUNNING" && !drains ? "" : one.error ? "bad" : "busy"}` },
     h("h3", {}, one.host ? h("a", { href: `${location.protocol}//${one.host}/`, "data-key": `instance-${one.host}` }, one.host) : nameOf(one)),
-    h("p", { class: "state" }, one.state.toLowerCase().replace("_", " "), nameOf(one) === group.leader ? h("span", { class: "mark" }, "leads") : null,
+    h("p", { class: "state" }, state, nameOf(one) === group.leader ? h("span", { class: "mark" }, "leads") : null,
       one.host === group.asked ? h("span", { class: "mark" }, "this page") : null,
       one.threads.length > 1 ? h("span", { class: "note" }, `${one.threads.filter((thread) => thread.running).length} of ${one.threads.length} threads`) : null),
     h("dl", {},
@@ -71,6 +74,17 @@ function instance(one, group) {
     trouble ? h("p", { class: one.error ? "problem" : "pending" }, trouble) : null);
 }
 
+function drainWords(told) {
+  return `${plural(told.active, "active task")} and ${plural(told.standby, "copy", "copies")} are still to be handed over`;
+}
+
+function restoringWords(told) {
+  const left = told.offsets_left === null ? "how much is left is not known yet" : `${number(told.offsets_left)} offsets left`;
+  const speed = told.offsets_per_s === null ? "" : `, ${perSecond(told.offsets_per_s)}/s`;
+  const time = told.seconds_left === null ? "time left unknown" : `${duration(told.seconds_left)} left`;
+  return `${plural(told.tasks.length, "task")} restored before they run: ${left}${speed}, ${time}`;
+}
+
 function thread(one) {
   const tasks = one.active.map((task) => task.task).sort(byTask);
   const told = tasks.length > 8 ? `${tasks.slice(0, 8).join(" ")} and ${tasks.length - 8} more` : tasks.join(" ") || "no active task";
@@ -82,7 +96,7 @@ function absent(one, group) {
     h("h3", {}, nameOf(one)),
     h("p", { class: "state" }, "away", one.host === group.leader ? h("span", { class: "mark" }, "led") : null),
     h("p", { class: "problem" }, one.away),
-    h("p", { class: "note" }, "It is in the newest assignment. If it is gone its tasks move once its session has ended."));
+    h("p", { class: "note" }, "It is in the newest assignment. If it is gone, its tasks move when its session ends."));
 }
 
 function figure(what, value) {
@@ -138,7 +152,7 @@ function subName(sub, topology) {
 
 function taskRow(task, row, names, short, explain) {
   return h("tr", {},
-    h("th", { scope: "row" }, h("button", { type: "button", class: "task", "data-key": `task-${task}`, "aria-label": `Why is task ${task} where it is?`, on: { click: () => explain(task) } }, task)),
+    h("th", { scope: "row" }, h("button", { type: "button", class: "task", "data-key": `task-${task}`, "aria-label": `Why task ${task} is where it is`, on: { click: () => explain(task) } }, task)),
     names.map((name) => h("td", { class: "cell" }, square(row.cells.get(name)))),
     h("td", { class: "right" }, perSecond(row.rate)),
     h("td", { class: "right" }, number(row.behind)));
@@ -164,7 +178,7 @@ export function drawCopies(element, group) {
   const rows = [...restoring, ...copiesOf(group)].sort((a, b) => order[a.role] - order[b.role] || byTask(a.task, b.task));
   if (!rows.length) {
     largest.clear();
-    fill(element, activeOf(group).length === 0 ? null : h("p", { class: "note" }, "No copies: with num.standby.replicas each store is kept elsewhere too, and taken over at once."));
+    fill(element, activeOf(group).length === 0 ? null : h("p", { class: "note" }, "No copies. With num.standby.replicas another instance keeps a copy of each store and takes over at once."));
     return;
   }
   const short = shortNames(group.instances.map(nameOf));

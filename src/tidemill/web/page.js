@@ -27,7 +27,7 @@ async function get(path) {
   try {
     body = await reply.json();
   } catch {
-    body = { error: `the instance answers with status ${reply.status}, and with something that is not JSON` };
+    body = { error: `the instance answers with status ${reply.status}, and its body is not JSON` };
   }
   return { ok: reply.ok, status: reply.status, body };
 }
@@ -65,7 +65,7 @@ async function lookOnce() {
       stores = reply.body.stores;
       drawStores($("store"), stores);
       $("query").hidden = !stores.length;
-      if (!stores.length) fill($("answer"), h("p", { class: "note" }, "This application keeps no state."));
+      if (!stores.length) fill($("answer"), h("p", { class: "note" }, "This application has no state."));
     }
   }
 }
@@ -113,8 +113,8 @@ function trouble(...parts) {
 function showAway() {
   const others = (group?.instances ?? []).filter((one) => one.host && one.host !== group.asked && one.away === null);
   const since = answeredAt ? ` for ${duration((Date.now() - answeredAt) / 1000)}` : "";
-  trouble(h("span", {}, `${location.host} has not answered${since}; it is asked again every ${number(EVERY_MS / 1000)} s. What is shown is from before.`),
-    others.length ? h("span", {}, " The others have this page too: ", others.flatMap((one, at) => [at ? ", " : "", h("a", { href: `${location.protocol}//${one.host}/` }, one.host)])) : null);
+  trouble(h("span", {}, `${location.host} has not answered${since}; the page tries again every ${number(EVERY_MS / 1000)} s and shows the last known state.`),
+    others.length ? h("span", {}, " Other instances have this page too: ", others.flatMap((one, at) => [at ? ", " : "", h("a", { href: `${location.protocol}//${one.host}/` }, one.host)])) : null);
   if (!group) $("summary").textContent = "The instance does not answer.";
 }
 
@@ -122,7 +122,7 @@ function askForToken() {
   const had = sessionStorage.getItem("token") !== null;
   $("main").hidden = true;
   $("summary").textContent = "A token is needed.";
-  $("token-problem").textContent = had ? "That is another token than this instance's." : "";
+  $("token-problem").textContent = had ? "This instance has another token." : "";
   sessionStorage.removeItem("token");
   if ($("token").hidden) {
     $("token").hidden = false;
@@ -132,7 +132,7 @@ function askForToken() {
 
 async function explain(task) {
   $("why-title").textContent = `Task ${task}`;
-  fill($("why-body"), h("p", { class: "waiting" }, "Asking the leader…"));
+  fill($("why-body"), h("p", { class: "waiting" }, "Loading…"));
   if (!$("why").open) $("why").showModal();
   let reply;
   try {
@@ -144,7 +144,7 @@ async function explain(task) {
   const found = reply.body.decisions;
   fill($("why-body"),
     h("p", { class: "note" }, `As decided at ${clock(reply.body.at_ms)}`),
-    found.length ? found.map(decision) : h("p", {}, "The newest assignment knows nothing of this task."));
+    found.length ? found.map(decision) : h("p", {}, "The newest assignment does not contain this task."));
 }
 
 function decision(one) {
@@ -175,7 +175,7 @@ document.addEventListener("visibilitychange", () => { if (!document.hidden) look
 
 async function forEver() {
   for (;;) {
-    if (!document.hidden) await look().catch((problem) => trouble(`This page has a fault: ${problem.message}`));
+    if (!document.hidden) await look().catch((problem) => trouble(`Error in this page: ${problem.message}`));
     await new Promise((then) => setTimeout(then, EVERY_MS));
   }
 }

@@ -40,17 +40,17 @@ async function range(get, answer, store, first, last, began) {
   if (!reply.ok) return refused(answer, reply);
   const found = reply.body.entries;
   const notes = [plural(found.length, "entry", "entries"), ...staleness(reply.body), took(began)];
-  if (!found.length) return fill(answer, h("p", { class: "note" }, "No entry is within this range."));
+  if (!found.length) return fill(answer, h("p", { class: "note" }, "No entry in this range."));
   fill(answer, rows(found, notes),
     reply.body.next === null ? null : h("button", { type: "button", class: "second", on: { click: () => range(get, answer, store, reply.body.next, last, performance.now()) } }, "The next ones"));
 }
 
 function rows(entries, notes) {
   const timed = entries.some((entry) => entry.timestamp !== undefined);
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "What was found" },
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results" },
     h("table", { class: "entries" },
       h("caption", {}, notes.join(" · ")),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Value"), timed ? h("th", { scope: "col" }, "Time of the record") : null)),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Value"), timed ? h("th", { scope: "col" }, "Timestamp") : null)),
       h("tbody", {}, entries.map((entry) => h("tr", {}, h("th", { scope: "row" }, text(entry.key)), h("td", {}, text(entry.value)), timed ? h("td", {}, when(entry.timestamp)) : null)))));
 }
 

@@ -12,7 +12,7 @@ export function drawTimeline(element, group) {
   if (state === shown) return; // what is being read stays where it is
   shown = state;
   if (!all.length) {
-    fill(element, h("li", { class: "note" }, "No instance that answers has led a rebalance yet."));
+    fill(element, h("li", { class: "note" }, "None of the instances that answer has led a rebalance yet."));
     return;
   }
   const rounds = withFollowUps(all);
@@ -55,7 +55,7 @@ function entry({ led, then }, worst) {
   const facts = [`led by ${led.led_by}`];
   if (then.length) facts.push(`${plural(then.length, "follow-up")} in ${duration((last.at_ms - led.at_ms) / 1000)}`);
   if (last.hands_over) facts.push("the old owners have to let go first");
-  else if (last.next_ms !== null) facts.push(`looked at again at ${clock(last.next_ms)}`);
+  else if (last.next_ms !== null) facts.push(`next rebalance at ${clock(last.next_ms)}`);
   else if (last.stable) facts.push("stable");
   if (worst) facts.push(`longest pause ${worst.paused < 1000 ? `${worst.paused} ms` : duration(worst.paused / 1000)}, task ${worst.task}`);
   return h("li", { class: last.stable ? "stable" : "open" },
@@ -71,10 +71,10 @@ function counted(led) {
   const count = (test) => led.moves.filter(test).length;
   const parts = [
     [count((move) => move.role === "active" && move.from !== null), (n) => `${plural(n, "task")} moved`],
-    [count((move) => move.role === "active" && move.from === null), (n) => `${plural(n, "task")} taken up`],
-    [count((move) => move.role === "warm-up"), (n) => `${plural(n, "warm-up")} begun`],
-    [count((move) => move.role === "standby" && move.to !== null), (n) => `${plural(n, "standby", "standbys")} begun`],
-    [count((move) => move.role === "standby" && move.to === null), (n) => `${plural(n, "copy", "copies")} given up`],
+    [count((move) => move.role === "active" && move.from === null), (n) => `${plural(n, "task")} started`],
+    [count((move) => move.role === "warm-up"), (n) => `${plural(n, "warm-up")} started`],
+    [count((move) => move.role === "standby" && move.to !== null), (n) => `${plural(n, "standby", "standbys")} started`],
+    [count((move) => move.role === "standby" && move.to === null), (n) => `${plural(n, "copy", "copies")} removed`],
   ];
   const words = parts.filter(([n]) => n).map(([n, say]) => say(n));
   return words.length ? words.join(", ") : "nothing moved";
@@ -89,7 +89,7 @@ function details(led, key) {
 
 function move(one) {
   const way = one.role !== "active"
-    ? one.to !== null ? `${one.role} on ${one.to}` : `no copy on ${one.from} any more`
+    ? one.to !== null ? `${one.role} on ${one.to}` : `copy on ${one.from} removed`
     : one.from !== null ? `${one.from} → ${one.to}` : `to ${one.to}`;
   return h("li", {},
     h("p", {}, h("span", { class: "chip" }, one.task), " ", way, one.had_copy ? h("span", { class: "mark" }, "had a copy") : null),

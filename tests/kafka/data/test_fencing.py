@@ -14,6 +14,7 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.data.fencing import fence_vanished, transactional_id
 from tidemill.kafka.data.producer import CommitOutcome, TransactionalProducer
+from tidemill.task.raw_records import RecordColumns
 
 pytestmark = pytest.mark.broker
 
@@ -36,7 +37,7 @@ def test_only_open_transactions_of_this_applications_vanished_processes_are_ende
             {"bootstrap.servers": bootstrap_servers, "transaction.timeout.ms": 120_000}, transactional_id=name
         )
         producer.init()
-        producer.write(topic, [b"k"], [b"v"], [1], [partition])
+        producer.write(topic, RecordColumns([b"k"], [b"v"], [1], [partition]))
         producers.append(producer)
     admin = Admin({"bootstrap.servers": bootstrap_servers})
     partitions = [TopicPartition(topic, number) for number in range(3)]

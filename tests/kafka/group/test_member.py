@@ -279,6 +279,17 @@ def test_a_hand_over_does_not_wait_for_the_heartbeat_interval(join: Join) -> Non
     assert a.of_kind(MembershipLost) == b.of_kind(MembershipLost) == []
 
 
+@pytest.mark.usefixtures("partitions")
+def test_a_member_knows_since_when_the_group_has_not_confirmed_it(join: Join) -> None:
+    a, member = join("a")
+    began_s = time.monotonic()
+    assert _settled(a, owning=4)
+    assert until(lambda: member.confirmed_s > began_s)
+    confirmed_s = member.confirmed_s
+    assert until(lambda: member.confirmed_s > confirmed_s)
+    assert member.confirmed_s <= time.monotonic()
+
+
 def test_a_commit_between_join_and_sync_asks_to_wait(join: Join, partitions: list[TopicPartition]) -> None:
     release = threading.Event()
 

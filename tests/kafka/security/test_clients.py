@@ -10,17 +10,17 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.net.manager import KafkaConnectionManager
 
+from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 
-NEEDED = {"application.id": "app", "bootstrap.servers": "a:9092,b:9092"}
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="hush";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  username='alice' password=\"hu\\\"sh;\" ;"
 
 
-def _config(settings: dict[str, object]) -> StreamsConfig:
-    return StreamsConfig.of({**NEEDED, **settings})
+def _config(settings: dict[str, object]) -> ClientsConfig:
+    return StreamsConfig.read_slice(ClientsConfig, {"bootstrap.servers": "a:9092,b:9092", **settings})
 
 
 def _data(settings: dict[str, object], role: ClientRole = ClientRole.ADMIN) -> dict[str, Any]:
@@ -184,7 +184,7 @@ EVERYTHING: dict[str, object] = {
 
 def test_both_libraries_take_what_comes_out() -> None:
     """Nothing is connected to: librdkafka checks names and values when a client is made."""
-    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "127.0.0.1:1", **EVERYTHING})
+    config = _config({"bootstrap.servers": "127.0.0.1:1", **EVERYTHING})
     quiet = {"log_level": 0, "error_cb": lambda _: None}
     consumer = Consumer({**data_client_settings(config, ClientRole.CONSUMER), **quiet, "group.id": "g"})
     consumer.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
@@ -29,8 +30,8 @@ def test_a_secret_comes_from_a_file_a_folder_or_the_environment(tmp_path: Path, 
         f"${{file:{tmp_path}/login.properties:password}}", f"${{directory:{tmp_path}:password}}", "${env:ALICES_PASSWORD}",
     ):  # fmt: skip
         config = _config(**{"kafka.sasl.jaas.config": JAAS.format(reference)})
-        assert data_client_settings(config, ClientRole.CONSUMER)["sasl.password"] == SECRET
-        assert group_client_settings(config)["sasl_plain_password"] == SECRET
+        assert data_client_settings(config.slice(ClientsConfig), ClientRole.CONSUMER)["sasl.password"] == SECRET
+        assert group_client_settings(config.slice(ClientsConfig))["sasl_plain_password"] == SECRET
         assert SECRET not in repr(config)
 
 

@@ -104,7 +104,7 @@ def test_a_certificate_for_another_host_is_told_from_one_of_nobody_trusted(tmp_p
         named = no_entry(servers, said, {**ALICE, "ssl.ca.location": str(authority.pem)})
         unknown = no_entry(servers, said, {**ALICE, "ssl.ca.location": str(stranger.pem)})
     assert "certificate is not for the host" in str(named)
-    assert "signed by nobody who is trusted here" in str(unknown)
+    assert "signed by no one who is trusted here" in str(unknown)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_only_what_no_waiting_mends_counts_as_being_kept_out(code: int, said: st
         ("sasl_ssl://h:1/bootstrap: SASL authentication error: Authentication failed during authentication due to invalid "
          "credentials with SASL mechanism SCRAM-SHA-256 (after 5ms in state AUTH_REQ)", "refuse the login of user 'alice'"),
         ("ssl://h:1/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: broker certificate "
-         "could not be verified, verify that ssl.ca.location is correctly configured", "signed by nobody who is trusted here"),
+         "could not be verified, verify that ssl.ca.location is correctly configured", "signed by no one who is trusted here"),
         ("ssl://h:1/1: SSL handshake failed: tlsv13 alert certificate required", "don't accept this client's certificate"),
         ("something new", "don't let this client in"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tidemill.config.slices import GroupConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import ProcessId, TopicPartition
@@ -51,7 +52,7 @@ def lead(brokers: Brokers, *members: str, partitions: int = 2) -> Any:
     part = SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG}))
     internal = {CHANGELOG: InternalTopicFacts(name=CHANGELOG, is_repartition=False)}
     facts = TopologyFacts(subtopologies=(part,), internal_topics=internal)
-    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1"})
+    config = StreamsConfig.read_slice(GroupConfig, {"application.id": "app"})
     leader = leading.Leader(config, brokers, PROCESS, facts, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
     told = Subscription(user_data=encode_subscription(SubscriptionInfo(process_id=PROCESS)))
     return leader.assign(members[0], {"in": partitions}, dict.fromkeys(members, told))

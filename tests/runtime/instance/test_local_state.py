@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.config.slices import ReadsConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.errors import ForeignStateError
+from tidemill.errors import EnvironmentProblem, ForeignStateError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.runtime.instance.local_state import LocalState, kept_offset_sum
+from tidemill.query.http_tls import HttpAccess
+from tidemill.runtime.instance.local_state import LocalState, kept_offset_sum, remove_outdated
+from tidemill.runtime.instance.starting import OpenParts, _claimed_state
 from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.runtime.thread.local_tasks import LocalTasks
@@ -120,8 +123,8 @@ def test_another_tasks_state_counts_for_nothing(directory: StateDirectory, local
 
 
 def test_queries_do_not_read_another_tasks_state(directory: StateDirectory) -> None:
-    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1"})
-    reads = InstanceReads(config, directory, lambda: None)
+    config = StreamsConfig.read_slice(ReadsConfig, {"application.id": "app"})
+    reads = InstanceReads(config, HttpAccess(), directory, lambda: None)
     for task in (ONE, TWO):
         whose = StateIdentity(application_id="app", task=ONE)
         TaskState.open(directory.task_path(task), ["counts"], whose=whose).close(clean=True)
@@ -260,3 +263,57 @@ def test_what_is_restored_is_told_from_the_beginning_where_stores_are_emptied_in
     [told] = [line for line in caplog.messages if "event=restored" in line]
     assert "from=0 to=10" in told
     assert "offsets=10" in told
+
+
+def test_a_start_removes_state_that_was_not_written_for_too_long_and_nothing_else(
+    directory: StateDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    age(kept(directory, ONE, 5), 3)
+    age(kept(directory, TWO, 5), 1)
+    process_id = directory.process_id()
+    with StateDirectoryLock.acquire(directory.path, timeout_s=1) as lock, caplog.at_level(logging.INFO, "tidemill.state"):
+        assert remove_outdated(directory, lock, 4 * HOUR_MS) == []
+        assert remove_outdated(directory, lock, 2 * HOUR_MS) == [ONE]
+    assert directory.tasks() == [TWO]
+    assert directory.process_id().process_id == process_id.process_id
+    assert f"not written for {2 * HOUR_MS} ms" in caplog.text
+
+
+def test_state_that_is_read_only_does_not_count_as_written(directory: StateDirectory) -> None:
+    path = kept(directory, ONE, 5)
+    age(path, 3)
+    reader = TaskState.open_to_read(path, whose=StateIdentity(application_id="app", task=ONE))
+    reader.close(clean=False)
+    with StateDirectoryLock.acquire(directory.path, timeout_s=1) as lock:
+        assert remove_outdated(directory, lock, HOUR_MS) == [ONE]
+
+
+def test_old_state_that_cannot_be_removed_ends_the_start(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    age(kept(directory, ONE, 5), 3)
+
+    def refuse(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with (
+        StateDirectoryLock.acquire(directory.path, timeout_s=1) as lock,
+        pytest.raises(EnvironmentProblem, match=r"task 1_0 .*max\.age\.ms=3600000, and can't be removed: Permission denied"),
+    ):
+        remove_outdated(directory, lock, HOUR_MS)
+
+
+def test_the_setting_is_applied_before_anything_else_looks_at_the_state(tmp_path: Path, directory: StateDirectory) -> None:
+    age(kept(directory, ONE, 5), 3)
+
+    def claimed(**settings: object) -> list[TaskId]:
+        config = StreamsConfig.of(
+            {"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(tmp_path)}, **settings
+        )
+        parts = OpenParts()
+        found, _lock, _process_id = _claimed_state(config, parts)
+        parts.close()
+        return found.tasks()
+
+    assert claimed() == [ONE]
+    assert claimed(state_cleanup_dir_max_age_ms=4 * HOUR_MS) == [ONE]
+    assert claimed(state_cleanup_dir_max_age_ms=2 * HOUR_MS) == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidemill import Serdes, StreamsBuilder, TimeWindows
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import TopicsConfig
 from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.membership.topology_facts import TopologyFacts, topology_facts
@@ -21,7 +22,7 @@ from tidemill.steps.step_spec import StoreSpec
 from tidemill.topology.nodes import Topology
 
 STRING = Serdes.string()
-CONFIG = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1"})
+CONFIG = TopicsConfig(application_id="app", bootstrap_servers="nowhere:1", dead_letter_topic=None)
 
 
 class Brokers:
@@ -57,12 +58,11 @@ def check(brokers: Brokers, topology: Topology | None = None) -> None:
     topology = topology or counting()
     admin: Any = brokers
     facts: TopologyFacts = topology_facts(topology, "app")
-    require_fitting_topics(CONFIG, facts, require_topics(CONFIG, topology, admin), admin)
+    require_fitting_topics("app", facts, require_topics(CONFIG, topology, admin), admin)
 
 
 def test_a_dead_letter_topic_that_the_program_reads_is_refused() -> None:
-    aside = {"errors.dead.letter.queue.topic.name": "in", "processing.exception.handler": "dead-letter"}
-    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "nowhere:1", **aside})
+    config = replace(CONFIG, dead_letter_topic="in")
     admin: Any = Brokers(**{"in": (3, "delete")})
     with pytest.raises(ConfigError, match="which the program reads: a record that is put aside would come back"):
         require_topics(config, counting(), admin)

@@ -70,7 +70,7 @@ def report(now_ms: int, *, records: int = 100, outcome: Outcome = Outcome.COMMIT
 
 def measured_thread(clock: Clock, now_ms: int) -> Any:
     """A stream thread as metrics see it, after two batches, a lost one and a rebalance."""
-    metrics = ThreadMetrics(Window(), now_s=clock)
+    metrics = ThreadMetrics(Window(), now_s=clock, wall_ms=lambda: now_ms)
     stay, goes = (active(RUNS), active(RESTORES, Phase.RESTORING)), active(TaskId(9, 9))
     metrics.changed(tasks(), tasks(*stay, goes, standbys=[FOLLOWS]), TimePassed())
     held = tasks(*stay, standbys=[FOLLOWS])

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tidemill.config.slices import ReadsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.endpoint import HostInfo
-from tidemill.ids import ProcessId, TopicPartition
+from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member import step
-from tidemill.membership.member_state import Assigned, MemberConfig, MemberState, new_member
+from tidemill.membership.member_state import Assigned, HeldTask, MemberConfig, MemberState, Role, new_member
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
+from tidemill.query.http_tls import HttpAccess
 from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.state.directory import StateDirectory
@@ -34,8 +38,8 @@ def test_hosts_that_are_no_addresses_are_left_out_and_named_once(tmp_path: Path,
     info = AssignmentInfo(partitions_by_host=hosts, standby_partitions_by_host=hosts)
     event = Assigned(generation=1, member_id="m", incarnation=0, user_data=encode_assignment(info))
     state, _ = step(new_member(MemberConfig(process_id=ProcessId(1, 1))), event, 0)
-    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(tmp_path)})
-    reads = InstanceReads(config, StateDirectory(tmp_path, "app"), lambda: None)
+    config = StreamsConfig.read_slice(ReadsConfig, {"application.id": "app"})
+    reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
     reads._sides["thread"] = cast("GroupSide", Side(state))
     with caplog.at_level(logging.WARNING, "tidemill"):
         found = reads._hosts()
@@ -44,3 +48,19 @@ def test_hosts_that_are_no_addresses_are_left_out_and_named_once(tmp_path: Path,
     (line,) = caplog.messages
     assert line.isprintable()
     assert all(text in line for text in ("event=hosts-left-out", "pod-0..default:8080", "h:70000"))
+
+
+@pytest.mark.parametrize(("silent_s", "is_confirmed"), [(0.0, True), (5.9, True), (6.1, False), (float("inf"), False)])
+def test_copies_are_confirmed_as_long_as_nobody_else_can_have_been_given_them(
+    tmp_path: Path, silent_s: float, is_confirmed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when a heartbeat was sent that was answered, the broker waits for session.timeout.ms."""
+    config = StreamsConfig.read_slice(ReadsConfig, {"application.id": "app", "session.timeout.ms": 6_000})
+    reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    thread: Any = SimpleNamespace(name="thread")
+    tasks = SimpleNamespace(member=SimpleNamespace(held={TaskId(1, 0): HeldTask(role=Role.STANDBY, partitions=())}), active={})
+    reads._sides["thread"] = cast("GroupSide", SimpleNamespace(tasks=tasks, confirmed_s=lambda: now - silent_s))
+    reads._threads = [thread]
+    assert [copy.is_confirmed for copy in reads._held(lambda _: True)] == [is_confirmed]

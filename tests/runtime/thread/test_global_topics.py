@@ -58,13 +58,13 @@ def report(**positions: int) -> BatchReport:
 
 def test_inputs_wait_until_the_stores_have_what_was_there_at_the_start() -> None:
     topics, _, _ = made()
-    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, globals_anew=True)
+    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, reset_globals=True)
     topics.reported(report(rates=7))
     assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 7})
     topics.reported(report(rates=10))
     assert topics.extend(REQUEST) == replace(REQUEST, globals={RATES: 10})
     topics.reported(report())
-    assert topics.extend(REQUEST).globals_anew, "a new worker knows nothing"
+    assert topics.extend(REQUEST).reset_globals, "a new worker knows nothing"
 
 
 def test_brokers_that_do_not_answer_are_asked_again_and_keep_inputs_waiting() -> None:
@@ -77,7 +77,7 @@ def test_brokers_that_do_not_answer_are_asked_again_and_keep_inputs_waiting() ->
     assert brokers.asked == 1, "once a second"
     clock.now_s += 1.5
     brokers.are_away = False
-    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, globals_anew=True)
+    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, reset_globals=True)
 
 
 def test_a_topic_that_does_not_exist_is_named() -> None:

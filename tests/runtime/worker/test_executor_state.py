@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tidemill.errors import BatchLostError, QueryError, StateError
 from tidemill.ids import TaskId
-from tidemill.runtime.reads.executor_reads import FarState
+from tidemill.runtime.reads.executor_reads import RemoteState
 from tidemill.runtime.worker import executor_state
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
 from tidemill.state.lmdb import TaskState
@@ -17,6 +18,7 @@ from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.meta import StateIdentity
 from tidemill.state.store import Positions
 from tidemill.task.batch import TaskRun
+from tidemill.task.message_pack import pack
 
 TASK = TaskId(1, 0)
 
@@ -77,7 +79,7 @@ def test_a_driver_reads_what_a_worker_has(tmp_path: Path) -> None:
     before = state.claim("e")
     rows = [(b"%02d" % number, b"v%d" % number) for number in range(30)]
     state.apply(expected=before, new=Positions(changelog={"counts": 7}, epoch="e"), writes={"counts": rows})
-    far = FarState(tmp_path / "nowhere" / "1_0", lambda question: disk.answer({**question, "task": "1_0", "folder": ""}))
+    far = RemoteState(tmp_path / "nowhere" / "1_0", partial(disk.answer, TASK, ""))
     assert far.get_many("counts", [b"03", b"no", b""]) == [b"v3", None, None]
     assert list(far.scan("counts", chunk=7)) == rows
     assert list(far.scan("counts", b"05", b"08")) == rows[5:8]
@@ -90,15 +92,21 @@ def test_another_tasks_state_on_the_executor_is_not_read(tmp_path: Path) -> None
     disk = disk_at(tmp_path)
     its_own = StateIdentity(application_id="app", task=TaskId(9, 9))
     TaskState.open(disk.directory.task_path(TASK), ["counts"], whose=its_own).close(clean=True)
-    far = FarState(tmp_path / "nowhere" / "1_0", lambda question: disk.answer({**question, "task": "1_0", "folder": ""}))
+    far = RemoteState(tmp_path / "nowhere" / "1_0", partial(disk.answer, TASK, ""))
     with pytest.raises(StateError, match="holds the state of task 9_9 of application app, expected that of task 1_0 of"):
         far.entries("counts")
 
 
 def test_what_does_not_lie_on_the_executor_is_said_and_files_of_it_are_nobody_elses(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
-    far = FarState(tmp_path / "nowhere" / "1_0", lambda question: disk.answer({**question, "task": "1_0", "folder": ""}))
+    far = RemoteState(tmp_path / "nowhere" / "1_0", partial(disk.answer, TASK, ""))
     with pytest.raises(StateError):
         far.entries("counts")
     with pytest.raises(QueryError, match="lies on an executor's disk"):
         _ = far.directory
+
+
+def test_an_answer_that_can_not_be_read_is_a_state_error(tmp_path: Path) -> None:
+    remote = RemoteState(tmp_path / "1_0", lambda _read: pack("many"))
+    with pytest.raises(StateError, match=r"the answer for task 1_0 can't be read: .* are no int: Expected `int`, got `str`"):
+        remote.entries("counts")

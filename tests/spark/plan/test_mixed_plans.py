@@ -82,7 +82,7 @@ def test_a_function_of_columns_between_operators_that_run_together_is_refused() 
     table = b.table("table")
     joined = b.stream("in").join(table, lambda v, w: v).process_values(lambda: None).map_values(F.upper)
     joined.left_join(table, lambda v, w: v).process_values(lambda: None).to("out")
-    with pytest.raises(TopologyError, match=r"KSTREAM-MAPVALUES-\d+ works on columns, but stands between .*per_record"):
+    with pytest.raises(TopologyError, match=r"KSTREAM-MAPVALUES-\d+ works on columns, but is between .*per_record"):
         stages(b.build())
 
 

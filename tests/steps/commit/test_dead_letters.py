@@ -12,6 +12,7 @@ from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.task.raw_records import RecordColumns
 from tidemill.testing.topics import RawRecord
 
 STRING, LONG = Serdes.string(), Serdes.long()
@@ -95,13 +96,12 @@ class SmallProducer:
     def commit(self, offsets: Any, times: Any, membership: Any) -> dict[Any, int]:
         return {}
 
-    def produce(
-        self, topic: str, keys: Any, values: Any, timestamps: Any, partitions: Any = None, headers: Any = None
-    ) -> None:
-        for at, value in enumerate(values):
+    def produce(self, topic: str, records: RecordColumns) -> None:
+        for at, value in enumerate(records.values):
             if len(value or b"") > 4:
                 raise RecordTooLargeError(f"{len(value)} bytes", at=at)
-            self.sent.append(RawRecord(topic, keys[at], value, timestamps[at], tuple((headers[at] if headers else None) or ())))
+            headers = tuple((records.headers[at] if records.headers else None) or ())
+            self.sent.append(RawRecord(topic, records.keys[at], value, records.timestamps[at], headers))
 
 
 def writing_twice() -> StreamsBuilder:

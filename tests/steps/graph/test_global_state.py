@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.operators.step_harness import APPLICATION, StepRun, Worker
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Record, Serdes, Stores, StreamsBuilder
 from tidemill.ids import TopicPartition
+from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.stages import stages
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.graph.graph_step import KeptGraphs
 from tidemill.steps.last_step import run_last_step, run_middle_step
 from tidemill.steps.source_step import source_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
@@ -99,8 +103,8 @@ def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_anew() 
 
     def batch(number: int, at: dict[TopicPartition, int], records: list[tuple[Any, ...]], *, anew: bool) -> BatchReport:
         request = BatchRequest(
-            batch_id=number, inputs={EVENTS: at[EVENTS]}, globals={ROWS: at[ROWS]}, globals_anew=anew, tasks=(), now_ms=0,
-            follows=number - 1,
+            batch_id=number, inputs={EVENTS: at[EVENTS]}, globals={ROWS: at[ROWS]}, reset_globals=anew, tasks=(), now_ms=0,
+            last_committed_batch=number - 1,
         )
         rows: Any = list(source_rows(GivenReader([RawRecord(*record) for record in records]), request, source))
         (above, last), (copying, counting) = run.compiled.steps, run._workers
@@ -115,3 +119,52 @@ def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_anew() 
     again = batch(3, {EVENTS: 1, ROWS: 0}, [row, event], anew=True)
     assert (again.outcome, again.globals) == (Outcome.COMMITTED, {ROWS: 1})
     assert [sent.value for sent in run._workers[-1].output.sent] == [b"x0"]
+
+
+class _Upper:
+    """Keeps the letters of each value; fails on what has none."""
+
+    def init(self, context: Any) -> None:
+        self._store = context.store("kept")
+
+    def process(self, record: Any) -> None:
+        if not record.value.isalpha():
+            raise ValueError(f"no letters: {record.value}")
+        self._store.put(record.key, record.value.upper())
+
+
+def _fails_on_digits() -> Topology:
+    builder = StreamsBuilder()
+    builder.add_global_store(Stores.key_value_store("kept", key=TEXT, value=TEXT), "rows", _Upper)
+    stream = builder.stream("events", key=TEXT, value=TEXT)
+    stream.process_values(LooksUpKept, value=TEXT).to("out", key=TEXT)
+    return builder.build()
+
+
+class LooksUpKept(LooksUp):
+    def init(self, context: Any) -> None:
+        self._context, self._store = context, context.store("kept")
+
+
+def _asked(handlers: ExceptionHandlers) -> StepRun:
+    run = StepRun(_fails_on_digits())
+    unreadable = replace(_going_on(), handlers=handlers)
+    run._workers = [Worker(run.stores, unreadable=unreadable, graphs=KeptGraphs(handlers))]
+    return run
+
+
+def test_a_processor_of_a_global_store_that_fails_ends_the_thread_unless_its_handler_is_asked() -> None:
+    """KIP-1270: also where a processing handler is set, as long as processing.exception.handler.global.enabled is not."""
+    records = [("rows", b"a", b"x", 1, ()), ("rows", b"b", b"7", 2, ()), ("events", b"a", b"e", 3, ())]
+    with pytest.raises(AssertionError, match=r"stopped: .*rows-0 at offset 1: .*no letters: 7"):
+        _asked(ExceptionHandlers(processing=ExceptionResponse.CONTINUE)).pipe(records)
+    asked: list[tuple[str, int | None, Any]] = []
+
+    def handler(context: ErrorContext, record: Record | None, error: Exception) -> ExceptionResponse:
+        asked.append((context.topic, context.offset, None if record is None else record.value))
+        return ExceptionResponse.DEAD_LETTER
+
+    run = _asked(ExceptionHandlers(processing=handler, dead_letter_topic="dead", cover_global_stores=True))
+    run.pipe(records)
+    assert asked == [("rows", 1, "7")]
+    assert [(topic, value) for topic, _, value, *_ in run.written] == [("out", b"X-e")]  # and no dead letter

@@ -133,7 +133,8 @@ def test_a_restored_store_goes_on_where_its_changelog_ended(windows: Any) -> Non
 
 
 def test_what_a_request_follows_is_the_last_batch_that_counted() -> None:
-    from tidemill.task.batch import BatchRequest, request_from_json, request_to_json
+    from tidemill.task.batch import BatchRequest
+    from tidemill.task.message_pack import pack, unpack
 
-    request = replace(BatchRequest(batch_id=7, inputs={}), follows=5)
-    assert request_from_json(request_to_json(request)) == request
+    request = replace(BatchRequest(batch_id=7, inputs={}), last_committed_batch=5)
+    assert unpack(pack(request), BatchRequest) == request

@@ -10,18 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.operators.step_harness import StepRun
-from tests.steps.drawn_bytes import BYTES_FOR, SCHEMA
+from tests.steps.drawn_bytes import BYTES_FOR, SCHEMA, TIMES_SCHEMA, Times
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import RetriableError, SerdeError
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.rows.codecs_wire import fixed_width
+from tidemill.steps.rows.codecs_wire import fixed_width, from_the_jvm, transit_of
 from tidemill.steps.rows.intake import Intake, intake_of
 
 BYTES = Serdes.bytes()
 SERDES: dict[str, Any] = {
     "string": Serdes.string(), "bytes": BYTES, "long": Serdes.long(), "integer": Serdes.integer(), "short": Serdes.short(),
     "double": Serdes.double(), "float": Serdes.float(), "boolean": Serdes.boolean(), "uuid": Serdes.uuid(),
-    "json": Serdes.json(SCHEMA),
+    "json": Serdes.json(SCHEMA), "json-times": Serdes.json(TIMES_SCHEMA), "json-class": Serdes.json(Times),
 }  # fmt: skip
 
 
@@ -48,6 +48,8 @@ def test_the_jvm_is_given_what_the_serde_reads_and_nothing_that_it_refuses(name:
             assert taken[at] is None
         elif fixed is not None:
             assert (None if taken[at] is None else fixed.encode(taken[at])) == expected
+        elif transit_of(serde) is not None:
+            assert from_the_jvm(serde, taken[at]) == expected
         else:
             assert read_by(serde, taken[at]) == expected
             assert taken[at] is None or taken[at].decode() is not None  # UTF-8, without loss

@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.steps.rows.partition_stats import add_arrivals
-from tidemill.task.batch import (
-    Arrived,
-    BatchReport,
-    Marker,
-    Outcome,
-    marker_from_json,
-    marker_to_json,
-    report_from_json,
-    report_to_json,
-)
+from tidemill.task.batch import Arrived, BatchReport, Marker, Outcome
+from tidemill.task.message_pack import pack, unpack
 
 records = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(-1, 2**41)), max_size=40)
 
@@ -54,6 +46,6 @@ def test_chunks_add_up_to_what_counting_one_by_one_gives(chunks: list[list[tuple
 def test_markers_and_reports_carry_what_arrived_and_what_was_written() -> None:
     arrived = {TopicPartition("in", 3): Arrived(5, 4, 10, 20, 60)}
     marker = Marker(batch_id=1, starts={}, ends={}, changelog_ends={}, chunks=1, rows=5, arrived=arrived)
-    assert marker_from_json(marker_to_json(marker)) == marker
+    assert unpack(pack(marker), Marker) == marker
     report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, arrived=arrived, written={TaskId(1, 0): {"counts": 7}})
-    assert report_from_json(report_to_json(report)) == report
+    assert unpack(pack(report), BatchReport) == report

@@ -75,7 +75,7 @@ def test_a_join_goes_on_in_its_own_step_only_with_python_values() -> None:
     table = b.table("table", key=TEXT, value=TEXT)
     joined = b.stream("in", key=TEXT, value=TEXT).join(table, EXAMPLE, name="first")
     joined.left_join(table, lambda left, right: left, name="second").to("out")
-    with pytest.raises(TopologyError, match=r"first works on columns, but stands between .*second.*: wrap .* in per_record"):
+    with pytest.raises(TopologyError, match=r"first works on columns, but is between .*second.*: wrap .* in per_record"):
         stages(b.build())
 
 
@@ -244,7 +244,7 @@ def test_the_page_of_joins_has_a_joiner_of_columns_beside_one_of_values(topology
     orders = driver.create_input_topic("orders", TEXT, TEXT)
     orders.pipe_records([TestRecord("k", "tea"), TestRecord("l", "rum")])
     made = {topic: driver.create_output_topic(topic, TEXT, TEXT).read_key_values() for topic in ("named", "named-or-not")}
-    assert made == {"named": [("k", "tea by Ada")], "named-or-not": [("k", "tea by Ada"), ("l", "rum by nobody")]}
+    assert made == {"named": [("k", "tea by Ada")], "named-or-not": [("k", "tea by Ada"), ("l", "rum by unknown")]}
 
 
 @pytest.mark.spark

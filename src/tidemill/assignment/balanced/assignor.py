@@ -10,7 +10,7 @@ Invariants (without weights). From any state in which every task runs, exactly a
 the nearest balanced target needs, none twice. When clients leave, tasks of which a standby is caught up go on there at
 once, however unevenly, because KIP-441 wants a task on a caught-up client: a client may carry the tasks of one that left
 until the next probing rebalances. Then the group hands over at most as many tasks as were orphaned, beyond the least that
-balance needs; those need not be the orphans, because the state of a group doesn't tell who ran a task before. Without
+balance needs; those need not be the orphans, because the state of a group doesn't show who ran a task before. Without
 caught-up copies it is the least.
 """
 

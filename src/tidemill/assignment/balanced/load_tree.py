@@ -1,15 +1,15 @@
 """A tree of least loads over a row of clients: which is the least loaded outside some ranges, which the first below.
 
 Decides ties by place: the leftmost of equal loads; a caller who wants another order among them makes the loads
-different, as pairs of (load, order). What a load is, and who stands where, is left to the caller.
+different, as pairs of (load, order). What a load is, and whose place is which, is left to the caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-Load = TypeVar("Load", bound=Any)
+Load = TypeVar("Load", float, tuple[float, int])
 
 
 class LoadTree(Generic[Load]):
@@ -20,9 +20,12 @@ class LoadTree(Generic[Load]):
     def __init__(self, loads: Sequence[Load], above_all: Load) -> None:
         self._length = len(loads)
         self._size = size = 1 << max(len(loads) - 1, 0).bit_length()
-        self._tree = tree = [above_all] * size + [*loads] + [above_all] * (size - len(loads))
+        tree: list[Load] = [above_all] * size
+        tree += loads
+        tree += [above_all] * (size - len(loads))
         for node in range(size - 1, 0, -1):
             tree[node] = min(tree[2 * node], tree[2 * node + 1])
+        self._tree: list[Load] = tree
 
     def set(self, at: int, load: Load) -> None:
         tree = self._tree

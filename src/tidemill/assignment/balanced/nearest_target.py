@@ -172,7 +172,7 @@ def groups_of(task: TaskId, stateful: Collection[TaskId]) -> tuple[object, objec
 def is_balanced(
     client_of: Mapping[TaskId, int], tasks: Iterable[TaskId], stateful: Collection[TaskId], capacity: Sequence[int]
 ) -> bool:
-    """Whether each client has its share of each group, ``client_of`` naming the client of each task."""
+    """True if each client has its share of each group, ``client_of`` naming the client of each task."""
     totals: Counter[object] = Counter()
     held: Counter[tuple[object, int]] = Counter()
     for task in tasks:

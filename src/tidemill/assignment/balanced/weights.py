@@ -24,7 +24,7 @@ LEAST_GAIN = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What it takes to have a task on a client."""
+    """Weights of having a task on a client."""
 
     runs_on: Mapping[TaskId, int]
     to_restore: Callable[[TaskId, int], int]

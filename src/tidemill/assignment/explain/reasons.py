@@ -1,7 +1,7 @@
 """The sentences of decisions.
 
 Decides wording only, from the recorded facts; lags and limits are named with their numbers, clients by the first
-digits of their process ids where these tell them apart.
+digits of their process ids where these distinguish them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from tidemill.ids import TaskId
 
 NAMED_WARM_UPS = 4
-"""How many warm-ups a sentence lists before it only counts them."""
+"""Number of warm-ups that a sentence lists before it only counts them."""
 
 
 class Reasons:
@@ -84,7 +84,7 @@ class Reasons:
         if lags.is_caught_up(at, client):
             return f"{standing}, so it is caught up (acceptable.recovery.lag = {self._acceptable})"
         if lags.least(at) == lags.lag(at, client):
-            return f"{standing}, and nobody is less behind"
+            return f"{standing}, and no other is less behind"
         return f"{standing}, and nobody is caught up"
 
     def _not_ready(self, movement: Movement) -> str:

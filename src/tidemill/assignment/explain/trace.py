@@ -1,6 +1,6 @@
 """The facts that an assignor records while it runs: targets by stage, movements as served, shortfalls.
 
-Decides nothing; it is what decisions are told from. Tasks and clients are positions, as in the placement. What can be
+Decides nothing; decisions are derived from it. Tasks and clients are positions, as in the placement. What can be
 read off the facts without applying a rule again (who waits for a warm-up, which stage placed a copy) is read off here.
 """
 
@@ -54,7 +54,7 @@ class Trace:
     def waiting(self) -> dict[Movement, int]:
         """Movements whose target got no copy, because no warm-up was left, with their expected place, from 0.
 
-        They are queued anew in each round, actives before standbys, as many being served as the budget allows.
+        They are queued again in each round, actives before standbys, as many being served as the budget allows.
         """
         late = [movement for movement in self.planned if not movement.target_has_copy]
         if not self.form.is_requeued_in_order:
@@ -101,7 +101,7 @@ class Trace:
         return rule
 
     def rebalances_to_go(self, movement: Movement) -> int | None:
-        """How many further rebalances it takes, if each round's warm-ups catch up before the next; None = never."""
+        """Number of further rebalances, if each round's warm-ups catch up before the next; None = never."""
         place = self.place_in_queue(movement)
         if place is None:
             return 1

@@ -16,7 +16,7 @@ from tidemill.assignment.java.java_hash import hash_order, process_hash
 from tidemill.assignment.placement import TaskPlacement
 
 MOST_STEPS = 50_000
-"""How many clients the heap may hand out in one phase before being exact costs more than it is worth."""
+"""Number of clients that the heap may hand out in one phase before being exact costs more than it is worth."""
 
 
 class _PutBack(NamedTuple):

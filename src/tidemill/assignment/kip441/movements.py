@@ -1,6 +1,6 @@
 """Movements: how an assignment gets from where state is to where the balanced target wants it, KIP-441's core.
 
-Decides which copies of the target stand on clients that are not caught up while better ones exist, in which order
+Decides which copies of the target are on clients that are not caught up while better ones exist, in which order
 these movements are served, which client keeps the task meanwhile, and which target gets a warm-up from the budget of
 ``max.warmup.replicas``. Invariants: an active task ends on a most caught-up client; warm-ups never exceed the budget;
 swapping with a standby costs none of it. Where the target comes from is left to the assignors.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from tidemill.assignment.kip441.client_queue import ClientQueue
 from tidemill.assignment.lag import Lags
@@ -21,7 +21,7 @@ from tidemill.java_queue import JavaPriorityQueue
 
 
 class Kept(Enum):
-    """Which client has the task until its target is caught up."""
+    """Keeper of the task until its target is caught up."""
 
     RUNNING = "the client that runs it now"
     RUNNING_STANDBY = "the client that runs it now, whose standby swaps with the target"
@@ -44,7 +44,7 @@ class Movement(NamedTuple):
     """The client that has the copy meanwhile; the target itself if nothing could be done."""
     kept: Kept
     warms_up: bool
-    """Whether the target holds an extra copy that was paid from the budget."""
+    """True if the target holds an extra copy that counts against the budget."""
     budget_before: int
 
     @property
@@ -53,8 +53,11 @@ class Movement(NamedTuple):
 
     @property
     def target_has_copy(self) -> bool:
-        """Whether the target has a copy that can catch up; if not, it waits for a warm-up."""
+        """True if the target has a copy that can catch up; if not, it waits for a warm-up."""
         return self.warms_up or self.is_swap or self.kept is Kept.NOT_MOVABLE
+
+
+T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
@@ -62,21 +65,27 @@ class Wanted(NamedTuple):
     target: int
 
 
+class QueueOrder(Protocol):
+    """The entries of a queue in the order in which movements are made."""
+
+    def __call__(self, queue: JavaPriorityQueue[T], /) -> Iterable[T]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovementForm:
-    """What differs between versions of Kafka."""
+    """Differences between versions of Kafka."""
 
     is_wanted: Callable[[Lags, int, int], bool]
-    """Whether a copy of this task on this client must wait for a better client's."""
-    in_order: Callable[[JavaPriorityQueue[Any]], Iterable[Any]]
+    """True if a copy of this task on this client must wait for a better client's."""
+    in_order: QueueOrder
     is_requeued_in_order: bool
-    """Whether movements that are left over keep their order when they are queued once more."""
+    """True if movements that are left over keep their order when they are queued again."""
     order: str
     """That order in words."""
     falls_back_on_most_caught_up: bool
-    """Whether, when nobody is caught up, the least lagging client takes the task."""
+    """True if the least lagging client takes the task when no client is caught up."""
     moves_only_for_gain: bool
-    """Whether the client that runs a task goes on rather than any caught-up one, and an equal lag moves no standby."""
+    """True if the client that runs a task keeps it against other caught-up ones, and an equal lag moves no standby."""
 
 
 def is_better_elsewhere(lags: Lags, task: int, client: int) -> bool:

@@ -1,4 +1,4 @@
-"""Where standby copies go when load alone decides (Kafka's DefaultStandbyTaskAssignor).
+"""Placement of standby copies by load alone (Kafka's DefaultStandbyTaskAssignor).
 
 Decides that per task, in order, each copy goes to the least loaded client (copies per thread, then client order) that
 has none of the task. Invariant: no client gets a second copy of a task; a shortage of clients is reported, it is not
@@ -26,7 +26,7 @@ class Shortfall(NamedTuple):
 
 
 class StandbyPlacing(Protocol):
-    """How standby copies are placed, and which clients may hand a placed one to which other."""
+    """Policy for standby copies: how they are placed, and which client may hand a placed one to which other."""
 
     rule: Rule
 

@@ -78,7 +78,7 @@ class TagSpread:
 
 
 class TagRow:
-    """All clients in a row where those of equal tags stand together, so that a tag value excludes few ranges."""
+    """All clients in a row where those of equal tags are together, so that a tag value excludes few ranges."""
 
     def __init__(self, placement: TaskPlacement, tags: Sequence[Tags]) -> None:
         self.tags = tags
@@ -114,7 +114,7 @@ class TagRow:
 
 
 class UsedTags:
-    """Which clients the next copy of one task may not go to, given the clients used so far, the active's first."""
+    """Clients that the next copy of one task may not go to, given the clients used so far, the active's first."""
 
     def __init__(self, row: TagRow, active: int) -> None:
         self._row = row

@@ -56,14 +56,14 @@ def changelog_partitions(task: TaskInfo) -> Sequence[TopicPartition]:
 
 
 def is_applicable(state: ApplicationState) -> bool:
-    """Whether a strategy is set and all racks that it needs are known (those of changelogs only with standbys)."""
+    """True if a strategy is set and all racks that it needs are known (those of changelogs only with standbys)."""
     if state.config.rack_aware_assignment_strategy is RackStrategy.NONE or not has_racks(state, source_partitions):
         return False
     return state.config.num_standby_replicas == 0 or has_racks(state, changelog_partitions)
 
 
 def has_racks(state: ApplicationState, partitions_of: PartitionsOf) -> bool:
-    """Whether every client and every such partition has a rack; one without switches the strategies off for all."""
+    """True if every client and every such partition has a rack; one without switches the strategies off for all."""
     return all(client.rack is not None for client in state.clients) and all(
         state.partition_racks.get(partition) for info in state.task_info.values() for partition in partitions_of(info)
     )
@@ -132,7 +132,7 @@ def optimize_standby(
 
 
 class _Costing:
-    """What it costs to have a task on a client."""
+    """Cost of having a task on a client."""
 
     def __init__(self, state: ApplicationState, costs: RackCosts, partitions_of: PartitionsOf) -> None:
         self.racks = {client.process_id: client.rack or "" for client in state.clients}

@@ -40,7 +40,7 @@ class FlowGraph:
         self._stale.update((tail, head))
 
     def heads_with_flow(self, tail: int) -> list[int]:
-        """Where flow goes from ``tail``, by node number."""
+        """Heads of the edges with flow from ``tail``, by node number."""
         return sorted(self._head[edge] for edge in self._adjacent[tail] if edge % 2 == 0 and self._residual[edge + 1] > 0)
 
     def maximize_flow(self, source: int, sink: int) -> int:

@@ -27,7 +27,7 @@ _Relaxed = list[tuple[int, int, int]]
 
 
 class Relaxation:
-    """One search over the open edges of each node, which stand in the order of their heads."""
+    """One search over the open edges of each node, which are in the order of their heads."""
 
     __slots__ = ("_distance", "_open", "_pending", "_recent", "edge_into")
 

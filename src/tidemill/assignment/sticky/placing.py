@@ -39,7 +39,7 @@ def fullness_by_load(tasks: int, threads: int) -> tuple[float, int]:
 
 
 class StickyPlacing:
-    """Who has what so far. Lives inside one ``assign``."""
+    """Placements so far. Lives inside one ``assign``."""
 
     def __init__(
         self, state: ApplicationState, order: IterationOrder, *, task_hash: TaskHash, fullness_of: FullnessOf

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, MissingRightError, RetriableError, StopError, TidemillError
 from tidemill.ids import TopicPartition
@@ -22,8 +23,8 @@ from tidemill.kafka.security.access_errors import keeps_out, no_entry
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right
 
 K = TypeVar("K")
-Answered = Callable[["Future[Any]"], Any]
-Submit = Callable[[list[K], float], Mapping[K, "Future[Any]"]]
+Submitted = TypeVar("Submitted")
+Answer = TypeVar("Answer")
 
 _PAUSE_S = 0.1
 _PASSING = {
@@ -37,7 +38,7 @@ _PASSING = {
     KafkaError._RESOLVE, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
     KafkaError._NOENT,  # of a partition: no leader is known
 }  # fmt: skip
-# librdkafka asks the leader that it remembers, and goes on doing so until its metadata is fetched anew.
+# librdkafka asks the leader that it remembers, and goes on doing so until its metadata is fetched again.
 _OLD_METADATA = {
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT,
@@ -47,14 +48,13 @@ _OLD_METADATA = {
 class AdminCalls:
     """Makes calls through one librdkafka admin client; may be used from several threads."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: DataClientSettings) -> None:
         self.servers = str(settings.get("bootstrap.servers", ""))
         self.settings = settings
         self._trouble: KafkaError | None = None
         # Its own complaints on standard error would repeat what the errors raised here say.
-        quiet: dict[str, Any] = {"log_level": 2, "error_cb": self._remember}
         try:
-            self.client = AdminClient({**settings, **quiet})
+            self.client = AdminClient({**settings, "log_level": 2}, error_cb=self._remember)
         except (KafkaException, ValueError) as error:
             raise ConfigError(f"no admin client can be made of the settings: {_said(error)}") from None
 
@@ -62,12 +62,12 @@ class AdminCalls:
         self,
         what: str,
         keys: Collection[K],
-        submit: Submit[K],
+        submit: Callable[[list[K], float], Mapping[K, Future[Submitted]]],
         timeout_s: float,
         operation: Operation,
-        answered: Answered = lambda done: done.result(),
+        answered: Callable[[Future[Submitted]], Answer | KafkaError],
         group: str = "",
-    ) -> dict[K, Any]:
+    ) -> dict[K, Answer]:
         """The answer for each key; for keys that fail in passing `submit` is called again.
 
         ``operation``: the right that this needs on a topic, as which a key is read (or as one of its partitions), or on
@@ -75,7 +75,7 @@ class AdminCalls:
         KafkaError, returned or raised. RetriableError, after the time, says what is missing.
         """
         deadline = Deadline.after(timeout_s)
-        answers: dict[K, Any] = {}
+        answers: dict[K, Answer] = {}
         pending = list(dict.fromkeys(keys))
         last: dict[K, KafkaError] = {}
         while pending:
@@ -108,13 +108,13 @@ class AdminCalls:
     def one(
         self,
         what: str,
-        submit: Callable[[float], Future[Any]],
+        submit: Callable[[float], Future[Submitted]],
         timeout_s: float,
         operation: Operation,
-        answered: Answered = lambda done: done.result(),
+        answered: Callable[[Future[Submitted]], Answer | KafkaError],
         *,
         about: str,
-    ) -> Any:
+    ) -> Answer:
         """The answer to a call about one topic or group, ``about``."""
         alone = self.servers
         found = self.each(
@@ -125,7 +125,7 @@ class AdminCalls:
     def missing(self, doing: str, rights: Iterable[Right]) -> MissingRightError:
         return missing_right(doing, rights, self.settings)
 
-    def _await(self, futures: Mapping[Any, Future[Any]], limit_s: float) -> None:
+    def _await(self, futures: Mapping[K, Future[Submitted]], limit_s: float) -> None:
         deadline = Deadline.after(limit_s)
         self._trouble = None
         left = set(futures.values())
@@ -147,7 +147,7 @@ class AdminCalls:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # which only repeats that there is none
             self._trouble = error
 
-    def _overdue(self, what: str, key: object, count: int, last: Mapping[Any, KafkaError], timeout_s: float) -> str:
+    def _overdue(self, what: str, key: K, count: int, last: Mapping[K, KafkaError], timeout_s: float) -> str:
         more = f" and {count - 1} more" if count > 1 else ""
         subject = "" if key == self.servers else f" ({key}{more})"
         error = last.get(key)
@@ -160,13 +160,18 @@ class AdminCalls:
         )
 
 
+def result_of(done: Future[Submitted]) -> Submitted:
+    """The answer as the client gives it."""
+    return done.result()
+
+
 def refusal(what: str, error: KafkaError) -> TidemillError:
-    """What to raise for an error that doesn't pass by itself."""
+    """The exception for an error that doesn't pass by itself."""
     return StopError(f"{what}: {error.str()} ({error.name()})")
 
 
 def _named(resource: Resource, key: object, about: str) -> str:
-    """What a right is missing on: a partition's topic counts; ``about`` where the call is about one thing only."""
+    """The resource on which a right is missing: a partition's topic counts; ``about`` where the call is about one thing only."""
     if resource is Resource.CLUSTER:
         return CLUSTER
     return about or str(key.topic if isinstance(key, TopicPartition) else key)

@@ -1,6 +1,6 @@
-"""What the application asks of the brokers beside its data: topics, offsets, groups.
+"""Admin client: topics, offsets and groups on the brokers.
 
-Decides nothing about the topology: it creates what it is told to and reports what is there. Every call ends within its
+Decides nothing about the topology: it creates the topics that it is given and reports what is there. Every call ends within its
 time: with an answer, a RetriableError that says what was waited for, or an error that no waiting would mend.
 """
 
@@ -10,21 +10,33 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    ConfigResource,
+    DeletedRecords,
+    ListOffsetsResultInfo,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
 
+from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin.calls import AdminCalls
+from tidemill.kafka.admin.calls import AdminCalls, result_of
 from tidemill.kafka.admin.group_offsets import GroupOffsets
 from tidemill.kafka.security.rights import Operation, Resource, Right
 
 _PAUSE_S = 0.05
 _NO_LEADER = -1
+
+Answer = TypeVar("Answer")
+Otherwise = TypeVar("Otherwise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +51,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Who leads a partition (None: nobody now) and the racks of its replicas (those that are known)."""
+    """Leader of a partition (None: it has none now) and the racks of its replicas (those that are known)."""
 
     leader: int | None
     racks: frozenset[str]
@@ -69,8 +81,8 @@ class GroupState:
 class Admin:
     """Calls to the brokers; may be used from several threads. Each method's ``timeout_s`` overrides the default."""
 
-    def __init__(self, settings: Mapping[str, Any], *, timeout_s: float = 30) -> None:
-        """``settings`` are librdkafka's: ``data_client_settings(config, ClientRole.ADMIN)``."""
+    def __init__(self, settings: DataClientSettings, *, timeout_s: float = 30) -> None:
+        """``settings`` are librdkafka's: ``data_client_settings(clients, ClientRole.ADMIN)``."""
         self._calls = AdminCalls(settings)
         self._timeout_s = timeout_s
 
@@ -80,27 +92,24 @@ class Admin:
         self, topics: Collection[str], *, timeout_s: float | None = None
     ) -> dict[str, tuple[PartitionState, ...] | None]:
         """The partitions of each topic by number; None for a topic that isn't there."""
-
-        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
-            return self._calls.client.describe_topics(TopicCollection(names), request_timeout=left_s)
-
-        answers = self._calls.each(
-            "describing topics", topics, submit, self._limit(timeout_s), Operation.DESCRIBE, _none_if_missing
-        )
-        return {topic: None if answers[topic] is None else _partition_states(answers[topic]) for topic in topics}
+        found = self._descriptions(topics, timeout_s)
+        return {topic: None if described is None else _partition_states(described) for topic, described in found.items()}
 
     def topic_ids(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, str]:
         """The id of each topic in Kafka's own text: another one if the topic is deleted and created again. Topics that aren't
         there, or whose brokers have no ids (before 2.8), are left out."""
+        answers = self._descriptions(topics, timeout_s)
+        found = {topic: str(described.topic_id) for topic, described in answers.items() if described is not None}
+        return {topic: topic_id for topic, topic_id in found.items() if topic_id.strip("A")}  # only A: all bits are 0
 
-        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+    def _descriptions(self, topics: Collection[str], timeout_s: float | None) -> dict[str, TopicDescription | None]:
+        def submit(names: list[str], left_s: float) -> dict[str, Future[TopicDescription]]:
             return self._calls.client.describe_topics(TopicCollection(names), request_timeout=left_s)
 
         answers = self._calls.each(
             "describing topics", topics, submit, self._limit(timeout_s), Operation.DESCRIBE, _none_if_missing
         )
-        found = {topic: str(described.topic_id) for topic, described in answers.items() if described is not None}
-        return {topic: topic_id for topic, topic_id in found.items() if topic_id.strip("A")}  # only A: all bits are 0
+        return {topic: answers[topic] for topic in topics}
 
     def partitions(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, int | None]:
         """The number of partitions of each topic; None for a topic that isn't there."""
@@ -116,7 +125,7 @@ class Admin:
         deadline = Deadline.after(limit_s)
         by_name = {spec.name: spec for spec in specs}
 
-        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+        def submit(names: list[str], left_s: float) -> dict[str, Future[None]]:
             new = [
                 NewTopic(
                     spec.name,
@@ -155,7 +164,7 @@ class Admin:
     def delete_topics(self, topics: Collection[str], *, timeout_s: float | None = None) -> None:
         """Deletes topics; one that isn't there is no error."""
 
-        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+        def submit(names: list[str], left_s: float) -> dict[str, Future[None]]:
             return self._calls.client.delete_topics(names, request_timeout=left_s, operation_timeout=left_s)
 
         self._calls.each("deleting topics", topics, submit, self._limit(timeout_s), Operation.DELETE, _none_if_missing)
@@ -178,6 +187,7 @@ class Admin:
             lambda left_s: self._calls.client.describe_configs([resource], request_timeout=left_s)[resource],
             self._limit(timeout_s),
             Operation.DESCRIBE_CONFIGS,
+            result_of,
             about=topic,
         )
         return {name: str(entry.value) for name, entry in entries.items()}
@@ -186,9 +196,9 @@ class Admin:
         self, doing: str, needs: Mapping[str, Collection[Operation]], *, timeout_s: float | None = None
     ) -> None:
         """MissingRightError for all that is not allowed of ``needs``, operations by topic, as the brokers say (KIP-430). A topic
-        that isn't there is passed over, and so is everything where brokers don't tell."""
+        that isn't there is passed over, and so is everything where brokers don't say."""
 
-        def submit(names: list[str], left_s: float) -> dict[str, Future[Any]]:
+        def submit(names: list[str], left_s: float) -> dict[str, Future[TopicDescription]]:
             topics = TopicCollection(names)
             return self._calls.client.describe_topics(topics, include_authorized_operations=True, request_timeout=left_s)
 
@@ -197,7 +207,7 @@ class Admin:
             Right.of(Resource.TOPIC, topic, operation)
             for topic, operations in needs.items()
             for operation in operations
-            if answers[topic] is not None and operation.value.upper() not in answers[topic]
+            if (allowed := answers[topic]) is not None and operation.value.upper() not in allowed
         ]
         if missing:
             raise self._calls.missing(doing, missing)
@@ -234,12 +244,12 @@ class Admin:
     def delete_records(self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None) -> None:
         """Deletes the records before these offsets."""
 
-        def submit(partitions: list[TopicPartition], left_s: float) -> dict[TopicPartition, Future[Any]]:
+        def submit(partitions: list[TopicPartition], left_s: float) -> dict[TopicPartition, Future[DeletedRecords]]:
             asked = [ClientPartition(tp.topic, tp.partition, before[tp]) for tp in partitions]
             futures = self._calls.client.delete_records(asked, request_timeout=left_s, operation_timeout=left_s)
             return {_ours(partition): future for partition, future in futures.items()}
 
-        self._calls.each("deleting records", before, submit, self._limit(timeout_s), Operation.DELETE)
+        self._calls.each("deleting records", before, submit, self._limit(timeout_s), Operation.DELETE, result_of)
 
     # Groups
 
@@ -272,7 +282,7 @@ class Admin:
         asked = [ClientPartition(tp.topic, tp.partition, at) for tp, at in sorted(offsets.items())]
         request = ConsumerGroupTopicPartitions(group, asked)
 
-        def submit(left_s: float) -> Future[Any]:
+        def submit(left_s: float) -> Future[ConsumerGroupTopicPartitions]:
             return self._calls.client.alter_consumer_group_offsets([request], request_timeout=left_s)[group]
 
         self._calls.one(
@@ -287,6 +297,7 @@ class Admin:
             lambda left_s: self._calls.client.describe_consumer_groups([group], request_timeout=left_s)[group],
             self._limit(timeout_s),
             Operation.DESCRIBE,
+            result_of,
             about=group,
         )
         if found.state.name == "DEAD":
@@ -315,13 +326,13 @@ class Admin:
         isolation: IsolationLevel,
         timeout_s: float | None,
     ) -> dict[TopicPartition, int]:
-        def submit(asked: list[TopicPartition], left_s: float) -> dict[TopicPartition, Future[Any]]:
+        def submit(asked: list[TopicPartition], left_s: float) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
             request = {ClientPartition(tp.topic, tp.partition): spec for tp in asked}
             futures = self._calls.client.list_offsets(request, isolation_level=isolation, request_timeout=left_s)
             return {_ours(partition): future for partition, future in futures.items()}
 
         answers = self._calls.each(
-            f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s), Operation.DESCRIBE
+            f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s), Operation.DESCRIBE, result_of
         )
         return {partition: int(answer.offset) for partition, answer in answers.items()}
 
@@ -333,7 +344,7 @@ def _ours(partition: ClientPartition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.partition)
 
 
-def _partition_states(description: Any) -> tuple[PartitionState, ...]:
+def _partition_states(description: TopicDescription) -> tuple[PartitionState, ...]:
     return tuple(
         PartitionState(
             leader=None if partition.leader is None or partition.leader.id == _NO_LEADER else partition.leader.id,
@@ -349,7 +360,7 @@ def _leaderless(topic: str, states: tuple[PartitionState, ...] | None) -> list[s
     return [f"{topic}-{number}" for number, state in enumerate(states) if state.leader is None]
 
 
-def _allowed(done: Future[Any]) -> frozenset[str] | None:
+def _allowed(done: Future[TopicDescription]) -> frozenset[str] | None:
     """The names of the operations that are allowed; None where nothing is known of them."""
     try:
         operations = done.result().authorized_operations
@@ -362,16 +373,16 @@ def _allowed(done: Future[Any]) -> frozenset[str] | None:
     return frozenset(operation.name for operation in operations) if operations else None
 
 
-def _none_if_missing(done: Future[Any]) -> Any:
+def _none_if_missing(done: Future[Answer]) -> Answer | None:
     return _result_but(done, KafkaError.UNKNOWN_TOPIC_OR_PART, None)
 
 
-def _false_if_there(done: Future[Any]) -> bool:
-    """Whether the topic was made by this call."""
+def _false_if_there(done: Future[None]) -> bool:
+    """True if the topic was made by this call."""
     return _result_but(done, KafkaError.TOPIC_ALREADY_EXISTS, False) is None
 
 
-def _result_but(done: Future[Any], code: int, otherwise: Any) -> Any:
+def _result_but(done: Future[Answer], code: int, otherwise: Otherwise) -> Answer | Otherwise:
     try:
         return done.result()
     except KafkaException as error:
@@ -380,11 +391,11 @@ def _result_but(done: Future[Any], code: int, otherwise: Any) -> Any:
         return otherwise
 
 
-def _error_of_any_partition(done: Future[Any]) -> Any:
+def _error_of_any_partition(done: Future[ConsumerGroupTopicPartitions]) -> ConsumerGroupTopicPartitions | KafkaError:
     """The answer, or the error of the first partition that has one."""
     found = done.result()
-    return next((partition.error for partition in found.topic_partitions if partition.error is not None), found)
+    return next((partition.error for partition in found.topic_partitions or () if partition.error is not None), found)
 
 
-def _first_error_or_all(done: Future[Any]) -> Any:
+def _first_error_or_all(done: Future[list[ClientPartition]]) -> list[ClientPartition] | KafkaError:
     return next((at.error for at in done.result() if at.error is not None), done.result())

@@ -1,4 +1,4 @@
-"""What a group's coordinator knows of its members: their last subscriptions and assignments, as bytes were sent.
+"""Members of a group as its coordinator knows them: their last subscriptions and assignments, from the bytes sent.
 
 Decides how long a group that rebalances is waited for, and which groups are none of Kafka Streams'. What the bytes of
 the application mean is left to ``tidemill.membership``.
@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import kafka.errors as kafka_errors
-from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
 from kafka.protocol.metadata import MetadataRequest
 
+from tidemill.config.values import GroupClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem
 from tidemill.kafka.group.client import Connection, GroupClient, UnreachableError
@@ -45,11 +45,11 @@ class LiveGroup:
     partition_counts: Mapping[str, int]
 
 
-def live_group(settings: Mapping[str, Any], group: str, *, limit_s: float = 15) -> LiveGroup:
+def live_group(settings: GroupClientSettings, group: str, *, limit_s: float = 15) -> LiveGroup:
     """The group once it is stable; ``settings`` under kafka-python's names.
 
     EnvironmentProblem if there is no such group, nobody is in it, its members don't speak Kafka Streams' protocol, or
-    it is not stable, or no broker tells, within the limit.
+    it is not stable, or no broker answers, within the limit.
     """
     deadline = Deadline.after(limit_s)
     with _client(settings, group) as client:
@@ -60,17 +60,17 @@ def live_group(settings: Mapping[str, Any], group: str, *, limit_s: float = 15) 
                     return LiveGroup(members=_members(described), partition_counts=_partition_counts(client))
                 found = f"it is {described.group_state}"
             except UnreachableError as error:
-                found = f"no broker tells of it: {error}"
+                found = f"no broker describes it: {error}"
             if deadline.is_over:
                 raise EnvironmentProblem(
-                    f"consumer group {group!r} was not found stable within {limit_s:g} s ({found}): a group tells of its "
+                    f"consumer group {group!r} was not found stable within {limit_s:g} s ({found}): a group shows its "
                     "members between rebalances only. Check that the brokers can be reached, and ask again"
                 )
             time.sleep(_PAUSE_S)
 
 
 @contextmanager
-def _client(settings: Mapping[str, Any], group: str) -> Iterator[GroupClient]:
+def _client(settings: GroupClientSettings, group: str) -> Iterator[GroupClient]:
     client = GroupClient(
         settings, group_id=group, client_id=_CLIENT_ID, report_unreachable_after_ms=1 << 31, report=lambda _error: None
     )
@@ -81,7 +81,7 @@ def _client(settings: Mapping[str, Any], group: str) -> Iterator[GroupClient]:
         client.close()
 
 
-def _described(client: GroupClient, group: str) -> Any:
+def _described(client: GroupClient, group: str) -> DescribeGroupsResponse.DescribedGroup:
     response = client.request(
         DescribeGroupsRequest(groups=[group], include_authorized_operations=False), Connection.PROMPT
     )
@@ -104,7 +104,7 @@ def _described(client: GroupClient, group: str) -> Any:
     return described
 
 
-def _members(described: Any) -> dict[str, LiveMember]:
+def _members(described: DescribeGroupsResponse.DescribedGroup) -> dict[str, LiveMember]:
     return {
         member.member_id: LiveMember(
             client_id=printable(member.client_id),

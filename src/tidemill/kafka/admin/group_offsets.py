@@ -8,10 +8,9 @@ process dies of a segmentation fault. Decides nothing else.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
 
 import kafka.errors as kafka_errors
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -19,6 +18,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka import KafkaAdminClient
 from kafka.admin import TransactionState
 
+from tidemill.config.values import DataClientSettings, GroupClientSettings
 from tidemill.errors import RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.security.rights import lacks
@@ -29,12 +29,11 @@ _SLICE_S = 2.0
 class GroupOffsets:
     """``settings``: those of an admin client. Used by one thread, within a ``with`` block."""
 
-    def __init__(self, settings: Mapping[str, Any], group: str) -> None:
-        quiet: dict[str, Any] = {"log_level": 2, "error_cb": self._remember}
+    def __init__(self, settings: DataClientSettings, group: str) -> None:
         self._trouble: KafkaError | None = None
         # read_committed is what makes the brokers answer only with offsets that no open transaction may change.
         own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
-        self._consumer = Consumer({**settings, **quiet, **own})
+        self._consumer = Consumer({**settings, **own, "log_level": 2, "error_cb": self._remember})
 
     def fetch(self, partitions: Collection[TopicPartition] | None, left_s: float) -> Future[list[ClientPartition]]:
         """The partitions (None: all that can be seen) with offset or error; done when it is returned."""
@@ -69,10 +68,10 @@ class GroupOffsets:
         self._consumer.close()
 
 
-def open_transactions(client_settings: Mapping[str, Any], prefix: str, *, timeout_ms: int = 10_000) -> list[str]:
+def open_transactions(client_settings: GroupClientSettings, prefix: str, *, timeout_ms: int = 10_000) -> list[str]:
     """The transactional ids that begin with ``prefix`` and have a transaction under way, sorted.
 
-    ``client_settings`` under kafka-python's names. RetriableError if the brokers did not tell.
+    ``client_settings`` under kafka-python's names. RetriableError if the brokers did not answer.
     """
     try:
         client = KafkaAdminClient(**{**client_settings, "request_timeout_ms": timeout_ms})
@@ -82,7 +81,7 @@ def open_transactions(client_settings: Mapping[str, Any], prefix: str, *, timeou
             with contextlib.suppress(Exception):
                 client.close()
     except kafka_errors.KafkaError as problem:
-        raise RetriableError(f"the brokers did not tell which transactions are open: {problem}") from problem
+        raise RetriableError(f"the brokers did not say which transactions are open: {problem}") from problem
     return sorted(
         listing.transactional_id
         for found in listings.values()

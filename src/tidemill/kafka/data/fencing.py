@@ -1,4 +1,4 @@
-"""Ending the transactions that vanished members left open, so that nobody waits for their time-out (rule 7).
+"""Ending the transactions that vanished members left open, so that no reader waits for their time-out (rule 7).
 
 Decides whose transactions those are: ids of this application, under way, of a process that is not in the group any more.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Set
-from typing import Any
+from collections.abc import Set
 
+from tidemill.config.values import DataClientSettings, GroupClientSettings
 from tidemill.errors import RetriableError, TidemillError
 from tidemill.kafka.admin.group_offsets import open_transactions
 from tidemill.kafka.data.producer import fence
@@ -24,7 +24,7 @@ def transactional_id(application_id: str, process_id: str, thread: int) -> str:
 
 
 def fence_vanished(
-    group_settings: Mapping[str, Any], settings: Mapping[str, Any], application_id: str, processes: Set[str]
+    group_settings: GroupClientSettings, settings: DataClientSettings, application_id: str, processes: Set[str]
 ) -> None:
     """Aborts open transactions of processes that are not among ``processes``.
 
@@ -48,7 +48,7 @@ def _process_in(rest: str) -> str | None:
     return found[1] if found else None
 
 
-def fence_quietly(settings: Mapping[str, Any], name: str) -> None:
+def fence_quietly(settings: DataClientSettings, name: str) -> None:
     """Takes over ``name``; if that fails, the broker ends its transaction when the time is over."""
     try:
         fence(settings, name)

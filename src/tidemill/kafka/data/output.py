@@ -1,4 +1,4 @@
-"""Where a stream thread's results go: one Kafka transaction a batch, or, at least once, one flush.
+"""Output of a stream thread: one Kafka transaction a batch, or, at least once, one flush.
 
 Decides what a producer's outcome means for the batch, in the terms of the last step. ``leaves_out``: a handler may want to go on
 without a record that the broker refuses, so it must be known which one that is. How records are produced, committed and
@@ -8,20 +8,21 @@ fenced is ``producer``'s.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
+from tidemill.config.values import DataClientSettings
 from tidemill.errors import BatchLostError, CommitRefusedError, ConfigError, RetriableError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer
 from tidemill.kafka.group.metadata import OffsetAndMetadata, group_metadata_bytes
-from tidemill.task.batch import Membership, Positions
+from tidemill.task.batch import CommittingMember, Positions
 from tidemill.task.partition_time import PartitionTime, Times, metadata_of
+from tidemill.task.raw_records import RecordColumns
 
 
 @contextlib.contextmanager
 def _batch_terms() -> Iterator[None]:
-    """What may work later costs this batch, as a refused commit does; a wrong setting stops."""
+    """Turns errors into those of a batch: BatchLostError for what may work later, StopError for a wrong setting."""
     try:
         yield
     except RetriableError as error:
@@ -47,17 +48,9 @@ class _Output:
         with _batch_terms():
             self._producer.begin()
 
-    def produce(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        partitions: Sequence[int] | None = None,
-        headers: Sequence[Any] | None = None,
-    ) -> None:
+    def produce(self, topic: str, records: RecordColumns) -> None:
         with _batch_terms():
-            self._producer.write(topic, keys, values, timestamps, partitions, headers)
+            self._producer.write(topic, records)
 
     def partitions_of(self, topic: str) -> int:
         with _batch_terms():
@@ -79,13 +72,13 @@ class ExactlyOnceOutput(_Output):
     """A transactional producer; its transaction holds outputs, changelog records and the input offsets."""
 
     def __init__(
-        self, settings: Mapping[str, Any], group_id: str, transactional_id: str, *, leaves_out: bool = False
+        self, settings: DataClientSettings, group_id: str, transactional_id: str, *, leaves_out: bool = False
     ) -> None:
         self._transactional = TransactionalProducer(settings, transactional_id=transactional_id, leaves_out=leaves_out)
         super().__init__(self._transactional)
         self._group_id = group_id
 
-    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+    def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         """CommitRefusedError: the transaction is aborted, and was never asked to be committed."""
         if offsets:
             said = {tp: OffsetAndMetadata(at, metadata_of(times.get(tp, PartitionTime()))) for tp, at in offsets.items()}
@@ -98,9 +91,9 @@ class ExactlyOnceOutput(_Output):
 class AtLeastOnceOutput(_Output):
     """The batch counts when everything is acknowledged; the driver commits the offsets afterwards."""
 
-    def __init__(self, settings: Mapping[str, Any], *, leaves_out: bool = False) -> None:
+    def __init__(self, settings: DataClientSettings, *, leaves_out: bool = False) -> None:
         super().__init__(FlushingProducer(settings, leaves_out=leaves_out))
 
-    def commit(self, offsets: Positions, times: Times, membership: Membership) -> Mapping[TopicPartition, int]:
+    def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         del offsets, times, membership
         return self._committed()

@@ -15,11 +15,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from tidemill.config.values import DataClientSettings
+from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.data.record_producer import CommitOutcome, RecordProducer, error_text
@@ -31,20 +32,20 @@ __all__ = ["CommitOutcome", "FlushingProducer", "TransactionalProducer", "fence"
 
 log = logging.getLogger(__name__)
 
-_TRANSACTIONAL: Mapping[str, Any] = {
+_TRANSACTIONAL: DataClientSettings = {
     "transaction.timeout.ms": 10_000,
     # Just after a commit the coordinator answers "concurrent transactions"; the default pause would be a batch's cost.
     "retry.backoff.ms": 2,
     # Records are on their way while the offsets are sent; at 5 ms, the client's own, only the flush would send them.
     "linger.ms": 1,
     # Else the client forgets brokers that are all away, and its request for the offsets, the group's coordinator once known,
-    # waits ten minutes for one that it has forgotten. A producer that fails is made anew, from bootstrap.servers.
+    # waits ten minutes for one that it has forgotten. A producer that fails is replaced by a new one, from bootstrap.servers.
     "metadata.recovery.strategy": "none",
 }
 
 
 _GRACE_S = 0.5
-"""What the client's own time-out is given to be told in."""
+"""Extra time for the client's own time-out to be reported."""
 
 
 class TransactionalProducer(RecordProducer):
@@ -57,7 +58,7 @@ class TransactionalProducer(RecordProducer):
 
     def __init__(
         self,
-        settings: Mapping[str, Any],
+        settings: DataClientSettings,
         *,
         transactional_id: str,
         timeout_ms: int = 30_000,
@@ -178,15 +179,8 @@ class TransactionalProducer(RecordProducer):
     def _all_acknowledged(self) -> bool:
         """Flushes; what is missing after that aborts the transaction, whose commit has not been asked for yet. The next batch
         gets another producer: librdkafka counts on in the partition of a refused record, and would be refused once more."""
-        assert self._producer is not None
-        problem: KafkaException | None = None
-        try:
-            left = self._producer.flush(self._timeout_s)
-        except KafkaException as caught:
-            problem, left = caught, 1
-        if left == 0 and self._delivery_error is None:
+        if self._has_flushed():
             return True
-        self.failure = self._reason(problem, "writing the batch")
         self.abort()
         self._give_up()
         return False
@@ -195,11 +189,8 @@ class TransactionalProducer(RecordProducer):
 class FlushingProducer(RecordProducer):
     """At least once: a batch counts when every record is acknowledged; its offsets are committed after that, elsewhere.
 
-    Every record has a callback here, since nothing else tells that one was refused.
+    Every record has a callback here, since nothing else shows that one was refused.
     """
-
-    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int = 30_000, leaves_out: bool = False) -> None:
-        super().__init__(settings, timeout_ms=timeout_ms, leaves_out=leaves_out)
 
     def init(self) -> None:
         """Makes a new producer. Raises ConfigError."""
@@ -209,15 +200,8 @@ class FlushingProducer(RecordProducer):
         """COMMITTED when all is acknowledged, otherwise UNKNOWN: any part of the batch may have been written."""
         if not self._is_open:
             return CommitOutcome.COMMITTED
-        assert self._producer is not None
-        problem: KafkaException | None = None
-        try:
-            left = self._producer.flush(self._timeout_s)
-        except KafkaException as caught:
-            problem, left = caught, 1
-        if left == 0 and self._delivery_error is None:
+        if self._has_flushed():
             return self._succeeded()
-        self.failure = self._reason(problem, "writing the batch")
         self._give_up()
         return CommitOutcome.UNKNOWN
 
@@ -230,7 +214,7 @@ class FlushingProducer(RecordProducer):
         return
 
     def _replace(self, reason: str) -> None:
-        """What was written is acknowledged first; the batch goes on."""
+        """Flushes what was written; the batch goes on."""
         assert self._producer is not None
         if self._producer.flush(self._timeout_s) or self._delivery_error is not None:
             problem = self._reason(None, reason)
@@ -244,7 +228,7 @@ class FlushingProducer(RecordProducer):
             self.delivered(error, message)
 
 
-def fence(settings: Mapping[str, Any], transactional_id: str, *, timeout_ms: int = 15_000) -> None:
+def fence(settings: DataClientSettings, transactional_id: str, *, timeout_ms: int = 15_000) -> None:
     """Takes ``transactional_id`` over for a moment: its owner can commit no more, and what it left open is aborted.
 
     This frees the last stable offset of the partitions that a dead owner wrote to, long before its transaction times
@@ -257,12 +241,12 @@ def fence(settings: Mapping[str, Any], transactional_id: str, *, timeout_ms: int
 
 def _persist(call: Callable[[float], None], limit_s: float) -> None:
     """Calls until it succeeds, fails for good, or the time is over: librdkafka resumes what a time-out interrupted."""
-    deadline = time.monotonic() + limit_s
+    deadline = Deadline.after(limit_s)
     while True:
         try:
-            return call(max(0.001, deadline - time.monotonic()))
+            return call(max(0.001, deadline.left_s))
         except KafkaException as problem:
-            if not problem.args[0].retriable() or time.monotonic() >= deadline:
+            if not problem.args[0].retriable() or deadline.is_over:
                 raise
             time.sleep(0.01)
 

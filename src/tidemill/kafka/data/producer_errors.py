@@ -1,7 +1,7 @@
-"""What librdkafka's errors of a producer mean for the batch and for the thread.
+"""Producer errors of librdkafka, and their meaning for the batch and the thread.
 
 Decides the kind of error only, by the tree in ``tidemill.errors``: whether a transaction counts after an error is not
-for an error code to say (see ``producer``). Missing rights are told by ``rights``.
+for an error code to say (see ``producer``). Missing rights are described by ``rights``.
 """
 
 from __future__ import annotations

@@ -12,15 +12,17 @@ import contextlib
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeGuard, cast
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from tidemill.config.values import DataClientSettings
 from tidemill.errors import BatchLostError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.security.rights import Operation, Resource, Right, missing_right
 from tidemill.task.batch import BatchRequest
+from tidemill.task.raw_records import FetchedRecord
 
 CHUNK_RECORDS = 10_000
 READ_LIMIT_S = 1.0
@@ -50,7 +52,7 @@ _NO_ENTRY = {
 class PartitionConsumer:
     """One librdkafka consumer that holds partitions at positions, without a group."""
 
-    def __init__(self, settings: Mapping[str, Any], *, tells_ends: bool = False) -> None:
+    def __init__(self, settings: DataClientSettings, *, tells_ends: bool = False) -> None:
         self._settings = settings
         self._consumer = Consumer(
             {
@@ -113,7 +115,7 @@ class PartitionConsumer:
         if self._placed.pop(tp, None) is not None:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition)])
 
-    def read(self, most: int, timeout_s: float) -> list[Any]:
+    def read(self, most: int, timeout_s: float) -> list[FetchedRecord]:
         """Up to ``most`` messages; waits for the first one only."""
         if not self._placed or most <= 0:
             return []
@@ -121,25 +123,31 @@ class PartitionConsumer:
         if messages and timeout_s > 0 and most > 1:
             messages += self._consumer.consume(most - 1, 0)
         if any(m.error() is not None for m in messages):
-            messages = [m for m in messages if m.error() is None or self._error(m)]
+            records = [m for m in messages if self._is_record(m)]
+        else:
+            records = cast("list[FetchedRecord]", messages)  # without a call for each
         if self.unheard:
-            self.unheard.difference_update({(m.topic(), m.partition()) for m in messages})
-        return messages
+            self.unheard.difference_update({(m.topic(), m.partition()) for m in records})
+        return records
 
-    def _error(self, message: Any) -> bool:
+    def _is_record(self, message: Message) -> TypeGuard[FetchedRecord]:
+        """True if the message is a record; an event is dealt with, an error that ends reading raised."""
         error = message.error()
+        if error is None:
+            return True
         if error.code() == KafkaError._PARTITION_EOF:
-            tp = TopicPartition(message.topic(), message.partition())
-            self._ended_at[tp] = message.offset()
+            tp = _partition_of(message)
+            self._ended_at[tp] = _offset_of(message)
             self.unheard.discard(tp)
         elif error.code() in _OUT_OF_RANGE:
-            tp = TopicPartition(message.topic(), message.partition())
+            tp = _partition_of(message)
             at = message.offset()
             if at is None or at < 0 or at == self.ends().get(tp):  # else of a position that was left since
                 self.out_of_range.add(tp)
                 self.unheard.discard(tp)
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            topics = [message.topic()] if message.topic() else sorted({tp.topic for tp in self._placed})
+            topic = message.topic()
+            topics = [topic] if topic else sorted({tp.topic for tp in self._placed})
             right = [Right.of(Resource.TOPIC, topic, Operation.READ) for topic in topics]
             raise missing_right("reading", right, self._settings)
         elif error.code() in _NO_ENTRY:
@@ -149,7 +157,7 @@ class PartitionConsumer:
         return False
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Where reading stands, transaction markers passed over included (rule 3)."""
+        """Positions of the reads, past the transaction markers that were skipped (rule 3)."""
         if not self._placed:
             return {}
         held = self._consumer.position([ClientPartition(tp.topic, tp.partition) for tp in self._placed])
@@ -198,7 +206,7 @@ class ThreadReader:
     """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind. ``hurried``: set by
     whoever needs the stream thread; the wait under way, or the next one, ends then with what is there."""
 
-    def __init__(self, settings: Mapping[str, Any], hurried: threading.Event | None = None) -> None:
+    def __init__(self, settings: DataClientSettings, hurried: threading.Event | None = None) -> None:
         self._settings = settings
         self._hurried = hurried or threading.Event()
         self._consumers: dict[str, PartitionConsumer] = {}
@@ -224,7 +232,7 @@ class ThreadReader:
                 self._consumers[kind].place(positions)
         self._limits, self._at_limit = request.limits, {}
 
-    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
+    def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[FetchedRecord]]]:
         """Each kind until its share is used up, all together have ``max_bytes`` of values and more, or nothing more is there, and
         each partition that is new has been heard of.
         Standbys alone don't end the wait for inputs at once: their records are taken as they come, and the batch is closed a
@@ -281,12 +289,12 @@ class ThreadReader:
             now = time.monotonic()
 
     def _is_one_unheard(self, kinds: Sequence[str], left: Mapping[str, int]) -> bool:
-        """Whether a partition that the last placing has added has not been heard of, and may still be read in this batch."""
+        """True if a partition that the last placing has added has not been heard of and may still be read in this batch."""
         return any(self._consumers[kind].unheard and left[kind] > 0 for kind in kinds)
 
     def _wait(
         self, kinds: Sequence[str], left: dict[str, int], slice_s: float
-    ) -> Generator[tuple[bool, Sequence[Any]], None, str | None]:
+    ) -> Generator[tuple[bool, Sequence[FetchedRecord]], None, str | None]:
         """One short wait on each consumer in turn, until something comes of one; gives its kind."""
         if not kinds:
             time.sleep(slice_s)
@@ -298,13 +306,13 @@ class ThreadReader:
                 return kind
         return None
 
-    def _handed_over(self, kind: str, messages: list[Any]) -> Iterator[tuple[bool, Sequence[Any]]]:
+    def _handed_over(self, kind: str, messages: list[FetchedRecord]) -> Iterator[tuple[bool, Sequence[FetchedRecord]]]:
         if kind in _RESTORED and self._limits:
             messages = self._within_limits(kind, messages)
         if messages:
             yield kind in _RESTORED, messages
 
-    def _within_limits(self, kind: str, messages: list[Any]) -> list[Any]:
+    def _within_limits(self, kind: str, messages: list[FetchedRecord]) -> list[FetchedRecord]:
         """Without what is not to be taken yet; a partition at its limit is not read on in this batch."""
         kept = []
         for message in messages:
@@ -348,3 +356,16 @@ class ThreadReader:
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
+
+
+def _partition_of(message: Message) -> TopicPartition:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None
+    assert partition is not None, "a consumer's message is of a partition"
+    return TopicPartition(topic, partition)
+
+
+def _offset_of(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "a consumer's message has an offset"
+    return offset

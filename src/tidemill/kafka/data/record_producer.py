@@ -18,29 +18,31 @@ is of ``zero_timestamps`` and writes it as it is; so does each one after that.
 from __future__ import annotations
 
 import functools
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from tidemill.config.values import DataClientSettings
+from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, ConfigError, RecordRefusedError, RecordTooLargeError, StopError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.data.producer_errors import is_consequence, is_not_valid, is_too_large, meaning_of
 from tidemill.kafka.data.zero_timestamps import PLACEHOLDER, producer_of_zeros, zeros_written
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right
 from tidemill.operators.record import why_no_headers
+from tidemill.task.raw_records import RecordColumns
 
 Write = Callable[..., None]
 """confluent-kafka's ``produce(topic, value, key, partition, on_delivery=..., timestamp=..., headers=...)``."""
 
 _Content = tuple[str, "bytes | None", "bytes | None", int]
 """Topic, key, value and timestamp: what a record is known by when its batch is run again."""
+DeliveryCallback = Callable[["KafkaError | None", Message], None]
 _ANY_PARTITION = -1
 _ROOM_POLL_S = 0.1
-_DEFAULTS: Mapping[str, Any] = {
+_DEFAULTS: DataClientSettings = {
     "linger.ms": 2,
     "compression.type": "lz4",
     "partitioner": "murmur2_random",  # places keys as the Java producer does
@@ -61,9 +63,9 @@ class CommitOutcome(Enum):
 
 
 class RecordProducer(ABC):
-    """What both guarantees share: writing, the ends of partitions, and the replacement of a producer that failed."""
+    """Base of both producers: writing, the ends of partitions, and the replacement of a producer that failed."""
 
-    def __init__(self, settings: Mapping[str, Any], *, timeout_ms: int, leaves_out: bool = False) -> None:
+    def __init__(self, settings: DataClientSettings, *, timeout_ms: int = 30_000, leaves_out: bool = False) -> None:
         self._settings = settings
         self._leaves_out = leaves_out
         self._refused: dict[_Content, str] = {}
@@ -123,40 +125,32 @@ class RecordProducer(ABC):
             return functools.partial(self._producer.produce, on_delivery=self.delivered)
         return self._producer.produce
 
-    def write(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        partitions: Sequence[int] | None = None,
-        headers: Sequence[Any] | None = None,
-    ) -> None:
-        """Writes columns of records; without ``partitions`` the partitioner places them by key.
+    def write(self, topic: str, records: RecordColumns) -> None:
+        """Writes records of a topic.
 
         Raises StopError for a record or topic that is refused for good, otherwise BatchLostError or FencedError; the
         batch is aborted then. RecordTooLargeError leaves it open.
         """
         self.begin()
-        produce = self._produce_of(topic, timestamps)
+        produce = self._produce_of(topic, records.timestamps)
         assert self._producer is not None
         self._topics.add(topic)
         self._has_written = True
-        count = len(keys)
-        callbacks: Sequence[Any] = [self.delivered if self._asks_for_reasons else None] * count
+        count, partitions = len(records), records.partitions
+        callbacks: Sequence[DeliveryCallback | None] = [self.delivered if self._asks_for_reasons else None] * count
         if self._is_single:
-            callbacks = [functools.partial(self._delivered_at, timestamp) for timestamp in timestamps]
+            callbacks = [functools.partial(self._delivered_at, timestamp) for timestamp in records.timestamps]
         elif partitions is not None:
             callbacks = list(callbacks)
             for at in {partition: at for at, partition in enumerate(partitions)}.values():
                 callbacks[at] = self.delivered
         rows = zip(
-            values,
-            keys,
+            records.values,
+            records.keys,
             [_ANY_PARTITION] * count if partitions is None else partitions,
             callbacks,
-            timestamps,
-            [None] * count if headers is None else [self._sendable(topic, of_record) for of_record in headers],
+            records.timestamps,
+            [None] * count if records.headers is None else [self._sendable(topic, own) for own in records.headers],
             strict=True,
         )
         for at, (value, key, partition, callback, timestamp, header) in enumerate(rows):
@@ -180,7 +174,9 @@ class RecordProducer(ABC):
         if said is not None:
             raise RecordRefusedError(said, at=at)
 
-    def _sendable(self, topic: str, headers: Sequence[Any] | None) -> Sequence[Any] | None:
+    def _sendable(
+        self, topic: str, headers: Sequence[tuple[str, bytes | None]] | None
+    ) -> list[tuple[str, str | bytes | None]] | None:
         """As the client wants them. It ends the process on some others (``why_no_headers``), which must not reach it."""
         if not headers:
             return None
@@ -206,10 +202,19 @@ class RecordProducer(ABC):
             self._replace(f"writing to {topic}: a record has the timestamp 0")
         return self._produce_zeros
 
-    def _produce_zeros(self, topic: str, value: Any, key: Any, partition: int, *rest: Any) -> None:
+    def _produce_zeros(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        callback: DeliveryCallback | None,
+        alias: None,
+        timestamp: int,
+        headers: list[tuple[str, str | bytes | None]] | None,
+    ) -> None:
         """``produce`` for batches that hold zeros: each is counted, so that none becomes the current time unseen."""
         assert self._producer is not None
-        callback, alias, timestamp, headers = rest
         before = zeros_written()
         self._producer.produce(topic, value, key, partition, callback, alias, timestamp or PLACEHOLDER, headers)
         if timestamp == 0 and zeros_written() != before + 1:
@@ -221,7 +226,7 @@ class RecordProducer(ABC):
         """Another producer for the rest of the open batch; BatchLostError, and the batch aborted, where that can't be."""
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has; asked once for each producer. Raises BatchLostError or StopError; the batch is
+        """Number of partitions of a topic; asked once for each producer. Raises BatchLostError or StopError; the batch is
         aborted then."""
         found = self._partitions.get(topic)
         if found is None:
@@ -247,7 +252,7 @@ class RecordProducer(ABC):
             self._ends[partition] = max(self._ends.get(partition, 0), int(message.offset() or 0) + 1)
 
     def _delivered_at(self, timestamp: int, error: KafkaError | None, message: Message) -> None:
-        """``delivered`` of a record that is to be found out if it is refused; its message tells no timestamp then."""
+        """``delivered`` of a record that is to be found out if it is refused; its message has no timestamp then."""
         self.delivered(error, message)
         if self._is_single and error is not None and (is_not_valid(error) or is_too_large(error)):
             topic = str(message.topic())
@@ -256,9 +261,9 @@ class RecordProducer(ABC):
     def make_room(self) -> None:
         """Waits until records have left the full buffer; BatchLostError, and the batch aborted, if none do in time."""
         assert self._producer is not None
-        deadline = time.monotonic() + self._timeout_s
+        deadline = Deadline.after(self._timeout_s)
         while self._producer.poll(_ROOM_POLL_S) == 0:
-            if time.monotonic() > deadline:
+            if deadline.is_over:
                 waiting = len(self._producer)
                 self.abort()
                 raise BatchLostError(
@@ -269,7 +274,7 @@ class RecordProducer(ABC):
     def refused(
         self, problem: KafkaException, doing: str, topics: Sequence[str] | None = None, *, reader: str = ""
     ) -> TidemillError:
-        """What an exception of the client means; aborts the batch. ``topics``: what it is about, if not all that was written;
+        """The error for an exception of the client; aborts the batch. ``topics``: what it is about, if not all that was written;
         ``reader``: the group that reads them, where it is about that."""
         error: KafkaError = problem.args[0]
         # What may be tried again was tried until its time was over: an abort would wait as long, a new producer is quick.
@@ -277,12 +282,12 @@ class RecordProducer(ABC):
             self._give_up()
         else:
             self.abort()
-        if error.code() == KafkaError._STATE:  # the batch had failed before, of which nobody was told
+        if error.code() == KafkaError._STATE:  # the batch had failed before, which was not reported
             return self._earlier(error, doing)
         return self._unless_left_out(error, self._meaning(error, doing, topics, reader=reader))
 
     def _earlier(self, error: KafkaError, doing: str) -> TidemillError:
-        """What had failed before, where it is known; else the batch is lost, and the next one asks for reasons."""
+        """The earlier failure, where it is known; else the batch is lost, and the next one asks for reasons."""
         self._asks_for_reasons = True
         self._give_up()
         if self._delivery_error is not None:
@@ -321,16 +326,17 @@ class RecordProducer(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """What the guarantee needs before a batch's first record."""
+        """Called before a batch's first record: begins what the guarantee needs."""
 
-    def _make(self, defaults: Mapping[str, Any], fixed: Mapping[str, Any] | None = None) -> Producer:
+    def _make(self, defaults: Mapping[str, object], fixed: Mapping[str, object] | None = None) -> Producer:
         """The user's settings win over ``defaults``, ``fixed`` over the user's."""
         self._give_up()
         made = producer_of_zeros if self._keeps_zeros else Producer
         self._is_single = self._writes_singly
         singly = {"batch.num.messages": 1} if self._is_single else {}
         try:
-            return made({**_DEFAULTS, **defaults, **self._settings, **singly, **(fixed or {})})
+            values: dict[str, object] = {**_DEFAULTS, **defaults, **self._settings, **singly, **(fixed or {})}
+            return made(values)
         except (KafkaException, ValueError, TypeError) as problem:
             raise ConfigError(f"The producer can't be set up: {error_text(problem)}") from problem
 
@@ -349,7 +355,7 @@ class RecordProducer(ABC):
         return self._unless_left_out(problem.args[0], self._meaning(problem.args[0], doing))
 
     def _delivery_problem(self, error: KafkaError, partition: TopicPartition) -> TidemillError:
-        """What the first record that was not written means for the batch."""
+        """The error for the first record that was not written."""
         return self._unless_left_out(error, self._meaning(error, f"writing to {partition}", (partition.topic,)))
 
     def _unless_left_out(self, error: KafkaError, problem: TidemillError) -> TidemillError:
@@ -361,6 +367,19 @@ class RecordProducer(ABC):
             self._give_up()  # its partition's sequence counts on behind what was refused
             return BatchLostError(f"{problem} The batch is run again to find the record.")
         return problem
+
+    def _has_flushed(self) -> bool:
+        """True if every record of the batch is acknowledged; else ``failure`` says why not."""
+        assert self._producer is not None
+        problem: KafkaException | None = None
+        try:
+            left = self._producer.flush(self._timeout_s)
+        except KafkaException as caught:
+            problem, left = caught, 1
+        if left == 0 and self._delivery_error is None:
+            return True
+        self.failure = self._reason(problem, "writing the batch")
+        return False
 
     def _succeeded(self) -> CommitOutcome:
         self._asks_for_reasons = self._writes_singly = self._is_open = False

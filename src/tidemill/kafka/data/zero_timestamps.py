@@ -22,7 +22,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition, cimpl, version
 
@@ -51,15 +50,15 @@ class _Written(threading.local):
 _written = _Written()
 """By the interceptor, which runs in the thread that calls ``produce``."""
 _place: int | None = None
-"""Where a message holds its timestamp, in bytes from its start; the same for all messages of a version of librdkafka."""
+"""Offset of the timestamp within a message, in bytes; the same for all messages of a version of librdkafka."""
 
 
 def zeros_written() -> int:
-    """How many placeholders this thread's calls of ``produce`` have turned into 0."""
+    """Number of placeholders that this thread's calls of ``produce`` have turned into 0."""
     return _written.zeros
 
 
-def producer_of_zeros(settings: Mapping[str, Any]) -> Producer:
+def producer_of_zeros(settings: Mapping[str, object]) -> Producer:
     """A producer that writes ``PLACEHOLDER`` as 0.
 
     Raises:
@@ -79,7 +78,7 @@ def producer_of_zeros(settings: Mapping[str, Any]) -> Producer:
 
 @functools.cache
 def _proved() -> tuple[int | None, str]:
-    """What ``prove`` gives in a process of its own, or None and why not."""
+    """Result of ``prove`` in a process of its own, or None and the reason."""
     try:
         done = subprocess.run(  # this very interpreter and module
             [sys.executable, "-c", _PROOF.format(path=sys.path)],
@@ -118,7 +117,7 @@ def prove() -> int:
     return _place
 
 
-def _made(settings: Mapping[str, Any]) -> Producer:
+def _made(settings: Mapping[str, object]) -> Producer:
     """A producer whose client has the interceptor.
 
     confluent-kafka's callbacks find the ``Producer`` through the configuration, whose copy has them too.
@@ -146,7 +145,7 @@ def _made(settings: Mapping[str, Any]) -> Producer:
 
 
 @functools.cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL:
     """librdkafka as confluent-kafka has loaded it: its functions are found through the module that is linked with it."""
     library = ctypes.CDLL(cimpl.__file__)
     pointer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p

@@ -18,22 +18,28 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TypeVar
 
 import kafka.errors as kafka_errors
+from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
+from tidemill.config.values import GroupClientSettings
 from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, missing_right
 from tidemill.log_format import LogEvent
 
+Answer = TypeVar("Answer")
+
 log = logging.getLogger(__name__)
 
-_DEFAULTS: Mapping[str, Any] = {
+_DEFAULTS = {
     "reconnect_backoff_max_ms": 1_000,  # the library's 30 s would sleep long past the return of a broker
     "receive_message_max_bytes": 100 << 20,  # a leader gets the subscriptions of all members in one message
     "request_timeout_ms": 30_000,
@@ -68,7 +74,7 @@ class Connection(Enum):
 
 
 class GroupOutage:
-    """Since when the group can't be reached; tells ``report`` once for each outage that lasts too long."""
+    """Outages of the group: calls ``report`` once for each that lasts too long."""
 
     def __init__(
         self, *, servers: Sequence[str], group_id: str, report_after_ms: int, report: Callable[[TidemillError], None]
@@ -109,12 +115,20 @@ class GroupOutage:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _NetworkThread:
+    """kafka-python's event loop, on a thread of its own, and the connections that it serves."""
+
+    loop: NetworkSelector
+    connections: KafkaConnectionManager
+
+
 class GroupClient:
     """Thread-safe; every call blocks its own thread only."""
 
     def __init__(
         self,
-        settings: Mapping[str, Any],
+        settings: GroupClientSettings,
         *,
         group_id: str,
         client_id: str,
@@ -129,12 +143,11 @@ class GroupClient:
             report_after_ms=report_unreachable_after_ms,
             report=report,
         )
-        self._net: Any = None
-        self._manager: Any = None
+        self._network: _NetworkThread | None = None
         self._lookup_lock = threading.Lock()
         self._coordinator: int | None = None
         self._must_bootstrap = True
-        self._bootstrap: Any = None
+        self._bootstrap: Future | None = None
         self._closed = False
 
     def open(self) -> None:
@@ -143,49 +156,48 @@ class GroupClient:
         Raises ConfigError if a setting has a value that the network layer refuses (a port that is no number ...).
         """
         try:
-            self._net = NetworkSelector(**self._settings)
-            self._manager = KafkaConnectionManager(self._net, **self._settings)
+            loop = NetworkSelector(**self._settings)
+            self._network = _NetworkThread(loop, KafkaConnectionManager(loop, **self._settings))
         except (ValueError, TypeError, kafka_errors.KafkaError) as error:
             shown = _without_secrets(self._settings)
             raise ConfigError(f"The group client can't be set up with {shown}: {error}") from error
-        self._net.start()
+        loop.start()
 
     def close(self) -> None:
         """Closes all connections and ends the network thread; requests under way end with ClientClosedError."""
         if self._closed:
             return
         self._closed = True
-        if self._net is None:
+        if self._network is None:
             return
         try:
-            self._net.run(self._manager.close)
+            self._network.loop.run(self._network.connections.close)
         except Exception as error:
             log.warning(LogEvent("close-failed", group=self._group_id, error=error))
-        self._net.close()
+        self._network.loop.close()
 
     @property
     def request_timeout_ms(self) -> int:
-        timeout: int = self._settings["request_timeout_ms"]
-        return timeout
+        return int(str(self._settings["request_timeout_ms"]))
 
-    def request(self, message: Any, connection: Connection, *, timeout_ms: int | None = None) -> Any:
+    def request(self, message: ApiMessage, connection: Connection, *, timeout_ms: int | None = None) -> ApiMessage:
         """Sends to the group's coordinator (found first if need be) and returns the answer, whatever its error code."""
         coordinator = self.coordinator()
         node = coordinator if connection is Connection.PROMPT else _dedicated(coordinator)
         return self._send(message, node, timeout_ms)
 
-    def request_known(self, message: Any, connection: Connection, *, timeout_ms: int) -> Any:
+    def request_known(self, message: ApiMessage, connection: Connection, *, timeout_ms: int) -> ApiMessage:
         """The same, but doesn't look for a coordinator: UnreachableError if none is known."""
         if self._coordinator is None:
             raise UnreachableError("the group's coordinator is not known")
         return self.request(message, connection, timeout_ms=timeout_ms)
 
-    def request_any_broker(self, message: Any, *, timeout_ms: int | None = None) -> Any:
+    def request_any_broker(self, message: ApiMessage, *, timeout_ms: int | None = None) -> ApiMessage:
         self.coordinator()  # which also brings the list of brokers
         return self._send(message, None, timeout_ms)
 
     def forget_coordinator(self, reason: str) -> None:
-        """The next request looks for the coordinator anew."""
+        """The next request looks for the coordinator again."""
         if self._coordinator is not None:
             log.info(LogEvent("coordinator-forgotten", group=self._group_id, reason=reason))
             self._coordinator = None
@@ -208,19 +220,24 @@ class GroupClient:
             right = Right.of(Resource.CLUSTER, CLUSTER, Operation.DESCRIBE)
         return missing_right(doing, [right], self._settings)
 
-    def _send(self, message: Any, node: int | str | None, timeout_ms: int | None) -> Any:
-        async def send() -> Any:
-            return await self._manager.send(message, node_id=node, request_timeout_ms=timeout_ms)
+    def _send(self, message: ApiMessage, node: int | str | None, timeout_ms: int | None) -> ApiMessage:
+        async def send() -> ApiMessage:
+            return await self._opened().connections.send(message, node_id=node, request_timeout_ms=timeout_ms)
 
         return self._exchange(send)
 
-    def _exchange(self, step: Callable[[], Any]) -> Any:
+    def _opened(self) -> _NetworkThread:
+        assert self._network is not None, "open() comes first"
+        return self._network
+
+    def _exchange(self, step: Callable[[], Awaitable[Answer]]) -> Answer:
         """Runs a step on the network thread and translates whatever goes wrong."""
         if self._closed:
             raise ClientClosedError
         tried_at = time.monotonic()
         try:
-            return self._net.run(step)
+            answer: Answer = self._opened().loop.run(step)
+            return answer
         except Exception as error:
             if self._closed:
                 raise ClientClosedError from error
@@ -245,21 +262,22 @@ class GroupClient:
             raise UnreachableError(str(error)) from error
 
     async def _find_coordinator(self) -> int:
+        connections = self._opened().connections
         if self._must_bootstrap:
             if self._bootstrap is None or self._bootstrap.is_done:
-                self._bootstrap = self._manager.bootstrap_async()
-            await self._manager.wait_for(self._bootstrap, _BOOTSTRAP_WAIT_MS)  # it goes on after that
+                self._bootstrap = connections.bootstrap_async()
+            await connections.wait_for(self._bootstrap, _BOOTSTRAP_WAIT_MS)  # it goes on after that
             self._must_bootstrap = False
         request = FindCoordinatorRequest(key=self._group_id, key_type=0, coordinator_keys=[self._group_id])
-        response = await self._manager.send(request, request_timeout_ms=_FIND_COORDINATOR_TIMEOUT_MS)
+        response = await connections.send(request, request_timeout_ms=_FIND_COORDINATOR_TIMEOUT_MS)
         result = response.coordinators[0] if response.coordinators else response
         # Registers the address under a node id of its own too: that is the HELD connection.
-        self._manager.cluster.add_coordinator(result, CoordinatorType.GROUP, self._group_id)
+        connections.cluster.add_coordinator(result, CoordinatorType.GROUP, self._group_id)
         node: int = result.node_id
         return node
 
 
-def _checked(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked(settings: GroupClientSettings) -> GroupClientSettings:
     known = {*KafkaConnectionManager.DEFAULT_CONFIG, *NetworkSelector.DEFAULT_CONFIG}
     unknown = sorted(set(settings) - known)
     if unknown:
@@ -267,13 +285,14 @@ def _checked(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return settings
 
 
-def _servers(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def _servers(settings: GroupClientSettings) -> tuple[str, ...]:
     servers = settings.get("bootstrap_servers", KafkaConnectionManager.DEFAULT_CONFIG["bootstrap_servers"])
-    return tuple(part.strip() for part in servers.split(",")) if isinstance(servers, str) else tuple(servers)
+    listed = servers.split(",") if isinstance(servers, str) else servers
+    return tuple(str(part).strip() for part in listed) if isinstance(listed, Sequence) else ()
 
 
 def _found_at(server: str) -> str:
-    """What a plain connection meets there: the network layer tells only that it has failed."""
+    """Result of a plain connection to the server: the network layer says only that it has failed."""
     host, _, port = server.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S):
@@ -282,7 +301,7 @@ def _found_at(server: str) -> str:
         return str(error)
 
 
-def _without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _without_secrets(settings: GroupClientSettings) -> dict[str, object]:
     return {key: "..." if "password" in key else value for key, value in settings.items()}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.protocol.consumer import (
@@ -251,9 +250,9 @@ class GroupCoordinator:
         return offsets
 
     def partition_counts(self, topics: Iterable[str], theirs: Collection[str] = ()) -> dict[str, int]:
-        """How many partitions each topic has; one that doesn't exist is missing (and is not created by asking).
+        """Partition counts by topic; one that doesn't exist is missing (and is not created by asking).
 
-        So is one of ``theirs``, which other members only have named, if the brokers refuse to tell of it.
+        So is one of ``theirs``, which other members only have named, if the brokers refuse to describe it.
 
         Raises MissingRightError for a topic that this user may not see.
         """
@@ -296,7 +295,7 @@ class GroupCoordinator:
             raise UnreachableError(said)
         raise self._final(error, said, topic)
 
-    def _final(self, error: Any, said: str, topic: str) -> TidemillError:
+    def _final(self, error: type[kafka_errors.KafkaError], said: str, topic: str) -> TidemillError:
         group = self._group_id
         if error is kafka_errors.InconsistentGroupProtocolError:
             return ConfigError(

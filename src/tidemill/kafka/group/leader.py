@@ -24,7 +24,7 @@ from tidemill.kafka.group.protocol import (
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """What the last assignment rests on. A topic that was created for it counts as deleted only once it was seen."""
+    """Partition counts behind the last assignment. A topic that was created for it counts as deleted only once it was seen."""
 
     topics: tuple[str, ...]
     counts: Mapping[str, int]
@@ -60,13 +60,13 @@ class GroupLeader:
 
     def keep(self, topics: Iterable[str]) -> None:
         """Leads without assigning: the broker still has the assignment of this static member, which came back."""
-        self.is_alone = False  # the others are not told
+        self.is_alone = False  # the others do not learn it
         names = tuple(sorted(topics))
         counts = self._coordinator.partition_counts(names)
         self._watch = _Watch(topics=names, counts=counts, seen=frozenset(counts))
 
     def assign(self, joined: JoinAnswer) -> Mapping[str, bytes]:
-        """What SyncGroup carries, by member. Blocks for as long as the application's assignor takes.
+        """Assignments for SyncGroup, by member. Blocks for as long as the application's assignor takes.
 
         Raises StopError for an answer that must not be sent, and whatever the application raises.
         """
@@ -92,7 +92,7 @@ class GroupLeader:
         return self._watch is not None and self._watch.awaits_a_topic
 
     def changes(self) -> list[str]:
-        """How the partition counts differ from those that the last assignment rests on, one text per topic."""
+        """Differences from the partition counts behind the last assignment, one text per topic."""
         if self._watch is None:
             return []
         topics = self._watch.topics

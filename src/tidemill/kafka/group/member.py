@@ -2,7 +2,7 @@
 
 Decides when the member joins, syncs, sends heartbeats, commits and leaves; never what is owned. It posts events, and the
 application finishes its batches, gives partitions up and asks for another rebalance in its own time: a running batch is never
-interrupted, and no callback ever takes a partition away. ``GroupMemberConfig`` is what it must be told once; names are
+interrupted, and no callback ever takes a partition away. ``GroupMemberConfig`` has its settings; names are
 Kafka's, in underscores.
 
 Three threads of its own: the membership thread joins, asks the application (GroupProtocol) and watches the partition counts if
@@ -20,8 +20,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from tidemill.config.values import GroupClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import (
     BatchLostError,
@@ -63,7 +63,7 @@ class GroupMemberConfig:
     ``leave_on_close`` None: a dynamic member leaves, a static one (``instance_id``) stays until its session times out.
     """
 
-    client_settings: Mapping[str, Any] = field(repr=False)
+    client_settings: GroupClientSettings = field(repr=False)
     group_id: str
     client_id: str
     instance_id: str | None = None
@@ -130,9 +130,12 @@ class GroupMember:
             rebalance_timeout_ms=config.max_poll_interval_ms,
         )
         self._leader = GroupLeader(self._coordinator, protocol, group_id=config.group_id, eager=config.eager)
-        self._metadata_max_age_ms = int(config.client_settings.get("metadata_max_age_ms", _METADATA_MAX_AGE_MS))
+        self._metadata_max_age_ms = int(str(config.client_settings.get("metadata_max_age_ms", _METADATA_MAX_AGE_MS)))
         self._polled_at = time.monotonic()
         self._threads: tuple[threading.Thread, ...] = ()
+        self.confirmed_s = float("-inf")
+        """When (time.monotonic) the last heartbeat was sent that the coordinator has answered as a member's. Until a session
+        timeout later no other member is assigned what this one has."""
         self.on_heartbeat: Callable[[float], None] = lambda _ms: None
         """Told, on the heartbeat thread, how many ms each answer has taken. It must not block."""
         self.on_event: Callable[[], None] = lambda: None
@@ -237,7 +240,7 @@ class GroupMember:
             raise StopError(f"The member of group {self._config.group_id} is closed.") from error
 
     def hands_over(self, leave: bool | None) -> bool:
-        """Whether there are other members, who take over what this one has as soon as it is closed, and who lose nothing by
+        """True if there are other members, who take over what this one has as soon as it is closed, and lose nothing by
         joining before (in an eager group all would stop)."""
         return self._leaves(leave) and not self._leader.is_alone and not self._config.eager
 
@@ -260,7 +263,7 @@ class GroupMember:
 
     # Threads
 
-    def _run(self, loop: Any) -> None:
+    def _run(self, loop: Callable[[], None]) -> None:
         try:
             loop()
         except ClientClosedError:
@@ -346,7 +349,7 @@ class GroupMember:
         owned: set[TopicPartition] = set()
         if self._config.eager:
             if self._state.assigned_in != NO_GENERATION:
-                self._state.wait_until_revoked(reason)  # then user data are made, which tell of nothing that is at work
+                self._state.wait_until_revoked(reason)  # then user data are made, which name nothing that is at work
         elif self._state.assigned_in != NO_GENERATION:
             # What was assigned is claimed even if the application has yet to read of it: it will take it up.
             owned = {*self._protocol.owned_partitions(), *self._state.assigned_partitions}
@@ -396,8 +399,10 @@ class GroupMember:
         sent_s = time.monotonic()
         try:
             self._coordinator.heartbeat(membership)
+            self.confirmed_s = sent_s
             self.on_heartbeat((time.monotonic() - sent_s) * 1e3)
         except RebalancingError as error:
+            self.confirmed_s = sent_s
             self._state.rebalancing(membership, str(error))
         except MembershipLostError as error:
             self._lost(membership, error)

@@ -1,4 +1,4 @@
-"""What a commit says about itself: which member commits (Membership) and how far (OffsetAndMetadata).
+"""Metadata of a commit: the member that commits (Membership) and the positions (OffsetAndMetadata).
 
 Decides the shapes, and the bytes in which librdkafka takes a member's identity. Imports no client library, so that a
 Spark Python worker can commit for a member whose connection lives in the driver. Whether a commit may be made at all
@@ -18,7 +18,7 @@ NO_MEMBER_ID = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Who a member is in its group at one moment.
+    """Identity of a member in its group at one moment.
 
     ``incarnation`` starts at 0 and is raised at every loss of membership: work that began under another incarnation
     must never be committed, even if the partitions came back. ``generation`` changes with every rebalance and is the

@@ -1,4 +1,4 @@
-"""What a group member and its application tell each other, and the bytes in which members tell it through the broker.
+"""Messages between a group member and its application, and their bytes as members exchange them through the broker.
 
 Decides the shapes of questions (GroupProtocol), answers (GroupAssignment) and events, the consumer protocol's bytes
 (subscription v0-v3, assignment), and the one rule that every cooperative assignment must keep: no partition is handed
@@ -26,7 +26,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSubscription:
-    """What one member said when it joined. ``generation`` is the one in which it got ``owned_partitions``; ``unreadable``: why
+    """Subscription of one member, from its join. ``generation``: that in which it got ``owned_partitions``; ``unreadable``: why
     nothing of what it said could be read, in which case there is nothing else."""
 
     member_id: str
@@ -41,14 +41,14 @@ class MemberSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
-    """What one member is given."""
+    """Assignment of one member."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes = b""
 
 
 class MemberPart(Protocol):
-    """What the leader's answer holds of one member: a MemberAssignment, or the application's own value."""
+    """Part of one member in the leader's answer: a MemberAssignment, or the application's own value."""
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]: ...
@@ -110,7 +110,7 @@ class Failed:
 
 
 GroupEvent = Assigned | MembershipLost | RevokeAllRequested | Failed
-"""What a member posts to its application. After MembershipLost it joins again by itself, unless a fatal Failed follows; after
+"""Events of a member for its application. After MembershipLost it joins again by itself, unless a fatal Failed follows; after
 RevokeAllRequested (eager members only) its join waits for ``revoked_all()``."""
 
 

@@ -1,4 +1,4 @@
-"""Where one group member stands: its phase, its Membership and whether it must join again.
+"""State of one group member: its phase, its Membership and whether it must join again.
 
 Decides which of two threads' news counts. The membership thread joins and syncs, the heartbeat thread learns of
 evictions and rebalances; both act on a Membership that they took before they asked the broker, and hand it back with
@@ -57,7 +57,7 @@ _SHORTEST_PAUSE_S = 0.025
 
 
 def heartbeat_due(last_s: float, assigned_s: float, interval_s: float) -> float:
-    """When the next heartbeat is due: pauses are a quarter of the time since the last assignment, up to the interval.
+    """Time of the next heartbeat: pauses are a quarter of the time since the last assignment, up to the interval.
 
     A cooperative rebalance is followed by another one as soon as what moves has been given up, and all members must notice
     before anyone gets it: with pauses of the whole interval that alone would stop every task that moves for seconds. This costs
@@ -101,7 +101,7 @@ class MembershipState:
 
     @property
     def assigned_partitions(self) -> tuple[TopicPartition, ...]:
-        """What that assignment allows to be owned, whether or not the application has read the event yet."""
+        """Partitions that the assignment lets this member own, whether or not the application has read the event yet."""
         return self._assigned_partitions
 
     # Waiting
@@ -216,7 +216,7 @@ class MembershipState:
                 self._changed.notify_all()
 
     def rebalancing(self, membership: Membership, reason: str) -> bool:
-        """A heartbeat or commit was told of a rebalance; dropped if a join that serves it is under way."""
+        """A heartbeat or commit was answered with a rebalance; dropped if a join that serves it is under way."""
         with self._changed:
             if self._membership is not membership or not membership.is_stable or self._joining_for is not None:
                 return False

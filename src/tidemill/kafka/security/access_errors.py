@@ -1,6 +1,6 @@
 """Why the brokers don't let a client in: login, certificates, host name or protocol, as one sentence with what to check.
 
-Decides by librdkafka's words, since one error code stands for all that TLS can refuse, and by one look at a certificate.
+Decides by librdkafka's words, since one error code covers all that TLS can refuse, and by one look at a certificate.
 None of it passes by itself; brokers that can't be reached at all are another matter.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Mapping
-from typing import Any
 
 from confluent_kafka import KafkaError
 
+from tidemill.config.values import DataClientSettings
 from tidemill.errors import ConfigError
 
 _NO_ENTRY = frozenset(
@@ -35,7 +34,7 @@ _LOOK_LIMIT_S = 3.0
 _MEANINGS = (
     (
         _UNVERIFIED,
-        "the brokers' certificate is signed by nobody who is trusted here",
+        "the brokers' certificate is signed by no one who is trusted here",
         "name the certificate that signs it in kafka.ssl.truststore.location",
     ),
     (
@@ -63,11 +62,11 @@ _OTHERWISE = ("the brokers don't let this client in", "check kafka.security.prot
 
 
 def keeps_out(error: KafkaError) -> bool:
-    """Whether this is about who may come in; with TLS 1.3 a broker says only after the handshake that it wants a certificate."""
+    """True for a refused login or certificate. With TLS 1.3 a broker asks for a certificate only after the handshake."""
     return error.code() in _NO_ENTRY or re.search(r"alert (?:\w+ )?(?:certificate|unknown ca)", error.str(), re.I) is not None
 
 
-def no_entry(servers: str, error: KafkaError, settings: Mapping[str, Any]) -> ConfigError:
+def no_entry(servers: str, error: KafkaError, settings: DataClientSettings) -> ConfigError:
     """The error of a client with these settings whose brokers are at ``servers``."""
     said = error.str()
     meanings = ((found, advice) for pattern, found, advice in _MEANINGS if re.search(pattern, said, re.IGNORECASE))
@@ -79,14 +78,15 @@ def no_entry(servers: str, error: KafkaError, settings: Mapping[str, Any]) -> Co
     return ConfigError(f"{found}{who} ({servers}): {advice}. The client says: {_first_sentence(said)}")
 
 
-def _is_trusted(servers: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the first server's certificate is fine but for its name, which librdkafka does not tell from one that isn't."""
+def _is_trusted(servers: str, settings: DataClientSettings) -> bool:
+    """True if the first server's certificate is valid but for its host name: librdkafka has one error for both."""
     host, _, port = servers.partition(",")[0].rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     try:
-        if settings.get("ssl.ca.location") or settings.get("ssl.ca.pem"):
-            context.load_verify_locations(settings.get("ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
+        location, pem = (str(settings.get(name) or "") or None for name in ("ssl.ca.location", "ssl.ca.pem"))
+        if location or pem:
+            context.load_verify_locations(location, cadata=pem)
         else:
             context.load_default_certs()
         with socket.create_connection((host.strip("[]"), int(port)), _LOOK_LIMIT_S) as plain, context.wrap_socket(plain):

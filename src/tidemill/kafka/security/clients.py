@@ -13,20 +13,21 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TypeVar
 
 from tidemill.config.secrets import shown
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import ClientsConfig
 from tidemill.errors import ConfigError
 from tidemill.kafka.security.config_providers import resolved_settings
 from tidemill.kafka.security.key_stores import STORE_SETTINGS, data_store_settings, group_store_settings
 
-ClientValues = dict[str, Any]
+DataValue = str | int | float | bool
+Value = TypeVar("Value")
 JAAS = "sasl.jaas.config"
 
 
 class ClientRole(Enum):
-    """What a client of librdkafka is for; its settings' prefix."""
+    """Role of a librdkafka client; the value is the prefix of its settings."""
 
     CONSUMER = "consumer"
     PRODUCER = "producer"
@@ -39,8 +40,8 @@ class _Both:
 
     data_names: tuple[str, ...]
     group_names: tuple[str, ...]
-    to_data: Callable[[str], Any] = str
-    to_group: Callable[[str], Any] = str
+    to_data: Callable[[str], DataValue] = str
+    to_group: Callable[[str], DataValue] = str
 
 
 def _number(text: str) -> int:
@@ -136,10 +137,10 @@ _OWN = {
 _ERRORS_ONLY = 3  # syslog's numbers
 
 
-def data_client_settings(config: StreamsConfig, role: ClientRole) -> ClientValues:
+def data_client_settings(config: ClientsConfig, role: ClientRole) -> dict[str, DataValue]:
     """The settings of a librdkafka client: where the brokers are, ``kafka.*``, and those of the role, which win."""
     # What librdkafka retries by itself it says on standard error as a warning: only its errors are news.
-    settings: ClientValues = {"bootstrap.servers": config.bootstrap_servers, "log_level": _ERRORS_ONLY}
+    settings: dict[str, DataValue] = {"bootstrap.servers": config.bootstrap_servers, "log_level": _ERRORS_ONLY}
     if config.client_id:
         settings["client.id"] = config.client_id
     if config.client_rack and role is ClientRole.CONSUMER:
@@ -167,9 +168,9 @@ def data_client_settings(config: StreamsConfig, role: ClientRole) -> ClientValue
     return settings
 
 
-def group_client_settings(config: StreamsConfig) -> ClientValues:
+def group_client_settings(config: ClientsConfig) -> dict[str, object]:
     """The settings of the kafka-python client that speaks for the group: where the brokers are, and ``kafka.*``."""
-    settings: ClientValues = {"bootstrap_servers": config.bootstrap_servers.split(",")}
+    settings: dict[str, object] = {"bootstrap_servers": config.bootstrap_servers.split(",")}
     if config.client_id:
         settings["client_id"] = config.client_id
     kafka = _security_checked(config)
@@ -180,13 +181,13 @@ def group_client_settings(config: StreamsConfig) -> ClientValues:
             both = _both(name)
             read = _read("kafka.", name, value, both.to_group, config.kafka)
             settings |= dict.fromkeys(both.group_names, read)
-    return settings | group_store_settings(kafka, checks_host=settings.get("ssl_check_hostname", True))
+    return settings | group_store_settings(kafka, checks_host=settings.get("ssl_check_hostname") is not False)
 
 
-def _role_settings(config: StreamsConfig, role: ClientRole) -> ClientValues:
+def _role_settings(config: ClientsConfig, role: ClientRole) -> dict[str, DataValue]:
     given: Mapping[str, str] = getattr(config, role.value)
     prefix = f"{role.value}."
-    settings: ClientValues = {}
+    settings: dict[str, DataValue] = {}
     for name, value in resolved_settings(prefix, given).items():
         data_name = _OF_ROLE[role].get(name)
         if data_name is None:
@@ -220,7 +221,7 @@ def _refusal(full_name: str, name: str, known: list[str]) -> str:
     return f"{full_name} can't be given to librdkafka; {hint}"
 
 
-def _read(prefix: str, name: str, value: str, reader: Callable[[str], Any], given: Mapping[str, str]) -> Any:
+def _read(prefix: str, name: str, value: str, reader: Callable[[str], Value], given: Mapping[str, str]) -> Value:
     """``given``: the settings as they were written, which a message may show where it must not show what they refer to."""
     try:
         return reader(value)
@@ -228,7 +229,7 @@ def _read(prefix: str, name: str, value: str, reader: Callable[[str], Any], give
         raise ConfigError(f"{prefix}{name} is {shown(name, given[name])}, expected {error}") from None
 
 
-def _security_checked(config: StreamsConfig) -> dict[str, str]:
+def _security_checked(config: ClientsConfig) -> dict[str, str]:
     """``kafka.*`` with every reference looked up; what only makes sense together is there together."""
     kafka = resolved_settings("kafka.", config.kafka)
     protocol = kafka.get("security.protocol", "").upper()

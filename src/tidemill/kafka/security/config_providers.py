@@ -1,10 +1,10 @@
-"""Values that a setting only refers to, in the way of Kafka's ConfigProviders: secrets that stand in no settings file.
+"""Values that a setting only refers to, in the way of Kafka's ConfigProviders: secrets that are in no settings file.
 
     ${file:/path/to/file.properties:key}    the key's value in a file of Java properties
     ${directory:/path/to/folder:name}       what the file of that name holds, as Kubernetes and Docker mount secrets
     ${env:NAME}                             an environment variable
 
-Decides what such a reference stands for, at the moment when a client, a server or a session is made: until then, and in every
+Decides the value of such a reference, at the moment when a client, a server or a session is made: until then, and in every
 message, a setting is its reference. Invariant: an error names the reference, never what was found under it. This, like
 ``cli``, reads the environment: the user has asked for it by name.
 """

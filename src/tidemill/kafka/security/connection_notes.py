@@ -1,7 +1,7 @@
-"""Which connections a producer has lost with requests under way: what librdkafka says in its log, and nowhere else.
+"""Connections that a producer has lost with requests under way: librdkafka says so in its log, and nowhere else.
 
 Decides from a log line whether a request may still be on its way to a broker though it was sent again: the old transaction
-protocol tells an ``EndTxn`` that comes late from the next transaction's own only by the producer's epoch (KIP-890). A connection
+protocol knows a late ``EndTxn`` from the next transaction's own only by the producer's epoch (KIP-890). A connection
 that was never made carried nothing. All lines are passed on to Python's logging, as far as ``log_level`` lets them.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
-from typing import Any
 
+from tidemill.config.values import DataClientSettings
 from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.client")
@@ -25,9 +24,9 @@ _SYSLOG_LEVELS = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, log
 
 
 class ConnectionNotes:
-    """What confluent-kafka takes for a logger; it is called while the producer is polled."""
+    """A logger for confluent-kafka, which calls it while the producer is polled."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: DataClientSettings) -> None:
         debugs = bool(settings.get("debug"))
         self._shown_level = int(settings.get("log_level", _DEBUG_LEVEL if debugs else _NOTED_LEVEL))
         self.settings = {"logger": self, "log_level": _DEBUG_LEVEL if debugs else _NOTED_LEVEL}
@@ -35,7 +34,7 @@ class ConnectionNotes:
         self.lost = ""
         """The first line that reports a lost connection, or nothing."""
 
-    def log(self, level: int, text: str, *values: Any) -> None:
+    def log(self, level: int, text: str, *values: object) -> None:
         line = text % values if values else text
         if not self.lost and tells_of_a_lost_request(line):
             self.lost = line

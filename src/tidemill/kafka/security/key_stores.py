@@ -2,7 +2,7 @@
 
 Decides what is handed on: a PEM file as its path, so that a renewed file is read by the next connection; PKCS#12 and
 certificates within the settings as PEM text, for librdkafka, and as an SSLContext for the group's client. JKS is refused with
-the command that converts it. Nothing that is read here stays on disk or stands in a message.
+the command that converts it. Nothing that is read here stays on disk or gets into a message.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from cryptography.x509 import Certificate
 
 STORE_SETTINGS = frozenset(
     {
@@ -51,11 +55,11 @@ def data_store_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def group_store_settings(kafka: Mapping[str, str], *, checks_host: bool) -> dict[str, Any]:
+def group_store_settings(kafka: Mapping[str, str], *, checks_host: bool) -> dict[str, object]:
     """kafka-python's settings for the stores: files as they are, else a context made of all. ConfigError as above."""
     trusted, own = _trusted(kafka), _own(kafka)
     if all(store is None or store.path for store in (trusted, own)):
-        settings = {} if trusted is None else {"ssl_cafile": trusted.path}
+        settings: dict[str, object] = {} if trusted is None else {"ssl_cafile": trusted.path}
         settings |= {} if own is None else {"ssl_certfile": own.path, "ssl_keyfile": own.path}
         return settings | ({"ssl_password": kafka["ssl.key.password"]} if "ssl.key.password" in kafka else {})
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -133,7 +137,7 @@ def _own(kafka: Mapping[str, str]) -> _Store | None:
 
 
 def _is_pem(kind: str, location: str, kafka: Mapping[str, str]) -> bool:
-    """Whether it is PEM and not PKCS#12; ConfigError for any other type, and for a file that can't be read."""
+    """True for PEM, False for PKCS#12; ConfigError for any other type, and for a file that can't be read."""
     suffix = Path(location).suffix.lower()
     store_type = kafka.get(f"ssl.{kind}.type", _TYPES.get(suffix, "PEM")).upper()
     password = f"ssl.{kind}.password"
@@ -151,7 +155,9 @@ def _is_pem(kind: str, location: str, kafka: Mapping[str, str]) -> bool:
     return store_type == "PEM"
 
 
-def _pkcs12(kind: str, location: str, kafka: Mapping[str, str]) -> tuple[Any, Any, list[Any]]:
+def _pkcs12(
+    kind: str, location: str, kafka: Mapping[str, str]
+) -> tuple[PrivateKeyTypes | None, Certificate | None, list[Certificate]]:
     """Private key, its certificate and the other certificates of a PKCS#12 file."""
     try:
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12  # in tidemill[tls]
@@ -174,13 +180,13 @@ def _pkcs12(kind: str, location: str, kafka: Mapping[str, str]) -> tuple[Any, An
     return found.key, own, [other.certificate for other in found.additional_certs]
 
 
-def _pem_of(certificate: Any) -> str:
+def _pem_of(certificate: Certificate) -> str:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return str(certificate.public_bytes(Encoding.PEM).decode())
 
 
-def _key_pem(key: Any) -> str:
+def _key_pem(key: PrivateKeyTypes) -> str:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     return str(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())

@@ -11,14 +11,19 @@ import contextlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
+from tidemill.config.values import DataClientSettings
 from tidemill.errors import MissingRightError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import TopicDescription
 
 CLUSTER = "kafka-cluster"
 _ASK_LIMIT_S = 5.0
@@ -56,7 +61,7 @@ _RESOURCE_OF: Mapping[int, Resource] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """What is missing: ``operation`` on the resource of this name."""
+    """A right: ``operation`` on the resource of this name."""
 
     resource: str
     name: str
@@ -76,13 +81,13 @@ def lacks(error: KafkaError) -> Resource | None:
     return _RESOURCE_OF.get(error.code())
 
 
-def missing_right(doing: str, rights: Iterable[Right], settings: Mapping[str, Any]) -> MissingRightError:
+def missing_right(doing: str, rights: Iterable[Right], settings: Mapping[str, object]) -> MissingRightError:
     """The error for these rights. ``settings``: the client's own, in either library's names; no secret of them is told."""
     missing = tuple(sorted(set(rights)))
     principal = principal_of(settings)
     servers = settings.get("bootstrap.servers") or settings.get("bootstrap_servers") or "HOST:PORT"
-    servers = servers if isinstance(servers, str) else ",".join(servers)
-    commands = "; ".join(_commands(missing, principal or "User:NAME", servers))
+    listed = ",".join(map(str, servers)) if isinstance(servers, list) else str(servers)
+    commands = "; ".join(_commands(missing, principal or "User:NAME", listed))
     return MissingRightError(
         f"{doing}: {principal or 'the user of this client'} lacks {', '.join(map(str, missing))}. Grant it, as a user who may: "
         f"{commands}",
@@ -91,8 +96,8 @@ def missing_right(doing: str, rights: Iterable[Right], settings: Mapping[str, An
     )
 
 
-def principal_of(settings: Mapping[str, Any]) -> str | None:
-    """Who the brokers take a client with these settings for; None if that can't be told from here."""
+def principal_of(settings: Mapping[str, object]) -> str | None:
+    """Principal of a client with these settings, as the brokers see it; None if that is not known here."""
     protocol = str(settings.get("security.protocol", settings.get("security_protocol", "PLAINTEXT"))).upper()
     user = settings.get("sasl.username", settings.get("sasl_plain_username"))
     if protocol.startswith("SASL_"):
@@ -104,28 +109,27 @@ def principal_of(settings: Mapping[str, Any]) -> str | None:
     if pem is None and location is None:
         return None if "ssl_context" in settings else "User:ANONYMOUS"
     with contextlib.suppress(OSError, ValueError, ImportError):
-        from cryptography.x509 import load_pem_x509_certificates  # comes with tidemill[tls]: without it, no name is told
+        from cryptography.x509 import load_pem_x509_certificates  # comes with tidemill[tls]: without it, the name is not known
 
-        chain = load_pem_x509_certificates(pem.encode() if pem is not None else Path(location).read_bytes())
+        chain = load_pem_x509_certificates(str(pem).encode() if pem is not None else Path(str(location)).read_bytes())
         return f"User:{chain[0].subject.rfc4514_string()}"
     return None
 
 
-def lacking(suspects: Sequence[Right], settings: Mapping[str, Any]) -> list[Right]:
+def lacking(suspects: Sequence[Right], settings: DataClientSettings) -> list[Right]:
     """Those of these rights on topics that are missing, as the brokers say; all of them if they don't say.
 
-    librdkafka tells that a transaction was refused, not because of which of its topics, nor whether written or read.
+    librdkafka says that a transaction was refused, not because of which of its topics, nor whether written or read.
     """
     if len(suspects) < 2:
         return list(suspects)
     from confluent_kafka.admin import AdminClient  # workers import this module, and need no admin client but here
 
     asked_with = ("bootstrap.", "security.", "sasl.", "ssl.")
-    ours: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(asked_with)}
-    ours |= {"log_level": 0, "error_cb": lambda _: None}
+    ours = {name: value for name, value in settings.items() if name.startswith(asked_with)}
     allowed: dict[str, frozenset[str] | None] = {}
     try:
-        client = AdminClient(ours)
+        client = AdminClient({**ours, "log_level": 0}, error_cb=lambda _: None)
         topics = TopicCollection(sorted({right.name for right in suspects}))
         asked = client.describe_topics(topics, include_authorized_operations=True, request_timeout=_ASK_LIMIT_S)
         allowed = {topic: _allowed(answer) for topic, answer in asked.items()}
@@ -135,7 +139,7 @@ def lacking(suspects: Sequence[Right], settings: Mapping[str, Any]) -> list[Righ
     return missing or list(suspects)
 
 
-def _allowed(done: Any) -> frozenset[str] | None:
+def _allowed(done: Future[TopicDescription]) -> frozenset[str] | None:
     """The operations that are allowed on a topic, in Kafka's spelling; None where nothing is known of them."""
     try:
         operations = done.result(_ASK_LIMIT_S + 1).authorized_operations

@@ -1,4 +1,4 @@
-"""AssignmentInfo: what the leader tells each member, in versions 1 to 11.
+"""AssignmentInfo: from the leader to each member, in versions 1 to 11.
 
 Decides the bytes. Hosts came with version 2, the commonly supported version with 3, the error code with 4, a dictionary
 of topic names with 5, hosts of standbys with 6, the time of the next rebalance with 7, names of topologies with 10. A
@@ -245,13 +245,18 @@ def _read_hosts_by_number(reader: DataReader, topics: Mapping[int, str]) -> Part
 
 
 class AssignorError(IntEnum):
-    """Kafka Streams' own numbers; ``sentence`` says what each means for the one who gets it."""
+    """Kafka Streams' own numbers; ``sentence`` says what each means for the one who gets it.
+
+    DRAINING is Tidemill's: a member says so in its subscription, of whose codes Kafka's leaders read SHUTDOWN_REQUESTED only; a
+    leader that knows it gives it back with the assignment, which counts all the same.
+    """
 
     NONE = 0
     INCOMPLETE_SOURCE_TOPIC_METADATA = 1
     VERSION_PROBING = 2
     ASSIGNMENT_ERROR = 3
     SHUTDOWN_REQUESTED = 4
+    DRAINING = 441
 
     @property
     def sentence(self) -> str:
@@ -266,4 +271,5 @@ _SENTENCES = {
     AssignorError.VERSION_PROBING: "the leader could not read the subscription's version",
     AssignorError.ASSIGNMENT_ERROR: "the group's leader could not make an assignment: its log says why",
     AssignorError.SHUTDOWN_REQUESTED: "an instance of the application asked all instances to shut down",
+    AssignorError.DRAINING: "this instance drains: it gives its tasks up once others have caught-up copies",
 }

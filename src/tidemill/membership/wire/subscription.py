@@ -1,6 +1,6 @@
-"""SubscriptionInfo: what each member tells the leader, in versions 1 to 11 and, as far as it can be read, later ones.
+"""SubscriptionInfo: from each member to the leader, in versions 1 to 11 and, as far as it can be read, later ones.
 
-Decides the bytes. Versions 1-6 tell tasks as two sets (held as active, any other), 7-9 as offset sums by sub-topology,
+Decides the bytes. Versions 1-6 have tasks as two sets (held as active, any other), 7-9 as offset sums by sub-topology,
 10 and 11 as a flat list; the endpoint came with 2, the latest supported version with 3, the unique field with 8, the
 error code with 9, client tags with 11. A field that the version lacks is not written and reads as its default. Sets and
 groups are written in the order of Java's hash containers, so the bytes equal Kafka's. What the sums mean is left to
@@ -24,7 +24,7 @@ from tidemill.membership.wire.task_ids import NamedTaskId, WireTaskId, wire_task
 
 LATEST_SUPPORTED_VERSION = 11
 UNKNOWN_VERSION = -1
-"""Latest supported version of a member that is too old (1, 2) to tell it."""
+"""Latest supported version of a member that is too old (1, 2) to send it."""
 
 _PAYLOAD = "a SubscriptionInfo"
 _FIRST_WITH_LATEST_SUPPORTED = 3
@@ -149,7 +149,7 @@ def decode_subscription(data: bytes) -> AnySubscription:
 
 
 def known_subscription(data: bytes) -> SubscriptionInfo | None:
-    """What a member of a running group has said; None if its version is a future one or the bytes can't be read."""
+    """Subscription of a member of a running group; None if its version is a future one or the bytes can't be read."""
     try:
         said = decode_subscription(data)
     except WireFormatError:

@@ -26,7 +26,7 @@ from tidemill.task.tasks import Tasks
 
 _COMMIT_LIMIT_S = 3.0
 _JOIN_LIMIT_S = 0.1
-"""How long a join waits for a commit under way, and a commit for the answer to a join: the group may be waiting for others."""
+"""Time that a join waits for a commit under way, and a commit for the answer to a join: the group may wait for others."""
 _TAKE_UP_LIMIT_S = 1.0
 """A thread takes an assignment up when its batch is done; the whole group waits for a join."""
 
@@ -52,10 +52,12 @@ class GroupSide:
         self._joins_from: tuple[int, int] | None = None
         self.membership: Callable[[], Membership] = Membership
         """The group's word on this member; set by who makes the member."""
+        self.confirmed_s: Callable[[], float] = lambda: float("-inf")
+        """When the coordinator last knew this member (``GroupMember.confirmed_s``); set likewise."""
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """While instructions are carried out, each of which may lead to others, no join begins: it would tell of half of them."""
+        """While instructions are carried out, each of which may lead to others, no join begins: it would contain half of them."""
         self._acting += 1
         try:
             yield

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tidemill.assignment.choice import choose_assignor
 from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig, RackStrategy
 from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import GroupConfig
+from tidemill.config.values import DataClientSettings, GroupClientSettings
 from tidemill.errors import PartitionCountError, RetriableError, TidemillError
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
@@ -22,7 +22,7 @@ from tidemill.kafka.data.fencing import fence_vanished
 from tidemill.kafka.group import protocol as group_protocol
 from tidemill.log_format import LogEvent
 from tidemill.membership.client_states import FetchedOffsets
-from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.leader import (
     LeaderConfig,
     PreparedRebalance,
@@ -47,12 +47,12 @@ class Leader:
 
     def __init__(
         self,
-        config: StreamsConfig,
+        config: GroupConfig,
         admin: Admin,
         process_id: ProcessId,
         facts: TopologyFacts,
-        group_settings: Mapping[str, Any],
-        producer_settings: Mapping[str, Any],
+        group_settings: GroupClientSettings,
+        producer_settings: DataClientSettings,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         led: LedRebalances | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class Leader:
         """The whole of a rebalance; RetriableError where it should be tried again."""
         began_ms = self._now_ms()
         prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._facts, self._leader_config)
-        if isinstance(prepared, GroupAssignment):
+        if isinstance(prepared, StreamsGroupAssignment):
             return self._answer(member, prepared, partition_counts)
         self._tell_hosts_of_shared(prepared)
         created = self._ensure_topics(prepared)
@@ -94,13 +94,13 @@ class Leader:
         self._led.add(prepared, done, began_ms, self._now_ms() - began_ms)
         return self._answer(member, done, prepared.partition_counts)
 
-    def _answer(self, member: str, done: GroupAssignment, counts: Mapping[str, int]) -> group_protocol.GroupAssignment:
+    def _answer(self, member: str, done: StreamsGroupAssignment, counts: Mapping[str, int]) -> group_protocol.GroupAssignment:
         for line in done.log:
             _say(member, line)
         return group_protocol.GroupAssignment(members=done.members, partition_counts=dict(counts), left_out=done.left_out)
 
     def _tell_hosts_of_shared(self, prepared: PreparedRebalance) -> None:
-        """Where instances run that have one process id: members don't say it, and the default client ids are alike."""
+        """Logs the hosts of instances with one process id: members don't say it, and the default client ids are alike."""
         shared = {member for members in prepared.group.shared_process_ids.values() for member in members}
         if not shared:
             return
@@ -150,7 +150,7 @@ class Leader:
             return None
 
     def _racks(self, prepared: PreparedRebalance) -> dict[TopicPartition, frozenset[str]]:
-        """Where the replicas are of all that the tasks read and write; brokers without broker.rack leave theirs out."""
+        """Racks of the replicas of all that the tasks read and write; brokers without broker.rack leave theirs out."""
         plan = prepared.plan
         read = {partition.topic for partitions in plan.tasks.values() for partition in partitions}
         written = {partition.topic for partitions in plan.changelogs.values() for partition in partitions}
@@ -165,7 +165,7 @@ class Leader:
 _OTHER_PARTITIONS = (
     "the topics that it follows have another number of partitions now, so keys belong to other tasks than their state does. The "
     "topic holds the application's state or records on their way: don't delete it. Stop all instances, and run the program under "
-    "another application.id until it has caught up; or give the state up and begin anew: tidemill reset APP.py --execute "
+    "another application.id until it has caught up; or give the state up and start over: tidemill reset APP.py --execute "
     "--local-state"
 )
 

@@ -1,25 +1,29 @@
 """The rebalances that this instance has led: what was moved, and why.
 
 Decides what counts as a move (an active task with another owner than in the assignment before, a copy that is new or gone), and
-which of the assignor's own Decision records tells its reason. Nothing is worked out a second time: reasons are the records'
-sentences, with instances under their addresses. Kept for the last rebalances; other instances tell those that they have led.
+which of the assignor's own Decision records gives its reason. Nothing is worked out a second time: reasons are the records'
+sentences, with instances under their addresses. Kept for the last rebalances, over restarts where a file is (``history_file``);
+other instances show those that they have led.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tidemill.assignment.explain.decisions import Decisions
 from tidemill.assignment.model import LONG_MAX, ApplicationState, Assignment, ClientAssignment, CopyRole, Decision
+from tidemill.documents import Document
 from tidemill.ids import ProcessId, TaskId
-from tidemill.membership.group_assignment import GroupAssignment
+from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.leader import AT_ONCE_MS, PreparedRebalance
 
-_KEPT = 30
+KEPT = 100
+"""Over restarts."""
+_SHOWN = 30
+"""To pages, which ask every two seconds."""
 _KEPT_WHOLE = 2
 _MOST_MOVES = 60
 _SHORT = 8
@@ -48,11 +52,24 @@ class LedRebalances:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest: list[tuple[LedRebalance, LedRebalance | None]] = []
-        self._told: dict[int, dict[str, Any]] = {}
+        self._told: dict[int, Document] = {}
         """By when: the others are kept as they are told, since an assignment of many tasks takes megabytes."""
+        self._kept: frozenset[int] = frozenset()
+        """Those of ``_told`` that have been given to be kept."""
         self.total = 0
+        self.problem = ""
+        """The reason why those from before this start could not be read."""
+        self.on_news: Callable[[], None] = lambda: None
+        """Told that there is another one. It must not block."""
 
-    def add(self, prepared: PreparedRebalance, done: GroupAssignment, at_ms: int, took_ms: int) -> None:
+    def remember(self, told: Sequence[Document], problem: str = "") -> None:
+        """Those from before this start."""
+        with self._lock:
+            self._told = {led["at_ms"]: led for led in [*told, *self._told.values()]}
+            self._kept = frozenset(led["at_ms"] for led in told)
+            self.problem = problem
+
+    def add(self, prepared: PreparedRebalance, done: StreamsGroupAssignment, at_ms: int, took_ms: int) -> None:
         """Does nothing with an answer that is an error."""
         if done.state is None or done.assignment is None:
             return
@@ -75,22 +92,34 @@ class LedRebalances:
             if len(self._newest) > _KEPT_WHOLE:
                 self._tell(*self._newest.pop(0))
             self.total += 1
+        self.on_news()
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Oldest first."""
+    def to_json(self) -> list[Document]:
+        """The last ones, oldest first."""
+        return self.history()[-_SHOWN:]
+
+    def history(self) -> list[Document]:
+        """All that are kept, oldest first."""
         with self._lock:
             for led, before in self._newest:
                 self._tell(led, before)
             return list(self._told.values())
 
+    def unkept(self) -> list[Document]:
+        """Those that this has not given yet."""
+        found = self.history()
+        new = [led for led in found if led["at_ms"] not in self._kept]
+        self._kept = frozenset(led["at_ms"] for led in found)
+        return new
+
     def _tell(self, led: LedRebalance, before: LedRebalance | None) -> None:
         """Once for each: pages ask every two seconds."""
         if led.at_ms not in self._told:
             self._told[led.at_ms] = rebalance_to_json(led, before)
-            while len(self._told) > _KEPT:
+            while len(self._told) > KEPT:
                 del self._told[min(self._told)]
 
-    def decisions(self, task: TaskId | None) -> dict[str, Any] | None:
+    def decisions(self, task: TaskId | None) -> dict[str, object] | None:
         """Of the last one, about one task or all; None if none was led."""
         with self._lock:
             if not self._newest:
@@ -126,7 +155,7 @@ class _Names:
         return self._pattern.sub(lambda found: self._names.get(found[0]) or self._short[found[0]], text)
 
 
-def rebalance_to_json(led: LedRebalance, before: LedRebalance | None) -> dict[str, Any]:
+def rebalance_to_json(led: LedRebalance, before: LedRebalance | None) -> dict[str, object]:
     """``before``: the one that the same instance has led before it; without it the members' own word counts."""
     names = _Names(led, before)
     present = {client.process_id for client in led.state.clients}
@@ -162,7 +191,7 @@ def rebalance_to_json(led: LedRebalance, before: LedRebalance | None) -> dict[st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Move:
-    """``source`` None: nobody had it; ``target`` None: the copy is given up."""
+    """``source`` None: no client had it; ``target`` None: the copy is given up."""
 
     task: TaskId
     role: CopyRole
@@ -192,7 +221,7 @@ def _moves(led: LedRebalance, before: LedRebalance | None) -> Iterator[_Move]:
 def _before(
     led: LedRebalance, before: LedRebalance | None
 ) -> tuple[dict[TaskId, ProcessId], set[tuple[TaskId, ProcessId]]]:
-    """Who had which task, and who had copies."""
+    """Owners of tasks and of copies before the rebalance."""
     if before is not None:
         held = before.assignment.clients.items()
     else:
@@ -204,7 +233,7 @@ def _before(
     return owners, {(task, process) for process, told in held for task in told.standby}
 
 
-def _move_to_json(move: _Move, decisions: list[Decision], names: _Names) -> dict[str, Any]:
+def _move_to_json(move: _Move, decisions: list[Decision], names: _Names) -> dict[str, object]:
     fitting = [one for one in decisions if one.role is move.role and one.chosen == move.target] if move.target else []
     decision = next(iter(fitting), None)
     return {
@@ -219,7 +248,7 @@ def _move_to_json(move: _Move, decisions: list[Decision], names: _Names) -> dict
     }
 
 
-def _decision_to_json(decision: Decision, names: _Names) -> dict[str, Any]:
+def _decision_to_json(decision: Decision, names: _Names) -> dict[str, object]:
     return {
         "task": str(decision.task),
         "role": decision.role.value,

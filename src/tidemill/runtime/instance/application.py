@@ -12,8 +12,10 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
+from pyspark.sql import SparkSession
+
+from tidemill.config.slices import ClientsConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
@@ -21,6 +23,7 @@ from tidemill.ids import ProcessId
 from tidemill.log_format import LogEvent
 from tidemill.metrics.names import Metric, MetricName
 from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
+from tidemill.query.position import Position
 from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
 from tidemill.query.view import ReadOnlyStore
@@ -32,6 +35,7 @@ from tidemill.query.windowed_view import (
     window_view,
 )
 from tidemill.runtime.instance.configured_topology import configured_topology
+from tidemill.runtime.instance.draining import DRAIN_LIMIT_S, Draining
 from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance.launching import Launched
 from tidemill.runtime.instance.starting import LOCK_WAIT_S, OpenParts, StartContext, Started, started
@@ -60,7 +64,8 @@ class KafkaStreams:
         config: settings under Kafka Streams' names; keywords (``num_stream_threads=2``) win.
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
-        fault, launched: for the tests and the command line of Tidemill itself.
+        fault: for Tidemill's own tests.
+        launched: for Tidemill's own command line.
 
     Raises:
         ConfigError, TopologyError: before anything is started.
@@ -71,20 +76,25 @@ class KafkaStreams:
         topology: Topology | StreamsBuilder,
         config: Mapping[str, object] | StreamsConfig | None = None,
         *,
-        session: Any = None,
+        session: SparkSession | None = None,
         environ: Mapping[str, str] | None = None,
         fault: Fault | None = None,
         launched: Launched | None = None,
         **settings: object,
     ) -> None:
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
-        self.topology = configured_topology(topology, self.config)
+        self.topology = configured_topology(topology, self.config.slice(TopologyConfig))
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
         self._launched = launched
         self._state = InstanceState(self.config.application_id)
         self._listeners = RestoreListeners()
-        self._set = ThreadSet(lambda: self.state in (State.RUNNING, State.REBALANCING))
+        self._set = ThreadSet(self._is_open)
         self._threads = self._set.threads
+        self._draining = Draining(
+            self.config.application_id, self.config.slice(ClientsConfig), self._threads,
+            process_id=lambda: self.process_id, is_open=self._is_open,
+            close=lambda: self.close(leave_group=True),
+        )  # fmt: skip
         self._handler: UncaughtExceptionHandler | None = None
         self._paused = threading.Event()
         self._error: TidemillError | None = None
@@ -97,7 +107,7 @@ class KafkaStreams:
 
     @property
     def state(self) -> State:
-        """What the instance is doing: CREATED, REBALANCING, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING, PENDING_ERROR or ERROR."""
+        """State of the instance: CREATED, REBALANCING, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING, PENDING_ERROR or ERROR."""
         return self._state.now
 
     @property
@@ -121,43 +131,50 @@ class KafkaStreams:
 
     @property
     def application_server(self) -> str:
-        """Where others ask this instance: the setting, else the address that it listens on; empty if they can't."""
+        """Address at which others ask this instance: the setting, else the address that it listens on; empty if they can't."""
         return self.config.application_server if self._started is None else self._started.reads.application_server
 
-    def store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlyStore:
+    def store(
+        self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
+    ) -> ReadOnlyStore:
         """A read-only view of a store, over the tasks that this instance is the active of.
 
-        ``allow_stale``: standbys and copies that are being restored, too. ``partition``: this one only.
+        ``allow_stale``: standbys and copies that are being restored, too. ``partition``: this one only. ``position``: only copies
+        that are at least there, as a read before has said (``Position``).
         UnknownStoreError, StreamsNotStartedError, QueryError for a store of windows or sessions; reading may raise
         InvalidStateStoreError (being restored, or elsewhere).
         """
-        view = self._asked().view(name, stale=allow_stale, partition=partition)
+        view = self._asked().view(name, stale=allow_stale, partition=partition, position=position)
         require_no_windows(view.store)
         return view
 
-    def window_store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlyWindowStore:
+    def window_store(
+        self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
+    ) -> ReadOnlyWindowStore:
         """``store`` for a window store: ``fetch``, ``fetch_range``, ``fetch_all``, ``all``. QueryError for another kind."""
-        return window_view(self._asked().view(name, stale=allow_stale, partition=partition))
+        return window_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
 
-    def session_store(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> ReadOnlySessionStore:
+    def session_store(
+        self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
+    ) -> ReadOnlySessionStore:
         """``store`` for a session store: ``fetch``, ``fetch_session``, ``find_sessions``, ``all``. QueryError if it is none."""
-        return session_view(self._asked().view(name, stale=allow_stale, partition=partition))
+        return session_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
 
     def store_dataframe(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> StoreDataFrame:
-        """What ``store`` covers as a Spark DataFrame, and the changelog offsets that it stands for, by partition: a snapshot,
+        """The rows of ``store`` as a Spark DataFrame, with the changelog offsets of each partition: a snapshot,
         which stays as it is while the store goes on. Raises what reading a whole range would."""
         return self._asked().dataframe(name, stale=allow_stale, partition=partition)
 
-    def query_metadata_for_key(self, store: str, key: Any, partitioner: Partitioner | None = None) -> KeyQueryMetadata:
-        """Who has ``key``: active host, standby hosts, partition (by murmur2, or ``partitioner(key's bytes, partitions)``)."""
+    def query_metadata_for_key(self, store: str, key: object, partitioner: Partitioner | None = None) -> KeyQueryMetadata:
+        """Hosts of ``key``: active host, standby hosts, partition (by murmur2, or ``partitioner(key's bytes, partitions)``)."""
         return self._asked().metadata_for_key(store, key, partitioner)
 
     def metadata_for_all_streams_clients(self) -> tuple[StreamsMetadata, ...]:
-        """What each instance with an ``application.server`` is to have, as of the last assignment."""
+        """Stores and partitions of each instance with an ``application.server``, as of the last assignment."""
         return self._asked().clients()
 
     def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
-        """How far each copy of a logged store here is behind its changelog: by store, then by partition."""
+        """Lag of each copy of a logged store here behind its changelog: by store, then by partition."""
         return self._asked().lags()
 
     def metrics(self) -> Mapping[MetricName, Metric]:
@@ -175,7 +192,7 @@ class KafkaStreams:
         return queries
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the state, and each thread with its tasks."""
+        """Notebook view: the state, and each thread with its tasks."""
         if self._started is None:
             return not_started(self.config.application_id, self.state.value)
         return instance_html(self._started.status.status())
@@ -191,7 +208,7 @@ class KafkaStreams:
         self._state.listeners.append(listener)
 
     def set_state_restore_listener(self, listener: StateRestoreListener) -> None:
-        """Kafka Streams' setGlobalStateRestoreListener: told of the restoring of every active task's stores here. StopError
+        """Kafka Streams' setGlobalStateRestoreListener: called for the restoring of every active task's stores here. StopError
         once it was started, as below."""
         self._require_created("listeners of restoring are set")
         self._listeners.restore = listener
@@ -246,7 +263,7 @@ class KafkaStreams:
             thread.hurry()
 
     def is_paused(self) -> bool:
-        """Whether ``pause()`` was called last."""
+        """True after ``pause()``, until ``resume()``."""
         return self._paused.is_set()
 
     def add_stream_thread(self) -> str | None:
@@ -275,6 +292,19 @@ class KafkaStreams:
         log.info(LogEvent("thread-removed", thread=thread.name))
         self._thread_changed()
         return thread.name
+
+    def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
+        """Has other instances catch up with this one's tasks and take them over, then closes it; no task waits longer than for a
+        hand-over. True once it is closed; False if that was not done within ``timeout`` s: the instance goes on then.
+
+        Where the group's leader knows of no drains (Kafka's own class leads, or an earlier version) it closes at once.
+
+        Raises:
+            DrainRefusedError: no other instance is in the group, another one drains, or this one does not run.
+            RetriableError: the group is rebalancing, or no broker answers for it: ask again.
+        """
+        self._draining.begin(timeout)
+        return self._draining.wait()
 
     def close(self, timeout: float = 60.0, *, leave_group: bool | None = None) -> bool:
         """Finishes the batches under way, commits, closes stores. True if all ended within ``timeout`` s.
@@ -325,7 +355,7 @@ class KafkaStreams:
         self.close()
 
     def _as_instance(self) -> StartContext:
-        """What its parts need of it."""
+        """Context for its parts."""
         return StartContext(
             config=self.config,
             topology=self.topology,
@@ -341,7 +371,11 @@ class KafkaStreams:
             on_change=self._thread_changed,
             on_failure=self._thread_failed,
             is_paused=self._paused.is_set,
+            draining=self._draining,
         )
+
+    def _is_open(self) -> bool:
+        return self.state in (State.RUNNING, State.REBALANCING)
 
     # --- states ----------------------------------------------------------------------------------------------------
 

@@ -1,24 +1,41 @@
-"""A program as an application's settings have it: optimizations, and what they say of stores that the program leaves open
-(``dsl.store.suppliers.class``, ``dsl.store.format``).
+"""A program as an application's settings have it: optimizations, the processor wrapper (``processor.wrapper.class``, KIP-1112),
+and what they say of stores that the program leaves open (``dsl.store.suppliers.class``, ``dsl.store.format``).
 
 Decides nothing where the program has said it, and nothing of stores that operators need as they are (versioned ones, buffers).
 """
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
+from typing import cast
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import TopologyConfig
 from tidemill.config.values import StoreFormat, StoreSuppliers
 from tidemill.dsl.builder import StreamsBuilder
+from tidemill.errors import ConfigError
+from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
+from tidemill.topology.internal_names import require_explicit_names
 from tidemill.topology.nodes import Topology
 
+_WRAPPER = "processor.wrapper.class"
 
-def configured_topology(program: Topology | StreamsBuilder, config: StreamsConfig) -> Topology:
-    """``program`` built with ``topology.optimization``, unless it is a topology already, and with the stores that it leaves
-    open as ``dsl.store.suppliers.class`` and ``dsl.store.format`` say."""
+
+def configured_topology(program: Topology | StreamsBuilder, config: TopologyConfig) -> Topology:
+    """``program`` built with ``topology.optimization``, unless it is a topology already, its processors wrapped as
+    ``processor.wrapper.class`` says, and with the stores that it leaves open as ``dsl.store.suppliers.class`` and
+    ``dsl.store.format`` say.
+
+    Raises:
+        TopologyError: ``ensure.explicit.internal.resource.naming`` is set, and an internal resource has a generated name.
+    """
     if isinstance(program, StreamsBuilder):
         program = program.build(optimization=list(config.topology_optimization))
+    if config.ensure_explicit_internal_resource_naming:
+        require_explicit_names(program)
+    wrapper = processor_wrapper_of(config)
+    if wrapper is not None:
+        program = wrapped_topology(program, wrapper)
     return with_store_defaults(
         program,
         persistent=config.dsl_store_suppliers_class is StoreSuppliers.PERSISTENT,
@@ -37,3 +54,38 @@ def with_store_defaults(topology: Topology, *, persistent: bool, with_headers: b
         for name, store in topology.stores.items()
     }
     return topology if stores == topology.stores else replace(topology, stores=stores)
+
+
+def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
+    """The application's wrapper, configured; None if it has none.
+
+    Raises:
+        ConfigError: it can't be imported or made, or has no ``wrap_processor_supplier``.
+    """
+    given = config.processor_wrapper_class
+    if given is None:
+        return None
+    found = _imported(given) if isinstance(given, str) else given
+    if isinstance(found, type):
+        try:
+            found = found()
+        except Exception as problem:
+            raise ConfigError(f"{_WRAPPER}={given} can't be made: {type(problem).__name__}: {problem}") from problem
+    if not callable(getattr(found, "wrap_processor_supplier", None)):
+        raise ConfigError(
+            f"{_WRAPPER}={given} has no wrap_processor_supplier; expected a class with"
+            " wrap_processor_supplier(self, name, supplier) that gives a supplier"
+        )
+    configure = getattr(found, "configure", None)
+    if configure is not None:
+        configure(config)
+    return cast("ProcessorWrapper", found)
+
+
+def _imported(name: str) -> object:
+    module, _, attribute = name.partition(":")
+    try:
+        found: object = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as problem:
+        raise ConfigError(f"{_WRAPPER}={name} can't be imported: {problem}; expected module:Class") from problem
+    return found

@@ -9,31 +9,32 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import ExceptionConfig
 from tidemill.config.values import DeserializationHandler
 from tidemill.errors import ConfigError
 from tidemill.operators.exception_handlers import ExceptionHandler, ExceptionHandlers, ExceptionResponse
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.topology.nodes import SourceNode
+from tidemill.topology.nodes import Serde, SourceNode
 
 
-def exception_handlers_of(config: StreamsConfig) -> ExceptionHandlers:
+def exception_handlers_of(config: ExceptionConfig) -> ExceptionHandlers:
     """ConfigError if a handler can't be imported."""
     return ExceptionHandlers(
         processing=_handler("processing.exception.handler", config.processing_exception_handler, config.dead_letter_topic),
         production=_handler("production.exception.handler", config.production_exception_handler, config.dead_letter_topic),
         dead_letter_topic=config.dead_letter_topic,
+        cover_global_stores=config.processing_exception_handler_global_enabled,
     )
 
 
-def takes_one_by_one(config: StreamsConfig) -> bool:
-    """Whether single records may have to be left out: what the topology has to be compiled with then (``one_by_one``)."""
+def takes_one_by_one(config: ExceptionConfig) -> bool:
+    """True if single records may have to be left out: what the topology has to be compiled with then (``one_by_one``)."""
     return not exception_handlers_of(config).are_failing
 
 
-def unreadable_of(config: StreamsConfig, compiled: CompiledTopology) -> Unreadable:
-    """What becomes of records that can't be read, or that can't be processed."""
+def unreadable_of(config: ExceptionConfig, compiled: CompiledTopology) -> Unreadable:
+    """Handling of records that can't be read, or that can't be processed."""
     return Unreadable(
         handler=OnUnreadable(_response(config.deserialization_exception_handler, config.dead_letter_topic).value),
         topic=config.dead_letter_topic,
@@ -44,15 +45,15 @@ def unreadable_of(config: StreamsConfig, compiled: CompiledTopology) -> Unreadab
 
 
 def expected_bytes(compiled: CompiledTopology) -> dict[int, str]:
-    """What the serdes of each source node expect, for messages about what they can't read."""
+    """Bytes that the serdes of each source node expect, for messages about what they can't read."""
     return {
         source: f"a key of {key.name} and a value of {value.name}" for source, (key, value) in _source_serdes(compiled).items()
     }
 
 
-def _source_serdes(compiled: CompiledTopology) -> dict[int, tuple[Any, Any]]:
+def _source_serdes(compiled: CompiledTopology) -> dict[int, tuple[Serde, Serde]]:
     return {
-        compiled.compiler.tags.index(name): (edge.key, edge.value)
+        compiled.compiler.tags.index(name): edge.settled
         for name, edge in compiled.compiler.serdes.leaving.items()
         if isinstance(compiled.topology.nodes.get(name), SourceNode)
     }

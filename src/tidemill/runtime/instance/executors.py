@@ -7,9 +7,10 @@ the workers there. Everything else is the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from tidemill.config.streams_config import StreamsConfig
+from pyspark.sql import SparkSession
+
+from tidemill.config.slices import SparkConfig, StateConfig
 from tidemill.control.sockets import Listener, TcpListener
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId
@@ -18,13 +19,13 @@ from tidemill.spark.launch.cluster_settings import driver_host
 from tidemill.spark.placement import is_cluster
 
 
-def master_of(config: StreamsConfig, session: Any) -> str:
+def master_of(config: SparkConfig, session: SparkSession | None) -> str:
     """Of the session that was handed in, else as configured; empty: the default."""
     return str(session.sparkContext.master) if session is not None else config.spark.get("master", "")
 
 
-def control_listener(config: StreamsConfig, session: Any) -> Listener | None:
-    """Where workers find the driver; None: on this machine."""
+def control_listener(config: SparkConfig, session: SparkSession | None) -> Listener | None:
+    """Listener at which workers find the driver; None: on this machine."""
     master = master_of(config, session)
     if not is_cluster(master):
         return None
@@ -38,7 +39,7 @@ def control_listener(config: StreamsConfig, session: Any) -> Listener | None:
     return TcpListener((given.get("spark.driver.bindAddress", host), 0), host)
 
 
-def require_one_machine(config: StreamsConfig, session: Any, functions: Mapping[str, object]) -> None:
+def require_one_machine(config: SparkConfig, session: SparkSession | None, functions: Mapping[str, object]) -> None:
     """ConfigError for ``functions`` of batches, by node, on a cluster master."""
     if functions and is_cluster(master := master_of(config, session)):
         raise ConfigError(
@@ -47,9 +48,9 @@ def require_one_machine(config: StreamsConfig, session: Any, functions: Mapping[
         )
 
 
-def executor_disk(config: StreamsConfig, session: Any, process_id: ProcessId) -> ExecutorDisk | None:
+def executor_disk(config: StateConfig, master: str, process_id: ProcessId) -> ExecutorDisk | None:
     """None where the workers are on this machine."""
-    if not is_cluster(master_of(config, session)):
+    if not is_cluster(master):
         return None
     if config.executor_state_dir and config.executor_state_dir.startswith("~"):
         raise ConfigError(f"tidemill.executor.state.dir is {config.executor_state_dir!r}: give a path without ~")

@@ -1,4 +1,4 @@
-"""When the threads of an instance join its group for the first time: all together.
+"""First join of an instance: all its threads join the group together.
 
 Decides whether they join while their plans are still being built (nobody else has the tasks, so there is no time to lose) or only
 when every one of them has run its plan once (others have the tasks, and let go of some as soon as a newcomer joins: it must be

@@ -77,7 +77,7 @@ class InstanceState:
             listener(to, before)
 
     def never_ran(self) -> None:
-        """NOT_RUNNING at once; nobody is told."""
+        """NOT_RUNNING at once; no listener is called."""
         with self.changed:
             self.now = State.NOT_RUNNING
             self.changed.notify_all()

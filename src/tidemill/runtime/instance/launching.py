@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import SparkConfig
 from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
 from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
@@ -38,11 +38,11 @@ class Launched:
             self.forks.close()
 
 
-def _heap_options(config: StreamsConfig) -> list[str]:
+def _heap_options(config: SparkConfig) -> list[str]:
     return [] if "driver.memory" in config.spark else [f"-Xmn{_YOUNG}"]
 
 
-def launch(config: StreamsConfig, environ: Mapping[str, str]) -> Launched:
+def launch(config: SparkConfig, environ: Mapping[str, str]) -> Launched:
     """Returns at once.
 
     Raises:

@@ -1,10 +1,10 @@
-"""What of an application's state lies on this machine, which stream thread has it, and what may be removed.
+"""Task directories on this machine: the stream thread that owns each, the offsets reported, and clean-up.
 
 Decides which offset sums an instance answers for beside those of its running tasks, when a directory goes away, and that a task
 which goes from one thread of the instance to another is opened there only when it is closed here, as Kafka Streams' locks of
 task directories do: standbys are given out anew without being revoked first. A state on
-disk that no thread has is told to the leader, since its client would restore less than others (KIP-441): by one thread, so
-that it is told once. Between that and the assignment that follows nothing is removed, else the task would be sent to a client
+disk that no thread has is reported to the leader, since its client would restore less than others (KIP-441): by one thread, so
+that it is reported once. Between that and the assignment that follows nothing is removed, else the task would be sent to a client
 that has nothing of it any more.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from tidemill.errors import StateError
+from tidemill.errors import EnvironmentProblem, StateError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.state.checkpoint import OFFSET_UNKNOWN
@@ -61,7 +61,7 @@ class LocalState:
             return frozenset(task for task in tasks if self._open_in.setdefault(task, thread) == thread)
 
     def joins(self, thread: str, known: Mapping[TaskId, int | None]) -> dict[TaskId, int]:
-        """The offset sums of a join that begins now: of the tasks that the thread has (None: its worker has not told them
+        """The offset sums of a join that begins now: of the tasks that the thread has (None: its worker has not reported them
         yet, so the disk is asked), and of those that nobody has if this thread answers for them."""
         with self._lock:
             self._joining.add(thread)
@@ -93,16 +93,15 @@ class LocalState:
             if self._joining:
                 return []
             held = self._held()
-            before_s = time.time() - delay_ms / 1e3
-            old = [t for t in self.directory.tasks() if t not in held and written_s(self.directory.task_path(t)) < before_s]
+            old = [task for task in _not_written_for(delay_ms, self.directory) if task not in held]
             for task in old:
                 self.directory.remove(task, self._directory_lock)
                 log.info(LogEvent("state-removed", task=task, cause=f"not assigned here for {delay_ms} ms"))
         return old
 
     def positions(self, thread: str, task: TaskId) -> Mapping[str, int] | None:
-        """Where a task's stores were left, by store, so that its first batch can restore or run it; None if the worker must open
-        them to know: they are open elsewhere, there are none, or not here."""
+        """Positions at which a task's stores were left, by store: its first batch can restore or run it. None if only the worker
+        can find out by opening them: they are open elsewhere, there are none, or not here."""
         if not self.opens(thread, {task}):
             return None
         return _read(self.directory, task, lambda state: state.positions().changelog)
@@ -113,6 +112,30 @@ class LocalState:
 
     def _kept(self, task: TaskId) -> int | None:
         return kept_offset_sum(self.directory, task)
+
+
+def remove_outdated(directory: StateDirectory, lock: StateDirectoryLock, max_age_ms: int) -> list[TaskId]:
+    """Removes the state of tasks that was not written for ``max_age_ms``, before any thread begins (KIP-1259); those removed.
+
+    Raises:
+        EnvironmentProblem: one can't be removed; it must not be used either.
+    """
+    old = _not_written_for(max_age_ms, directory)
+    for task in old:
+        try:
+            directory.remove(task, lock)
+        except OSError as problem:
+            raise EnvironmentProblem(
+                f"the state of task {task} in {directory.path} was not written for state.cleanup.dir.max.age.ms={max_age_ms},"
+                f" and can't be removed: {problem.strerror}. Remove it, or give this user the right to"
+            ) from problem
+        log.info(LogEvent("state-removed", task=task, cause=f"not written for {max_age_ms} ms"))
+    return old
+
+
+def _not_written_for(age_ms: int, directory: StateDirectory) -> list[TaskId]:
+    before_s = time.time() - age_ms / 1e3
+    return [task for task in directory.tasks() if written_s(directory.task_path(task)) < before_s]
 
 
 def kept_offset_sum(directory: StateDirectory, task: TaskId) -> int | None:
@@ -139,7 +162,7 @@ def _read(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState], T]
 
 
 def written_s(path: Path) -> float:
-    """When a task's state was last written. LMDB's lock file does not count: readers write it too, and each report reads."""
+    """Time of the last write to a task's state. LMDB's lock file does not count: readers write it too, and each report reads."""
     times = []
     for entry in path.rglob("*"):
         try:

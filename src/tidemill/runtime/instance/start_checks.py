@@ -1,9 +1,9 @@
-"""What is looked at before an instance starts anything: topics that must be there, rights on them, and what an earlier version
+"""Checks before an instance starts anything: topics that must be there, rights on them, and what an earlier version
 has left.
 
 Decides which brokers' answers and which local files are compared with the topology; what fits is ``membership.topology_fit``'s
 and ``steps.commit.store_layout``'. An application that has never run passes at once, and so does one that was reset. The
-brokers say which rights are lacking on topics that exist, and all of these are told at once; rights on the group and the
+brokers say which rights are lacking on topics that exist, and one message names all of these; rights on the group and the
 transactional ids are judged when they are used.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import TopicsConfig
 from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.kafka.admin.client import Admin
@@ -32,8 +32,8 @@ from tidemill.topology.nodes import SinkNode, SourceNode, Topology
 log = logging.getLogger("tidemill.application")
 
 
-def require_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> dict[str, int]:
-    """How many partitions each source topic has.
+def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> dict[str, int]:
+    """Partition counts of the source topics.
 
     Raises ConfigError for a topic of the operator's that isn't there or must not be read, MissingRightError for rights that are
     missing.
@@ -53,8 +53,8 @@ def require_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> d
     return {name: counts[name] or 0 for name in sources}
 
 
-def _require_separate_topics(config: StreamsConfig, topology: Topology) -> None:
-    """What the application writes for itself, or puts aside, would come back to it as input."""
+def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
+    """ConfigError for a topic that the application writes for itself, or puts records aside in, and also reads."""
     read = {
         topic
         for node in topology.nodes.values()
@@ -75,9 +75,8 @@ def _require_separate_topics(config: StreamsConfig, topology: Topology) -> None:
         )
 
 
-def require_fitting_topics(config: StreamsConfig, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
+def require_fitting_topics(application: str, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
     """TopologyMismatchError if the topology can't go on with the internal topics that are there."""
-    application = config.application_id
     try:
         plan = plan_topics(facts, ClusterMetadata(partition_counts=sources), CopartitionCheck.AS_KAFKA)
     except AssignmentError:
@@ -156,7 +155,7 @@ def _forms(directory: StateDirectory, task: TaskId) -> Mapping[str, str]:
 _READ_AND_WRITTEN = frozenset({Operation.READ, Operation.WRITE})
 
 
-def needed_operations(topology: Topology, config: StreamsConfig) -> dict[str, frozenset[Operation]]:
+def needed_operations(topology: Topology, config: TopicsConfig) -> dict[str, frozenset[Operation]]:
     """By topic. What a topic extractor will name is not known before."""
     known = task_facts(topology, config.application_id)
     needs: dict[str, set[Operation]] = {topic: {Operation.READ} for topic in known.topics}

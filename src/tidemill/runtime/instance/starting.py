@@ -12,8 +12,20 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from pyspark.sql import SparkSession
+
+from tidemill.config.slices import (
+    ClientsConfig,
+    ExceptionConfig,
+    HttpConfig,
+    ReadsConfig,
+    SparkConfig,
+    StateConfig,
+    StatusConfig,
+    TopicsConfig,
+    TopologyConfig,
+)
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.control.channel import ControlServer
 from tidemill.dsl.serdes import serde_of_setting
@@ -23,11 +35,14 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.query.http_tls import http_access
+from tidemill.runtime.group.history_file import HistoryKeeper
+from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.exception_policies import takes_one_by_one
-from tidemill.runtime.instance.executors import control_listener, executor_disk, require_one_machine
+from tidemill.runtime.instance.executors import control_listener, executor_disk, master_of, require_one_machine
 from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
-from tidemill.runtime.instance.local_state import LocalState, StateCleaner
+from tidemill.runtime.instance.local_state import LocalState, StateCleaner, remove_outdated
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
 from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
@@ -56,7 +71,7 @@ LOCK_WAIT_S = 15.0
 
 
 class OpenParts:
-    """What is open, in the order in which it was opened."""
+    """Parts that are open, in the order in which they were opened."""
 
     def __init__(self) -> None:
         self._closers: list[tuple[str, Callable[[], object]]] = []
@@ -78,11 +93,11 @@ class OpenParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartContext:
-    """What an application brings to its start, and what its parts may ask of it and tell it."""
+    """Context of a start: what an application brings to it, and callbacks for its parts."""
 
     config: StreamsConfig
     topology: Topology
-    session: Any
+    session: SparkSession | None
     launched: Launched | None
     environ: Mapping[str, str]
     fault: Fault | None
@@ -94,11 +109,12 @@ class StartContext:
     on_change: Callable[[], None]
     on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
     is_paused: Callable[[], bool]
+    draining: Draining
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What an instance that runs is asked for."""
+    """Parts of a running instance that are asked from outside."""
 
     process_id: ProcessId
     reads: InstanceReads
@@ -114,29 +130,33 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     """
     config, topology = instance.config, instance.topology
     with span("state directory claimed"):
-        directory, lock, process_id = _claimed_state(config, parts)
-    disk = executor_disk(config, instance.session, process_id)
+        directory, lock, process_id = _claimed_state(config.slice(StateConfig), parts)
+    spark_config = config.slice(SparkConfig)
+    disk = executor_disk(config.slice(StateConfig), master_of(spark_config, instance.session), process_id)
     launched = instance.launched
     if instance.session is not None:
         require_classic(instance.session)
     elif launched is None:
-        launched = launch(config, instance.environ)
+        launched = launch(spark_config, instance.environ)
     if launched is not None:
         parts.opened("the JVM", launched.end)
-    admin = Admin(data_client_settings(config, ClientRole.ADMIN))
+    admin = Admin(data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN))
     with span("topics checked"):
         topics = _checked_topics(config, topology, admin)
-    server = ControlServer(lock.fileno(), control_listener(config, instance.session))
+    server = ControlServer(lock.fileno(), control_listener(spark_config, instance.session))
     parts.opened("control channel", server.close)
-    reads = InstanceReads(config, directory, instance.require_started, on_executors=disk is not None)
+    reads = InstanceReads(
+        config.slice(ReadsConfig), http_access(config.slice(HttpConfig)), directory, instance.require_started,
+        on_executors=disk is not None,
+    )  # fmt: skip
     parts.opened("reads", reads.close)
     with needing_the_jvm():
         engine = _engine_parts(instance, launched, process_id, parts)
     require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
     threads = instance.threads.threads
     status = InstanceStatus(
-        config, topology, process_id, instance.state, threads, reads.led,
-        host=reads.application_server, error=instance.error,
+        config.slice(StatusConfig), topology, process_id, instance.state, threads, reads.led,
+        host=reads.application_server, error=instance.error, draining=instance.draining,
     )  # fmt: skip
     with span("reads of state, HTTP"):
         reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
@@ -166,35 +186,39 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     )
     with span("stream threads made"):
         instance.threads.begin(maker, config.num_stream_threads)
-    beside: dict[str, RepartitionPurge | StateCleaner | LookupRefresher] = {
+    in_background: dict[str, RepartitionPurge | StateCleaner | LookupRefresher | HistoryKeeper] = {
+        "history": HistoryKeeper(reads.led, directory.path),
         "purge": RepartitionPurge(admin, threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3),
         "cleaner": StateCleaner(local, config.state_cleanup_delay_ms),
         "refresher": LookupRefresher(engine.compiled.lookups),
     }
-    for what, part in beside.items():
+    for what, part in in_background.items():
         part.start()
         parts.opened(what, part.close)
     return Started(process_id=process_id, reads=reads, status=status, engine_lives=engine.spark.jvm_is_alive)
 
 
-def _claimed_state(config: StreamsConfig, parts: OpenParts) -> tuple[StateDirectory, StateDirectoryLock, ProcessId]:
+def _claimed_state(config: StateConfig, parts: OpenParts) -> tuple[StateDirectory, StateDirectoryLock, ProcessId]:
     """The state directory, for this instance alone."""
     directory = StateDirectory(Path(config.state_dir), config.application_id)
     directory.create()
     lock = StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S)
     parts.opened("state directory", lock.release)
+    if config.state_cleanup_dir_max_age_ms >= 0:
+        remove_outdated(directory, lock, config.state_cleanup_dir_max_age_ms)
     process_id = directory.process_id().process_id
     log.info(LogEvent("starting", application=config.application_id, process=process_id, state=directory.path))
     return directory, lock, process_id
 
 
 def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> TopologyFacts:
-    """What the topology needs of the brokers, which have it or can be given it."""
+    """The topology's topics, once it is known that they are there or can be created."""
     facts = topology_facts(
         topology, config.application_id, topic_defaults=config.topic,
         additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
     )  # fmt: skip
-    require_fitting_topics(config, facts, require_topics(config, topology, admin), admin)
+    sources = require_topics(config.slice(TopicsConfig), topology, admin)
+    require_fitting_topics(config.application_id, facts, sources, admin)
     return facts
 
 
@@ -212,19 +236,25 @@ def _engine_parts(
     instance: StartContext, launched: Launched | None, process_id: ProcessId, parts: OpenParts
 ) -> EngineParts:
     config = instance.config
-    spark = adopt_session(instance.session, config.num_stream_threads) if launched is None else launched.jvm.session()
+    if launched is not None:
+        spark = launched.jvm.session()
+    else:
+        assert instance.session is not None, "without one a JVM was launched"
+        spark = adopt_session(instance.session, config.num_stream_threads)
     parts.opened("Spark", spark.close)
     placement = placement_of(spark.session, config.num_stream_threads)
-    starters = WorkerStarters(spark, instance.topology, placement, one_by_one=takes_one_by_one(config))
+    starters = WorkerStarters(spark, instance.topology, placement, one_by_one=takes_one_by_one(config.slice(ExceptionConfig)))
     for number in range(1, config.num_stream_threads + 1):
         starters.start(thread_name(config, process_id, number))
     with span("topology compiled, types inferred"):
-        compiled = compiled_for(config, instance.topology, spark.session)
-    require_one_machine(config, instance.session, compiled.batch_functions)
+        compiled = compiled_for(config.slice(TopologyConfig), config.slice(ExceptionConfig), instance.topology, spark.session)
+    require_one_machine(config.slice(SparkConfig), instance.session, compiled.batch_functions)
     return EngineParts(spark=spark, placement=placement, starters=starters, compiled=compiled)
 
 
-def compiled_for(config: StreamsConfig, topology: Topology, session: Any) -> CompiledTopology:
+def compiled_for(
+    config: TopologyConfig, exceptions: ExceptionConfig, topology: Topology, session: SparkSession
+) -> CompiledTopology:
     """The topology as the instance's stream threads run it."""
     return compile_topology(
         session,
@@ -235,6 +265,6 @@ def compiled_for(config: StreamsConfig, topology: Topology, session: Any) -> Com
         presum=config.presum,
         by_time=True,
         idle_ms=config.max_task_idle_ms,
-        one_by_one=takes_one_by_one(config),
-        emit_interval_ms=0,  # the wall clock stands still within a batch: later looks would wait for the next one
+        one_by_one=takes_one_by_one(exceptions),
+        emit_interval_ms=0,  # the wall clock does not move within a batch: later looks would wait for the next one
     )

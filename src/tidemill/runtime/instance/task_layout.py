@@ -1,4 +1,4 @@
-"""What the topology says of an application's tasks, cut to what a stream thread must know.
+"""Tasks of an application by its topology, as far as a stream thread must know them.
 
 Decides nothing of its own: which store is restored from which topic, and which topics are internal, is the topology's.
 """
@@ -9,7 +9,7 @@ from tidemill.config.values import offset_reset
 from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
-from tidemill.topology.operations import ProcessRecords, TableTransformValues
+from tidemill.topology.operations import Operation, ProcessRecords, Suppress, TableTransformValues
 
 
 def task_facts(topology: Topology, application: str) -> TaskFacts:
@@ -33,8 +33,18 @@ def task_facts(topology: Topology, application: str) -> TaskFacts:
             for topic in node.topics
         },
         punctuates=any(
-            isinstance(node, ProcessorNode) and isinstance(node.operation, (ProcessRecords, TableTransformValues))
+            isinstance(node, ProcessorNode) and (_may_punctuate(node.operation) or node.wrapped is not None)
             for node in topology.nodes.values()
         ),
         has_output=frozenset(part.id for part in parts if not internal.issuperset(part.sink_topics)),
     )
+
+
+def _may_punctuate(operation: Operation) -> bool:
+    match operation:
+        case ProcessRecords() | TableTransformValues():
+            return True
+        case Suppress(on_wall_clock=on_wall_clock):
+            return on_wall_clock
+        case _:
+            return False

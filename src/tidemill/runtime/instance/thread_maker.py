@@ -1,4 +1,4 @@
-"""Stream threads of an instance, put together: member, plan, workers and what they are told of the settings.
+"""Stream threads of an instance, put together: member, plan, workers and their settings.
 
 Decides their names and which settings reach which part. Nothing but the workers' processes is started here, ahead of time;
 threads make their engines themselves.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
+from tidemill.config.slices import ClientsConfig, ExceptionConfig, GroupConfig, ThreadConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.values import ProcessingGuarantee, RebalanceProtocol
 from tidemill.control.channel import ControlServer
@@ -58,7 +58,7 @@ def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> st
 
 
 class WorkerStarters:
-    """What starts the Python workers of each thread while its plan is still being made."""
+    """Starts the Python workers of each thread while its plan is still being made."""
 
     def __init__(self, spark: SparkHandle, topology: Topology, placement: Placement, *, one_by_one: bool) -> None:
         self._spark, self._placement = spark, placement
@@ -70,7 +70,7 @@ class WorkerStarters:
         self._starters[name] = start_workers(self._spark.session, name, self._steps, warm, self._placement)
 
     def wait(self, name: str, limit_s: float) -> None:
-        """Returns in any case after this time: what keeps workers from starting, the first batch tells. That starts those of a
+        """Returns in any case after this time: the first batch shows what keeps workers from starting. That starts those of a
         thread that was added, whose plan takes no time."""
         starter = self._starters.get(name)
         if starter is None:
@@ -82,7 +82,7 @@ class WorkerStarters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadMaker:
-    """What an instance's threads have in common."""
+    """Common parts of an instance's threads."""
 
     config: StreamsConfig
     process_id: ProcessId
@@ -115,10 +115,12 @@ class ThreadMaker:
     def make(self, number: int, first_join: FirstJoin) -> StreamThread:
         """``first_join``: shared by threads that join together."""
         config, name = self.config, thread_name(self.config, self.process_id, number)
-        producer = data_client_settings(config, ClientRole.PRODUCER)
+        clients = config.slice(ClientsConfig)
+        producer = data_client_settings(clients, ClientRole.PRODUCER)
         leader = Leader(
-            config, self.admin, self.process_id, self.topology_facts, group_client_settings(config), producer, led=self.reads.led
-        )
+            config.slice(GroupConfig), self.admin, self.process_id, self.topology_facts, group_client_settings(clients), producer,
+            led=self.reads.led,
+        )  # fmt: skip
         exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
@@ -138,7 +140,7 @@ class ThreadMaker:
         return StreamThread(
             name=name,
             number=number,
-            config=config,
+            config=config.slice(ThreadConfig),
             facts=self.facts,
             admin=self.admin,
             leader=leader,
@@ -165,7 +167,7 @@ class ThreadMaker:
         config = self.config
         return GroupMember(
             GroupMemberConfig(
-                client_settings=group_client_settings(config),
+                client_settings=group_client_settings(config.slice(ClientsConfig)),
                 group_id=config.application_id,
                 client_id=f"{name}-consumer",
                 instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else None,
@@ -181,30 +183,33 @@ class ThreadMaker:
 
     def _engine(self, thread: StreamThread, own_id: str | None) -> BatchEngine:
         config, compiled = self.config, self.compiled
-        common: dict[str, Any] = {
-            "thread": thread.name,
-            "address": self.server.address,
-            "key": self.server.key,
-            "group_id": config.application_id,
-            "consumer": {**data_client_settings(config, ClientRole.CONSUMER), "group.id": config.application_id},
-            "producer": {
-                **data_client_settings(config, ClientRole.PRODUCER),
+        clients = config.slice(ClientsConfig)
+        source = WorkerSpec(
+            step="source",
+            spec=None,
+            thread=thread.name,
+            address=self.server.address,
+            key=self.server.key,
+            group_id=config.application_id,
+            consumer={**data_client_settings(clients, ClientRole.CONSUMER), "group.id": config.application_id},
+            producer={
+                **data_client_settings(clients, ClientRole.PRODUCER),
                 **({"transaction.timeout.ms": config.transaction_timeout_ms} if own_id else {}),
             },
-            "transactional_id": own_id,
-            "source": compiled.source,
-            "steps": len(compiled.steps),
-            "unreadable": unreadable_of(config, compiled),
-            "batch_folder": self.batch_folder,
-            "fault": self.fault,
-            "disk": self.disk,
-        }
+            transactional_id=own_id,
+            source=compiled.source,
+            steps=len(compiled.steps),
+            unreadable=unreadable_of(config.slice(ExceptionConfig), compiled),
+            batch_folder=self.batch_folder,
+            fault=self.fault,
+            disk=self.disk,
+        )
         return BatchEngine(
             self.spark.session,
             compiled,
             thread.name,
-            source_function(WorkerSpec(step="source", spec=None, **common)),
-            [step_function(WorkerSpec(step=f"step-{s.number}", spec=s, **common)) for s in compiled.steps],
+            source_function(source),
+            [step_function(replace(source, step=f"step-{each.number}", spec=each)) for each in compiled.steps],
             limit_s=config.batch_timeout_ms / 1e3,
             placement=self.placement,
         )

@@ -24,7 +24,7 @@ _REPLACE_LIMIT_S = 60.0
 
 
 class ThreadSource(Protocol):
-    """What makes threads, and has room for so many."""
+    """Maker of threads, with room for so many."""
 
     @property
     def slots(self) -> int:
@@ -98,7 +98,7 @@ class ThreadSet:
         return thread
 
     def _drop(self, thread: StreamThread) -> None:
-        """When it has ended, and is not missed."""
+        """Removes a thread once it has ended; it is not replaced."""
         thread.join()
         thread.end_workers()
         with self._changing:

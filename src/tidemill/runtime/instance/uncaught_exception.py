@@ -1,4 +1,4 @@
-"""What becomes of an instance when one of its stream threads fails: Kafka Streams' StreamsUncaughtExceptionHandler (KIP-671).
+"""Uncaught exceptions of stream threads: Kafka Streams' StreamsUncaughtExceptionHandler (KIP-671).
 
 Decides the response to an error: the user's handler is asked, except where there is nothing left to choose. Carrying it out is
 the instance's.
@@ -18,7 +18,7 @@ log = logging.getLogger("tidemill.application")
 
 class StreamThreadExceptionResponse(Enum):
     """REPLACE_THREAD: another thread takes the failed one's place. SHUTDOWN_CLIENT: this instance ends, in ERROR.
-    SHUTDOWN_APPLICATION: all instances of the application end, in ERROR, as soon as the group has told them."""
+    SHUTDOWN_APPLICATION: all instances of the application end, in ERROR, as soon as they have heard it from the group."""
 
     REPLACE_THREAD = "REPLACE_THREAD"
     SHUTDOWN_CLIENT = "SHUTDOWN_CLIENT"

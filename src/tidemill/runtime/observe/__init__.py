@@ -1,1 +1,1 @@
-"""What an instance tells about itself: metrics, status, restores and rebalances."""
+"""Observation of an instance: metrics, status, restores and rebalances."""

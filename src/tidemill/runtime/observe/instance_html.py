@@ -5,9 +5,10 @@ Decides what of the document is shown; what is in it is ``instance_status``'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from html import escape
-from typing import Any
+
+from tidemill.documents import Document
 
 
 def not_started(application_id: str, state: str) -> str:
@@ -15,7 +16,7 @@ def not_started(application_id: str, state: str) -> str:
     return f"<b>{escape(application_id)}</b>: {escape(state)}; <code>start()</code> starts it"
 
 
-def instance_html(status: Mapping[str, Any]) -> str:
+def instance_html(status: Document) -> str:
     """A line on the instance, and a table of its threads and their tasks."""
     line = f"<b>{escape(status['application'])}</b>: {escape(status['state'])}"
     if status["host"]:
@@ -28,7 +29,7 @@ def instance_html(status: Mapping[str, Any]) -> str:
     return f"<div>{line}</div><table><thead>{_row(head, 'th')}</thead><tbody>{''.join(_row(row) for row in rows)}</tbody></table>"
 
 
-def _thread(thread: Mapping[str, Any]) -> tuple[str, ...]:
+def _thread(thread: Document) -> tuple[str, ...]:
     name = f"{thread['number']}" if thread["running"] else f"{thread['number']} (ended: {thread['error'] or 'closed'})"
     latency = thread["latency_ms"]
     return (
@@ -38,7 +39,7 @@ def _thread(thread: Mapping[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _active(task: Mapping[str, Any]) -> str:
+def _active(task: Document) -> str:
     """Its name; what it does where it does not run, and how far it has to go."""
     if task["phase"] == "running":
         return str(task["task"])
@@ -46,7 +47,7 @@ def _active(task: Mapping[str, Any]) -> str:
     return f"{task['task']} ({task['phase']}{'' if task['lag'] is None else ', ' + str(task['lag']) + ' records behind'}{left})"
 
 
-def _standby(task: Mapping[str, Any]) -> str:
+def _standby(task: Document) -> str:
     return str(task["task"]) if not task["lag"] else f"{task['task']} ({task['lag']} records behind)"
 
 

@@ -1,6 +1,6 @@
 """All metrics of an instance at one moment: what its threads have recorded, under Kafka Streams' names.
 
-Decides which sensor stands behind which name and with which tags. Nothing is computed that was not measured; what has not
+Decides which sensor is behind which name and with which tags. Nothing is computed that was not measured; what has not
 happened yet has no metric, or NaN where Kafka Streams has NaN.
 """
 
@@ -32,7 +32,7 @@ _ALL_TASKS = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceFacts:
-    """What a metric may say of the instance itself. ``source_node``: the source node of each input topic."""
+    """Facts about the instance for its metrics. ``source_node``: the source node of each input topic."""
 
     client_id: str
     process_id: str
@@ -69,7 +69,7 @@ def _all(
     yield names.CLIENT, "application-id", client, facts.application_id
     yield names.CLIENT, "topology-description", client, facts.topology
     yield names.CLIENT, "state", client, state.value
-    yield names.CLIENT, "client-state", numbered, _STATE_NUMBERS[state]
+    yield names.CLIENT, "client-state", (*numbered, ("application-id", facts.application_id)), _STATE_NUMBERS[state]
     yield names.CLIENT, "recording-level", numbered, int(level)
     yield names.CLIENT, "alive-stream-threads", client, sum(thread.is_alive() for thread in threads)
     yield names.CLIENT, "failed-stream-threads", client, sum(thread.error is not None for thread in threads)
@@ -170,13 +170,13 @@ def _consumer(thread: StreamThread, now_s: float) -> Found:
 
 
 def _sum(group: str, name: str, tags: Tags, sensor: Sensor, now_s: float) -> Found:
-    """What was recorded is an amount."""
+    """Rate and total of the recorded amounts."""
     yield group, f"{name}-rate", tags, sensor.rate(now_s)
     yield group, f"{name}-total", tags, sensor.total
 
 
 def _count(group: str, name: str, tags: Tags, sensor: Sensor, now_s: float) -> Found:
-    """What was recorded are occurrences."""
+    """Rate and number of the recorded occurrences."""
     yield group, f"{name}-rate", tags, sensor.occurrences(now_s)
     yield group, f"{name}-total", tags, sensor.count
 

@@ -1,4 +1,4 @@
-"""What an instance tells of itself over HTTP: its state, threads, tasks and copies, rates, and past rebalances, as one document.
+"""Status of an instance over HTTP: its state, threads, tasks and copies, rates, and past rebalances, as one document.
 
 Implements ``query.status_source.StatusSource``. Decides the figures and when the instance counts as alive and as ready; how
 the documents of a group are put together, and who may ask, is ``query``'s.
@@ -11,20 +11,20 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from typing import Any
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import StatusConfig
 from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId, TaskId
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.query.metadata import HostMap
 from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.instance_state import InstanceState, State
 from tidemill.runtime.observe.instance_metrics import InstanceFacts, instance_metrics
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, lags
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.task.lifecycle import ActiveTask, Phase
-from tidemill.task.progress import CopyProgress
+from tidemill.task.progress import CopyProgress, restoring
 from tidemill.topology.describe import describe, to_json
 from tidemill.topology.graph import broker_topic, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
@@ -33,11 +33,11 @@ _DEAD = (State.ERROR, State.PENDING_ERROR, State.NOT_RUNNING, State.PENDING_SHUT
 
 
 class InstanceStatus:
-    """``threads`` may grow and shrink; ``error`` tells why the instance is in ERROR."""
+    """``threads`` may grow and shrink; ``error`` says why the instance is in ERROR."""
 
     def __init__(
         self,
-        config: StreamsConfig,
+        config: StatusConfig,
         topology: Topology,
         process_id: ProcessId,
         state: InstanceState,
@@ -46,9 +46,11 @@ class InstanceStatus:
         *,
         host: str,
         error: Callable[[], TidemillError | None],
+        draining: Draining,
     ) -> None:
         self._config, self._topology, self._process_id = config, topology, process_id
         self._state, self._threads, self._led, self._host, self._error = state, threads, led, host, error
+        self._draining = draining
         self._started_ms = _now_ms()
         parts = subtopologies(topology, config.application_id)
         self._reader_of = {topic: part.id for part in parts for topic in part.source_topics}
@@ -68,7 +70,7 @@ class InstanceStatus:
 
     # --- StatusSource ------------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, object]:
         config, threads, error = self._config, list(self._threads), self._error()
         ready, why = self.ready()
         return {
@@ -92,15 +94,36 @@ class InstanceStatus:
                 "tags": dict(config.client_tags),
                 "rack": config.client_rack,
             },
+            "restoring": self.restoring(),
+            "drain": self._draining.to_json(),
             "threads": [_thread(thread) for thread in threads],
             "led": self._led.to_json(),
         }
 
-    def decisions(self, task: TaskId | None) -> dict[str, Any] | None:
+    def restoring(self) -> dict[str, object] | None:
+        threads = list(self._threads)
+        active = [task for thread in threads for task in thread.tasks.values()]
+        found = restoring(active, [copy for thread in threads for copy in thread.copies])
+        if found is None:
+            return None
+        return {
+            "tasks": list(map(str, found.tasks)),
+            "offsets_left": found.offsets_left,
+            "offsets_per_s": _number(found.offsets_per_s),
+            "seconds_left": _number(found.seconds_left),
+        }
+
+    def drain(self, timeout_s: float) -> None:
+        self._draining.begin(timeout_s)
+
+    def decisions(self, task: TaskId | None) -> dict[str, object] | None:
         return self._led.decisions(task)
 
-    def topology(self) -> dict[str, Any]:
-        described: dict[str, Any] = json.loads(to_json(self._topology))
+    def history(self) -> dict[str, object]:
+        return {"rebalances": self._led.history(), "problem": self._led.problem or None}
+
+    def topology(self) -> dict[str, object]:
+        described: dict[str, object] = json.loads(to_json(self._topology))
         return {"application": self._config.application_id, **described, "text": self._facts.topology}
 
     def assigned(self, hosts: HostMap) -> dict[str, list[str]]:
@@ -141,7 +164,7 @@ class InstanceStatus:
         return False, tuple(waiting) or (f"the instance is {self._state.now.value}",)
 
 
-def _thread(thread: StreamThread) -> dict[str, Any]:
+def _thread(thread: StreamThread) -> dict[str, object]:
     metrics, now_s = thread.metrics, time.monotonic()
     copies = {copy.task: copy for copy in thread.copies}
     live, tasks = metrics.live, thread.tasks
@@ -162,6 +185,7 @@ def _thread(thread: StreamThread) -> dict[str, Any]:
         "records_per_s": round(live.at("in").rate(now_s), 1),
         "produced_per_s": round(live.at("out").rate(now_s), 1),
         "restored_per_s": round(live.at("restored").rate(now_s), 1),
+        "capacity_per_s": _number(metrics.capacity_per_s),
         "batch_ms": _number(live.at("batch").average(now_s)),
         "batch_max_ms": _number(live.at("batch").largest(now_s)),
         "latency_ms": _number(live.at("age").average(now_s)),
@@ -189,7 +213,7 @@ def _thread(thread: StreamThread) -> dict[str, Any]:
 
 def _active(
     task: ActiveTask, copies: Mapping[TaskId, CopyProgress], metrics: ThreadMetrics, behind: Mapping[TaskId, int], now_s: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     copy = copies.get(task.task) if task.phase is not Phase.RUNNING else None
     return {
         "task": str(task.task),
@@ -202,7 +226,7 @@ def _active(
     }
 
 
-def _copy(task: TaskId, copy: CopyProgress | None, lag: int | None) -> dict[str, Any]:
+def _copy(task: TaskId, copy: CopyProgress | None, lag: int | None) -> dict[str, object]:
     return {
         "task": str(task),
         "lag": lag if copy is None else copy.lag,

@@ -1,4 +1,4 @@
-"""What a rebalance costs a stream thread's tasks: the longest time that each went without a batch.
+"""Cost of a rebalance for a stream thread's tasks: the longest time that each went without a batch.
 
 Decides when a rebalance begins (the thread's first join) and ends (every active task has run under the last assignment), and what
 counts as pause: for a task that stays, the longest time between two of its batches within the rebalance; for one that comes, from
@@ -58,7 +58,7 @@ class RebalanceWatch:
         self._worst = {task: worst for task, worst in self._worst.items() if task in self._last}
 
     def changed(self, before: Tasks, after: Tasks, _event: Event) -> None:
-        """What is no active task any more pauses no longer."""
+        """A task that is no longer active ends its pause."""
         stay = {name for name, task in before.active.items() if name in after.active and after.active[name].epoch == task.epoch}
         if len(stay) < len(before.active):
             self.gone(stay)

@@ -1,4 +1,4 @@
-"""What users can have themselves told of restoring: Kafka Streams' StateRestoreListener and StandbyUpdateListener (KIP-988).
+"""Listeners for state restoration: Kafka Streams' StateRestoreListener and StandbyUpdateListener (KIP-988).
 
 Decides how the events of ``task.progress`` become calls with Kafka Streams' arguments. Listeners are called on the stream
 threads, between batches: they must be quick and safe for several threads. One that raises ends its thread, as in Kafka Streams.
@@ -45,7 +45,7 @@ class StateRestoreListener(Protocol):
 
 
 class StandbyUpdateListener(Protocol):
-    """What standby and warm-up tasks do."""
+    """Listener for standby and warm-up tasks."""
 
     def on_update_start(self, topic_partition: TopicPartition, store_name: str, starting_offset: int) -> None:
         """The copy begins to follow its changelog."""
@@ -88,7 +88,7 @@ class RestoreListeners:
                 _tell_standby(self.standby, event)
         except Exception as problem:
             raise StopError(
-                f"a listener failed when told of {type(event).__name__} of {event.store} ({event.partition}): "
+                f"a listener failed on {type(event).__name__} of {event.store} ({event.partition}): "
                 f"{type(problem).__name__}: {problem}; correct it, or catch what it raises"
             ) from problem
 

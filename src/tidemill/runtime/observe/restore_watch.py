@@ -1,7 +1,7 @@
-"""How far a stream thread's stores are on their way to their changelogs' ends: measured, logged and told.
+"""Progress of a stream thread's stores towards their changelogs' ends: measured, logged, reported to listeners.
 
 Decides what is measured (offsets per second over the last seconds) and how often a line is logged; what has happened is
-``task.progress``'s, who is told ``restore_listeners``'.
+``task.progress``'s, who is called is ``restore_listeners``'.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RATE_WINDOW_S = 10.0
 
 
 class RestoreWatch:
-    """Is told of each change by the stream thread; ``copies`` may be read by any."""
+    """Hears of each change on the stream thread; ``copies`` may be read by any."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class RestoreWatch:
             self._told_at.pop(gone, None)
         for task, at in sums.items():
             seen = self._positions.setdefault(task, deque([(now_s, at)]))
-            if at < seen[-1][1]:  # emptied, and read anew
+            if at < seen[-1][1]:  # emptied, and read again
                 seen.clear()
             seen.append((now_s, at))
             while len(seen) > 2 and seen[1][0] < now_s - _RATE_WINDOW_S:

@@ -26,8 +26,8 @@ _Roles = Mapping[TaskId, ActiveTask | StandbyTask]
 
 @dataclass(frozen=True, slots=True)
 class _Began:
-    """When a task took up its role or fell back in its phase, and where its stores were then, once known: what a later line
-    tells the way from."""
+    """Time at which a task took up its role or fell back in its phase, and the positions of its stores then, once known: a
+    later line says how far it has come since."""
 
     at_s: float
     stores: Mapping[str, int] | None = None
@@ -35,7 +35,7 @@ class _Began:
 
 
 class TaskLog:
-    """Is told of each change by the stream thread."""
+    """Hears of each change on the stream thread."""
 
     def __init__(self, thread: str, now_s: Callable[[], float] = time.monotonic) -> None:
         self._thread, self._now_s = thread, now_s
@@ -149,7 +149,7 @@ class TaskLog:
     def _tell_gaps(
         self, task: TaskId, stores: Mapping[str, int] | None, changelogs: Mapping[str, TopicPartition], begins: Positions
     ) -> None:
-        """What a store lacks and its changelog no longer has: it can't come back, and waiting for it would never end."""
+        """Logs records that a store lacks and its changelog no longer has: waiting for them would never end."""
         for store, partition in changelogs.items():
             at, begin = (stores or {}).get(store, 0), begins.get(partition, 0)
             if stores is not None and at < begin:

@@ -1,4 +1,4 @@
-"""What a stream thread has done: running totals, and sensors for rates, averages and extremes.
+"""Metrics of a stream thread: running totals, and sensors for rates, averages and extremes.
 
 Decides what is recorded of a micro-batch, a rebalance and a change of tasks; which of it is shown under which of Kafka Streams'
 names is ``instance_metrics``'. Read by metrics, progress displays and benchmarks.
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import ThreadConfig
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.metrics.sensor import Sensor, Window
@@ -65,6 +65,7 @@ class ThreadMetrics:
 
     window: Window = field(default_factory=Window)
     now_s: Callable[[], float] = time.monotonic
+    wall_ms: Callable[[], int] = lambda: int(time.time() * 1e3)
     started_ms: int = field(default_factory=lambda: int(time.time() * 1e3))
     batches: int = 0
     lost: int = 0
@@ -78,12 +79,14 @@ class ThreadMetrics:
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     rebalances: int = 0
     paused_ms: dict[TaskId, int] = field(default_factory=dict)
-    """How long each task was kept from running by rebalances, in sum."""
+    """Time that rebalances kept each task from running, in sum."""
     past: deque[PastRebalance] = field(default_factory=lambda: deque(maxlen=_REBALANCES_KEPT))
     assigned_at_s: float | None = None
-    """When the last assignment came."""
+    """Time of the last assignment."""
     heartbeat_at_s: float | None = None
     memberships_lost: int = 0
+    capacity_per_s: float | None = None
+    """The most records per second that it has processed over some seconds while more of them were waiting; None: never so."""
     recent: deque[tuple[float, BatchReport]] = field(default_factory=lambda: deque(maxlen=200))
     sensors: Sensors = field(init=False)
     live: Sensors = field(init=False)
@@ -124,9 +127,11 @@ class ThreadMetrics:
         at("process").record(report.records_in, now_s)
         at("dropped").record(report.dropped, now_s)
         live("in").record(report.records_in, now_s)
+        if 0 < report.records_in <= sum(lags(self).values()):
+            self.capacity_per_s = max(self.capacity_per_s or 0.0, live("in").rate(now_s))
         live("out").record(report.records_out, now_s)
         live("restored").record(report.records_restored, now_s)
-        self._record_tasks(report, now_s, int(time.time() * 1e3))
+        self._record_tasks(report, now_s, self.wall_ms())
 
     def _record_tasks(self, report: BatchReport, now_s: float, now_ms: int) -> None:
         of_task: dict[TaskId, Arrived] = {}
@@ -159,7 +164,7 @@ class ThreadMetrics:
                 self.sensors.at("restore" if task in after.active else "update", task).record(sum(stores.values()), now_s)
 
     def _forget(self, after: Tasks, tasks: Collection[TaskId]) -> None:
-        """What is known of a task that is in no role, or in another one, no longer counts."""
+        """Forgets tasks that are in no role, or in another one."""
         for task in tasks:
             for what in ("restore", "update", "put", "store-age", "process", "age"):
                 self.sensors.forget(what, task)
@@ -203,12 +208,12 @@ def _record_age(sensor: Sensor, arrived: Arrived, now_s: float, now_ms: int) -> 
         sensor.record_all(total, now_ms - arrived.newest_ms, now_ms - arrived.oldest_ms, now_s, times=arrived.timed)
 
 
-def metrics_window(config: StreamsConfig) -> Window:
+def metrics_window(config: ThreadConfig) -> Window:
     return Window(sample_s=config.metrics_sample_window_ms / 1e3, samples=config.metrics_num_samples)
 
 
 def lags(metrics: ThreadMetrics) -> Mapping[TopicPartition, int]:
-    """How far each input is behind its partition's end, as the last fetch told it."""
+    """Lag of each input behind its partition's end, as of the last fetch."""
     high = dict(metrics.high_watermarks)
     return {tp: max(0, high[tp] - end) for tp, end in dict(metrics.ends).items() if tp in high}
 

@@ -6,19 +6,22 @@ disk; whatever goes wrong on the way is a StateError, and the reader asks again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from tidemill.control.worker_process import FarWorker
-from tidemill.errors import QueryError, StateError
+from tidemill.control.messages import CountEntries, ReadPositions, ReadRows, ScanRows, StoreRead
+from tidemill.control.worker_process import RemoteWorker
+from tidemill.errors import MisfitError, QueryError, StateError
 from tidemill.ids import TaskId
 from tidemill.runtime.thread.stream_thread import StreamThread
-from tidemill.runtime.worker.executor_state import raw, text
 from tidemill.state.directory import StateDirectory
 from tidemill.state.store import Positions
+from tidemill.task.message_pack import unpack
 
-Ask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+T = TypeVar("T")
+Ask = Callable[[StoreRead], bytes]
+"""A read of a task's stores, and the packed answer; StateError if there is none."""
 
 
 class ExecutorReads:
@@ -27,29 +30,26 @@ class ExecutorReads:
     def __init__(self, directory: StateDirectory, threads: Callable[[], Sequence[StreamThread]]) -> None:
         self._directory, self._threads = directory, threads
 
-    def open(self, folder: Path) -> FarState:
+    def open(self, folder: Path) -> RemoteState:
         """The stores that would lie in ``folder`` if this were the executor."""
         task, _, below = str(folder.relative_to(self._directory.path)).partition("/")
         owner = TaskId.parse(task)
-        return FarState(folder, lambda question: self._ask(owner, {**question, "task": task, "folder": below}))
+        return RemoteState(folder, lambda read: self._ask(owner, below, read))
 
-    def _ask(self, task: TaskId, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _ask(self, task: TaskId, folder: str, read: StoreRead) -> bytes:
         for thread in self._threads():
             if task in thread.tasks or task in thread.standbys:
                 worker = None if thread.engine is None else thread.engine.writer
-                if not isinstance(worker, FarWorker):
+                if not isinstance(worker, RemoteWorker):
                     break
                 try:
-                    answer = worker.ask(question)
-                except (EOFError, OSError) as problem:
+                    return worker.ask(task, folder, read)
+                except (EOFError, OSError, MisfitError) as problem:
                     raise StateError(f"the worker on {worker.host} that has task {task} does not answer: {problem}") from problem
-                if "error" in answer:
-                    raise StateError(f"{worker.host}: {answer['error']}")
-                return answer
         raise StateError(f"no worker has task {task} yet")
 
 
-class FarState:
+class RemoteState:
     """One task's stores, read-only."""
 
     def __init__(self, folder: Path, ask: Ask) -> None:
@@ -64,25 +64,31 @@ class FarState:
         )
 
     def positions(self) -> Positions:
-        return Positions(changelog=self._ask({"op": "positions"})["changelog"])
+        return Positions(changelog=self._read(ReadPositions(), dict[str, int]))
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [raw(value) for value in self._ask({"op": "get", "store": store, "keys": [text(key) for key in keys]})["values"]]
+        return self._read(ReadRows(store=store, keys=tuple(keys)), list[bytes | None])
 
     def scan(
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, chunk: int = 1000
     ) -> Iterator[tuple[bytes, bytes]]:
         """Rows with ``low <= key < high``; each chunk is a snapshot of its own."""
         while True:
-            asked = {"op": "scan", "store": store, "low": text(low), "high": text(high), "most": chunk}
-            rows = [(raw(key) or b"", raw(value) or b"") for key, value in self._ask(asked)["rows"]]
+            asked = ScanRows(store=store, low=low, high=high, limit=chunk)
+            rows = self._read(asked, list[tuple[bytes, bytes]])
             yield from rows
             if len(rows) < chunk:
                 return
             low = rows[-1][0] + b"\0"
 
     def entries(self, store: str) -> int:
-        return int(self._ask({"op": "entries", "store": store})["entries"])
+        return self._read(CountEntries(store=store), int)
+
+    def _read(self, read: StoreRead, kind: type[T]) -> T:
+        try:
+            return unpack(self._ask(read), kind)
+        except MisfitError as problem:
+            raise StateError(f"the answer for task {self._folder.name} can't be read: {problem}") from problem
 
     def close(self, *, clean: bool) -> None:
         """Nothing is open here."""

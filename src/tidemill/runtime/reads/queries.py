@@ -8,13 +8,15 @@ everything else, is ``query``'s.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import ReadsConfig
+from tidemill.dsl.serdes import Serdes
 from tidemill.endpoint import EXPECTED, host_of
 from tidemill.ids import TaskId
 from tidemill.kafka.admin.client import Admin
@@ -24,7 +26,7 @@ from tidemill.membership.member_state import HeldTask, Hold, Role
 from tidemill.membership.wire import PartitionsByHost
 from tidemill.printable import printable
 from tidemill.query.http_listening import address_of, listen
-from tidemill.query.http_tls import http_access
+from tidemill.query.http_tls import HttpAccess
 from tidemill.query.local_copies import LocalCopies, LocalCopy, OpenState, Wanted
 from tidemill.query.metadata import HostMap
 from tidemill.query.status_source import StatusSource
@@ -59,8 +61,8 @@ def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, St
         name: StoreFacts(
             name=name,
             subtopology=spec.subtopology,
-            key_serde=spec.key_serde,
-            value_serde=spec.value_serde,
+            key_serde=spec.key_serde or Serdes.bytes(),
+            value_serde=spec.value_serde or Serdes.bytes(),
             timestamped=spec.timestamped,
             changelog=spec.changelog or spec.source_topic,
             source_topics=parts[spec.subtopology].source_topics,
@@ -74,9 +76,11 @@ def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, St
 
 
 def held_copies(
-    held: Mapping[TaskId, HeldTask], tasks: Mapping[TaskId, ActiveTask], path_of: Callable[[TaskId], Path]
+    held: Mapping[TaskId, HeldTask], tasks: Mapping[TaskId, ActiveTask], path_of: Callable[[TaskId], Path], *,
+    is_confirmed: bool = False,
 ) -> Iterator[LocalCopy]:
-    """The copies among what the group's member holds. ``tasks``: the actives that its thread has."""
+    """The copies among what the group's member holds. ``tasks``: the actives that its thread has. ``is_confirmed``: the group has
+    known the member within the session timeout."""
     for name, had in held.items():
         task = tasks.get(name)
         is_given_up = had.hold is Hold.RELEASING and had.role is Role.ACTIVE and task is None
@@ -87,6 +91,7 @@ def held_copies(
             role=had.role,
             directory=path_of(name),
             is_running=task is not None and task.phase is Phase.RUNNING,
+            is_confirmed=is_confirmed,
             epoch="" if task is None else task.epoch,
             positions={} if task is None else dict(task.stores or {}),
         )
@@ -100,7 +105,8 @@ class InstanceReads:
 
     def __init__(
         self,
-        config: StreamsConfig,
+        config: ReadsConfig,
+        access: HttpAccess,
         directory: StateDirectory,
         require_started: Callable[[], object],
         *,
@@ -109,7 +115,7 @@ class InstanceReads:
         self._config, self._directory, self._require_started = config, directory, require_started
         far = ExecutorReads(directory, lambda: list(self._threads))
         self._open_state: OpenState = far.open if on_executors else self._open_here
-        self._access = http_access(config)
+        self._access = access
         self._listening = listen(config.http_listen) if config.http_listen else None
         own = address_of(self._listening) if self._listening else ""
         self.application_server = config.application_server or own
@@ -120,7 +126,7 @@ class InstanceReads:
         self._told: tuple[PartitionsByHost, PartitionsByHost] | None = None
         self._map = HostMap()
         self.led = LedRebalances()
-        """What this instance's threads decide when they lead, to be told."""
+        """Rebalances that this instance led, for the status page."""
 
     def start(
         self,
@@ -156,6 +162,7 @@ class InstanceReads:
                 token=self._access.token,
                 tls=self._access.tls,
                 max_staleness=config.http_max_staleness,
+                max_staleness_ms=config.http_max_staleness_ms,
                 timeout_s=config.http_timeout_ms / 1e3,
                 status=status,
                 hosts=self._hosts,
@@ -190,9 +197,11 @@ class InstanceReads:
         """The copies of this moment."""
         found: list[LocalCopy] = []
         for thread in list(self._threads):
-            tasks = self._sides[thread.name].tasks
+            side = self._sides[thread.name]
+            tasks = side.tasks
+            is_confirmed = time.monotonic() - side.confirmed_s() < self._config.session_timeout_ms / 1e3
             held = {name: had for name, had in tasks.member.held.items() if wanted(name)}
-            found += held_copies(held, tasks.active, self._directory.task_path)
+            found += held_copies(held, tasks.active, self._directory.task_path, is_confirmed=is_confirmed)
         return found
 
     def _hosts(self) -> HostMap:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemill.log_format import LogEvent
-from tidemill.spark.job_thread import beside_the_batches
+from tidemill.spark.job_thread import background_pool
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_frame
 from tidemill.task.batch_id import BatchId
 
@@ -25,7 +25,7 @@ log = logging.getLogger("tidemill.foreach-batch")
 
 
 def new_batch_folder(state: Path) -> str:
-    """Where batches wait while functions are called, below an application's directory; what a crash has left there is gone."""
+    """Folder of batches whose functions are called, below an application's directory; what a crash has left there is gone."""
     folder = state / "foreach-batch"
     shutil.rmtree(folder, ignore_errors=True)
     return str(folder)
@@ -49,7 +49,7 @@ class BatchHandover:
         with self._one_at_a_time:
             started = time.monotonic()
             try:
-                with beside_the_batches(self._session):
+                with background_pool(self._session):
                     made.function(batch_frame(self._session, path, made), batch_id)
             except Exception as problem:
                 log.exception(LogEvent("foreach-batch-failed", node=node, batch=batch_id))

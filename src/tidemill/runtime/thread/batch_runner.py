@@ -1,7 +1,7 @@
 """The batch loop of a stream thread: one micro-batch after the other, and what the outcome of each asks for.
 
-Decides what follows a batch: what was restored and read is told to those who keep it, inputs out of range are set back, a
-refused commit makes the member join anew, and after a lost batch nothing is assumed (rule 6): the producer is fenced and what
+Decides what follows a batch: what was restored and read is handed to those who keep it, inputs out of range are set back, a
+refused commit makes the member join again, and after a lost batch nothing is assumed (rule 6): the producer is fenced and what
 counts is asked of the broker. Also decides when stores are closed: a batch without them is answered, or the workers are dead
 (rule 12). What a batch covers, and how large it is, is ``micro_batches``'.
 """
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
 from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, StopError
 from tidemill.ids import TaskId
@@ -40,12 +40,12 @@ _RETRY_PAUSE_S = 0.2
 
 class BatchRunner:
     """Called by the stream thread only, except where another one is named; owner of the engine and of the batch under way.
-    ``on_change`` is told that a task's phase has changed; ``writes``: the sub-topologies that write to topics of the user's."""
+    ``on_change`` is called when a task's phase has changed; ``writes``: the sub-topologies that write to topics of the user's."""
 
     def __init__(
         self,
         thread: str,
-        config: StreamsConfig,
+        config: ThreadConfig,
         *,
         batches: MicroBatches,
         registry: TaskRegistry,
@@ -81,7 +81,7 @@ class BatchRunner:
         return self._under_way
 
     def is_taking(self, batch_id: int, taken: Taken) -> None:
-        """What the source step of the batch under way hands over."""
+        """Keeps which records the source step of the batch under way hands over."""
         if self._under_way is not None and self._under_way.request.batch_id == batch_id:
             self._taken = taken
 
@@ -264,6 +264,6 @@ class BatchRunner:
         self._registry.handle(BatchLost(reason=report.message))
 
     def _has_written(self, report: BatchReport) -> bool:
-        """Whether the batch has read anything whose results go to topics of the user's."""
+        """True if the batch has read anything whose results go to the user's topics."""
         writing = [task for name, task in self._registry.now.active.items() if name.subtopology in self._writes]
         return any(partition in report.arrived for task in writing for partition in task.inputs)

@@ -1,4 +1,4 @@
-"""What a stream thread's workers may ask its driver: the batch under way, the membership for a commit, committed offsets.
+"""Requests of a stream thread's workers to their driver: the batch under way, the membership for a commit, committed offsets.
 
 Decides only whether a commit, or a call of the user's function on a batch, may still be made; everything else is handed on.
 Asked on the control channel's threads, while the stream thread waits for the batch.
@@ -16,12 +16,12 @@ from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.micro_batches import Batch
-from tidemill.task.batch import BatchReport, BatchRequest, Membership, Positions, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
 from tidemill.task.batch_id import BatchId
 
 
-class WorkerDesk:
-    """Implements ``ControlDesk``."""
+class DriverService:
+    """Implements ``ControlHandler``."""
 
     def __init__(self, runner: BatchRunner, group: GroupSide, member: GroupMember, handover: BatchHandover) -> None:
         self._runner, self._group, self._member, self._handover = runner, group, member, handover
@@ -38,10 +38,10 @@ class WorkerDesk:
         if self._runner.engine is not None:
             self._runner.engine.wait_served(run, batch_id)
 
-    def membership(self) -> Membership:
+    def membership(self) -> CommittingMember:
         self._runner.begin_commit()
         now, batch = self._member.membership, self._runner.under_way
-        return Membership(
+        return CommittingMember(
             generation=now.generation,
             member_id=now.member_id,
             instance_id=now.group_instance_id,

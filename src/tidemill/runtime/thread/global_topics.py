@@ -1,8 +1,8 @@
 """The topics of global stores, as a stream thread has them read: all partitions, from the beginning, without a group.
 
 Decides where each batch reads on, and that tasks wait until the stores have what was there when the thread started: as long as
-the brokers don't tell that, too, and they are asked again. Where the worker's copies stand, only the worker knows: each report
-says it, and what it does not know is read anew.
+the brokers don't say that, too, and they are asked again. Only the worker knows the positions of its copies: each report
+says it, and what it does not know is read again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def global_topics(topology: Topology) -> tuple[str, ...]:
 
 
 class GlobalTopics:
-    """What one stream thread reads for its global stores. Not for several threads."""
+    """Topics of the global stores, as one stream thread reads them. Not for several threads."""
 
     def __init__(self, topics: Collection[str], admin: Admin, now_s: Callable[[], float] = time.monotonic) -> None:
         self._topics, self._admin, self._now_s = topics, admin, now_s
@@ -46,7 +46,7 @@ class GlobalTopics:
 
     @property
     def are_read(self) -> bool:
-        """What was there at the start is in the stores."""
+        """True once the stores hold what the topics held at the start."""
         if not self._topics:
             return True
         positions = self._positions
@@ -65,7 +65,7 @@ class GlobalTopics:
         anew = self._positions is None
         positions = self._begins if self._positions is None else self._positions
         inputs = request.inputs if self.are_read else {}
-        return replace(request, inputs=inputs, globals=positions, globals_anew=anew)
+        return replace(request, inputs=inputs, globals=positions, reset_globals=anew)
 
     def reported(self, report: BatchReport) -> None:
         """After a batch that has answered."""
@@ -81,7 +81,7 @@ class GlobalTopics:
         return tuple(tp for tp in partitions if tp.topic not in self._topics)
 
     def _look(self) -> bool:
-        """Whether the brokers have told where the topics begin and end."""
+        """True if the beginnings and ends of the topics are known."""
         if self._now_s() < self._not_before_s:
             return False
         try:

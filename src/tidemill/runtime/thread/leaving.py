@@ -1,4 +1,4 @@
-"""How a stream thread leaves its group so that others notice at once: it has the group gather once more while it still works.
+"""Leaving the group so that others notice at once: a stream thread has the group gather once more while it still works.
 
 Decides when a thread that shall end may begin to give its tasks up. Members ask for news often after an assignment, and as
 rarely as ``heartbeat.interval.ms`` says otherwise (``kafka.group.state``): one that left without a word would keep its tasks
@@ -39,7 +39,7 @@ class Leaving:
         self._limit_s = min(self._limit_s, within_s / 2)
 
     def may_begin(self, leave: bool | None, *, has_tasks: bool) -> bool:
-        """Whether the group has gathered since this was first asked, or there is nothing to hand over or nobody to take it.
+        """True once the group has gathered since this was first asked, or there is nothing to hand over or nobody to take it.
 
         ``leave``: as at ``GroupMember.close``.
         """

@@ -27,7 +27,7 @@ class LocalTasks:
         local.begins(thread, lambda: registry.now.ids)
 
     def may_open(self) -> frozenset[TaskId]:
-        """What a batch may work on: all that no other thread of the instance still has open."""
+        """Tasks that a batch may work on: all that no other thread of the instance still has open."""
         held = self._registry.now.ids
         may_open = self._local.opens(self._thread, held)
         waiting = held - may_open
@@ -37,7 +37,7 @@ class LocalTasks:
         return may_open
 
     def positions(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[str, int]]:
-        """Where the stores of these were left here, by store; without those of which nothing is known."""
+        """Positions at which stores of these tasks were left here, by store; without those that are not known."""
         found = {task: self._local.positions(self._thread, task) for task in sorted(tasks)}
         return {task: at for task, at in found.items() if at is not None}
 

@@ -1,4 +1,4 @@
-"""What the next micro-batch of a stream thread reads, and what the outcome of the last one means for it.
+"""Micro-batches of a stream thread: the request for the next one, and the effect of the last outcome on it.
 
 Decides how much a batch may take (caps that adapt to the transaction's time-out), when the next one is due, how restoring and
 processing share it, and that the workers' broken files are looked for after failures in a row. What a batch reads for each
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
 from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
 from tidemill.ids import TaskId
@@ -33,7 +33,10 @@ log = logging.getLogger("tidemill.thread")
 
 _IDLE_WAIT_MS = 1_000
 _PUNCTUATING_WAIT_MS = 100
-"""Where processors may have punctuators: those of the wall clock are looked at with each batch."""
+"""Wait where processors may have punctuators: those of the wall clock are looked at with each batch."""
+_RESTORING_WAIT_MS = 10
+"""Wait where no task runs yet: short, since the batch that finds nothing more lets them run; not 0, which would be hundreds of
+batches a second while brokers are away."""
 _FEWEST_READ = 1_000
 """Records that are fetched for a batch, however few it takes: operators wait for those of their other inputs."""
 _FIRST_LIMIT_S = 1.0
@@ -56,7 +59,7 @@ class MicroBatches:
     def __init__(
         self,
         thread: str,
-        config: StreamsConfig,
+        config: ThreadConfig,
         facts: TaskFacts,
         *,
         registry: TaskRegistry,
@@ -87,7 +90,7 @@ class MicroBatches:
 
     @property
     def patience(self) -> int:
-        """How many times the usual limit the next batch may take."""
+        """Factor by which the next batch may exceed the usual limit."""
         return self._size.patience
 
     @property
@@ -97,7 +100,7 @@ class MicroBatches:
 
     @property
     def failures(self) -> int:
-        """Batches lost in a row; while there are any, nobody knows what a worker has open."""
+        """Batches lost in a row; while there are any, it is not known which stores a worker has open."""
         return self._failures
 
     @property
@@ -161,7 +164,7 @@ class MicroBatches:
         """
         request = self._next()
         runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
-        nothing = replace(request, inputs={}, changelogs={}, standbys={}, globals={}, globals_anew=False)
+        nothing = replace(request, inputs={}, changelogs={}, standbys={}, globals={}, reset_globals=False)
         return Batch(replace(nothing, tasks=runs, wait_ms=0, reads=not any(self._registry.now.at_work)))
 
     def _next(self) -> BatchRequest:
@@ -174,7 +177,7 @@ class MicroBatches:
         )
 
     def _request(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
-        """While something runs restoring is bounded; a batch waits for records unless there is something to restore."""
+        """While something runs restoring is bounded; while nothing does a batch waits for records only briefly."""
         self._batch_id += 1
         runs = any(task.phase is Phase.RUNNING for task in active.values())
         request = lifecycle.request(
@@ -183,14 +186,14 @@ class MicroBatches:
             internal=self._facts.internal_topics,
             max_records=self._max_records if self._has_backlog else min(self._max_records, BACKLOG),
             max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
-            wait_ms=self._wait_ms if runs or not active else 0,
+            wait_ms=self._wait_ms if runs or not active else _RESTORING_WAIT_MS,
             now_ms=int(time.time() * 1000),
             incarnation=self._registry.now.member.incarnation,
             max_bytes=self._config.batch_max_bytes,
             restore_only=self._restored_first(active),
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
-        request = self._globals.extend(replace(request, follows=self._counted, fences=self._fences))
+        request = self._globals.extend(replace(request, last_committed_batch=self._counted, fences=self._fences))
         if self._failures < _FAILURES_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))

@@ -31,7 +31,7 @@ class OwnCommits:
         self.waiting: Positions = {}
         """Processed, their outputs acknowledged and their stores written, but not committed yet."""
         self.committed: Positions = {}
-        """What the group has taken from here, whatever becomes of tasks and batches."""
+        """Offsets that the group has accepted from here, whatever becomes of tasks and batches."""
         self._times: Times = {}
         self._committed_at = time.monotonic()
 
@@ -42,7 +42,7 @@ class OwnCommits:
             self.commit()
 
     def forget(self) -> None:
-        """What is waiting is not this member's to commit any more, or will be read again."""
+        """Drops what is waiting: it is not this member's to commit any more, or is read again."""
         self.waiting = {}
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""Where tasks start: committed offsets, policies for those that have none or whose offset is gone, ends of changelogs.
+"""Start offsets of tasks: committed offsets, policies for those that have none or whose offset is gone, ends of changelogs.
 
 Decides by ``auto.offset.reset`` (or the source's own setting) and never for repartition topics, whose loss would be a loss of
 records. Standbys may begin anywhere in their changelogs. Of a source topic that serves as changelog neither an active task nor a
@@ -34,7 +34,7 @@ ResetPolicy = OffsetReset | OffsetResetByDuration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
-    """What a thread must know of each sub-topology: its changelogs by store, and which inputs are repartition topics."""
+    """Description of the sub-topologies for a thread: changelogs by store, and which inputs are repartition topics."""
 
     changelogs: Mapping[int, Mapping[str, str]]
     has_stores: frozenset[int]
@@ -43,7 +43,7 @@ class TaskFacts:
     topics: tuple[str, ...]
     offset_resets: Mapping[str, ResetPolicy]
     punctuates: bool = False
-    """Whether there are processors, which may schedule punctuators of the wall clock."""
+    """True if something may happen by the wall clock alone: processors may schedule punctuators, suppress may wait by it."""
     has_output: frozenset[int] = frozenset()
     """Sub-topologies that write to topics of the user's."""
 
@@ -103,7 +103,7 @@ class StartOffsets:
         }
 
     def standby_limits(self, standbys: Mapping[TaskId, StandbyTask]) -> dict[TopicPartition, int]:
-        """How far the source topics among the changelogs may be followed now. RetriableError as above."""
+        """Offsets up to which source topics among the changelogs may be followed now. RetriableError as above."""
         changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
         sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
         found = self._member.committed(sources, require_stable=False) if sources else {}

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
-from tidemill.config.streams_config import StreamsConfig
+from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
+from tidemill.deadline import Deadline
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin
@@ -34,7 +34,7 @@ from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
 from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.batch_runner import BatchRunner
-from tidemill.runtime.thread.driver_service import WorkerDesk
+from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.leaving import Leaving
 from tidemill.runtime.thread.local_tasks import LocalTasks
@@ -48,6 +48,7 @@ from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import span
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
+from tidemill.task.promotion import Promotions
 from tidemill.task.standby import StandbyTask
 from tidemill.task.tasks import TaskLayout, ThreadEnded, no_tasks
 
@@ -69,7 +70,7 @@ class StreamThread(threading.Thread):
         *,
         name: str,
         number: int,
-        config: StreamsConfig,
+        config: ThreadConfig,
         facts: TaskFacts,
         admin: Admin,
         leader: Leader,
@@ -104,6 +105,7 @@ class StreamThread(threading.Thread):
         self._group = GroupSide(name, facts.topics, self._registry, leader, self._offset_sums)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
+        self._group.confirmed_s = lambda: self._member.confirmed_s
         self._member.on_heartbeat = self.metrics.heartbeat
         self._member.on_event = hurry
         self._batches = MicroBatches(
@@ -128,9 +130,13 @@ class StreamThread(threading.Thread):
         self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
         self._leave_group: bool | None = None
+        self._drain_wanted = self._drains = False
+        self._promotions = Promotions()
+        self._standby_replicas = config.num_standby_replicas if config.promote_when_caught_up else None
+        """None: probing rebalances promote warm-ups."""
         self.error: TidemillError | None = None
         self.response: StreamThreadExceptionResponse | None = None
-        """What is to be done about ``error``; set when the thread has nothing more to do itself."""
+        """Response to ``error``; set when the thread has nothing more to do itself."""
 
     # --- what others ask -------------------------------------------------------------------------------------------
 
@@ -146,8 +152,13 @@ class StreamThread(threading.Thread):
 
     @property
     def copies(self) -> tuple[CopyProgress, ...]:
-        """How far restoring tasks and standbys are."""
+        """Progress of restoring tasks and standbys."""
         return self._restoring.copies
+
+    @property
+    def member(self) -> machine.MemberState:
+        """The group member's state: its assignment, and the tasks that it holds."""
+        return self._registry.now.member
 
     @property
     def is_paused(self) -> bool:
@@ -161,7 +172,7 @@ class StreamThread(threading.Thread):
 
     @property
     def why_waiting(self) -> str:
-        """What it lacks to be running; empty if it does."""
+        """Reason why it is not running; empty if it is."""
         if self.error is not None:
             return "it has failed"
         if not self._changes.is_assigned:
@@ -192,6 +203,11 @@ class StreamThread(threading.Thread):
         self._stop_wanted.set()
         self.hurry()
 
+    def drain(self, wanted: bool = True) -> None:
+        """Its tasks are to go as others have caught up with them, while it goes on; False calls that off."""
+        self._drain_wanted = wanted
+        self.hurry()
+
     def shut_down_application(self) -> None:
         """Tells the group with the next join that all instances shall end; this one too."""
         self._shutdown_wanted.set()
@@ -202,7 +218,7 @@ class StreamThread(threading.Thread):
         self._runner.end_workers()
 
     def _offset_sums(self) -> tuple[Mapping[TaskId, int], frozenset[TaskId]]:
-        """What a join tells; it begins with this."""
+        """Offset sums for a join, which begins with this."""
         self._rebalance.joins()
         return self._local.offset_sums()
 
@@ -230,9 +246,9 @@ class StreamThread(threading.Thread):
             self.response = response
             self._on_change()
 
-    def desk(self, handover: BatchHandover) -> WorkerDesk:
-        """What its workers may ask; ``handover`` calls the user's functions on batches."""
-        return WorkerDesk(self._runner, self._group, self._member, handover)
+    def desk(self, handover: BatchHandover) -> DriverService:
+        """The service for its workers; ``handover`` calls the user's functions on batches."""
+        return DriverService(self._runner, self._group, self._member, handover)
 
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
@@ -266,6 +282,9 @@ class StreamThread(threading.Thread):
                 self._changes.step(machine.CloseRequested())
             elif self._shutdown_wanted.is_set():
                 self._changes.step(machine.ApplicationShutdownRequested())
+            if self._drain_wanted is not self._drains:
+                self._drains = self._drain_wanted
+                self._changes.step(machine.DrainRequested(is_wanted=self._drains))
             has_work = bool(self._registry.now) and self._batches.are_needed
             if not has_work:
                 self._runner.rest()
@@ -274,12 +293,24 @@ class StreamThread(threading.Thread):
                 if self._offsets.fetch_bounds():
                     self._on_change()
                 self._offsets.look_at_standbys()
+                self._ask_for_promotions()
                 if self._batches.are_paused:
                     self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
                 if self._batches.are_needed:
                     self._runner.run()
         if self._changes.fatal is not None:
             raise self._changes.fatal
+
+    def _ask_for_promotions(self) -> None:
+        if self._standby_replicas is None:
+            return
+        now = self._registry.now
+        copies = {name: copy.epoch for name, copy in now.standby.items()}
+        caught_up = {name for name, copy in now.standby.items() if copy.lag == 0}
+        self._promotions, ready = self._promotions.look(now.member, copies, caught_up, self._standby_replicas)
+        if ready:
+            log.info(LogEvent("promotion-asked", thread=self.name, tasks=sorted(ready)))
+            self._member.request_rejoin(f"warm-ups have caught up: {as_text(sorted(ready))}")
 
     def _hear_the_group(self, wait_s: float) -> None:
         self._member.alive()
@@ -295,11 +326,11 @@ class StreamThread(threading.Thread):
         return response
 
     def _tell_the_group(self) -> None:
-        """A member tells what it wants when it joins, so it stays one until the leader has answered, without doing anything."""
-        deadline = time.monotonic() + _TELLING_LIMIT_S
+        """A member says what it wants in its join, so it stays one until the leader has answered, without doing anything."""
+        deadline = Deadline.after(_TELLING_LIMIT_S)
         try:
             self._changes.step(machine.ApplicationShutdownRequested())
-            while not self._changes.are_over and time.monotonic() < deadline:
+            while not (self._changes.are_over or deadline.is_over):
                 self._hear_the_group(wait_s=_LONGEST_WAIT_S)
         except Exception:
-            log.exception(LogEvent("shutdown-not-told", thread=self.name))
+            log.exception(LogEvent("shutdown-not-sent", thread=self.name))

@@ -39,7 +39,7 @@ log = logging.getLogger("tidemill.thread")
 
 
 class TaskChanges:
-    """Called by the stream thread only; ``is_assigned`` may be read by any. ``on_change`` is told that tasks have come or
+    """Called by the stream thread only; ``is_assigned`` may be read by any. ``on_change`` is called when tasks have come or
     gone."""
 
     def __init__(

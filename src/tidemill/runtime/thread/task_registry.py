@@ -20,7 +20,7 @@ from tidemill.task.tasks import Event, Instruction, Tasks
 
 
 class TaskObserver(Protocol):
-    """Is told of every change, on the stream thread."""
+    """Hears of every change, on the stream thread."""
 
     def changed(self, before: Tasks, after: Tasks, event: Event) -> None: ...
 
@@ -34,11 +34,11 @@ class TaskRegistry:
         self._observers: list[TaskObserver] = []
 
     def observe(self, *observers: TaskObserver) -> None:
-        """They are told in this order."""
+        """They hear of changes in this order."""
         self._observers.extend(observers)
 
     def handle(self, event: Event) -> tuple[Instruction, ...]:
-        """What to do about ``event``, in this order.
+        """Instructions that follow from ``event``, in order.
 
         Raises UnexpectedEventError for what the manager has no rule for, StopError if a listener raises.
         """
@@ -54,7 +54,7 @@ class TaskRegistry:
     def joins(
         self, *, generation: int, incarnation: int, offset_sums: Mapping[TaskId, int], running: Collection[TaskId]
     ) -> OwnSubscription:
-        """What a join that begins now says; see ``membership.member_subscription``."""
+        """Subscription of a join that begins now; see ``membership.member_subscription``."""
         with self._lock:
             member, said = next_subscription(
                 self.now.member,

@@ -1,1 +1,1 @@
-"""What a Python worker keeps from batch to batch: the steps, the stores of tasks, their locks."""
+"""State of a Python worker from batch to batch: the steps, the stores of tasks, their locks."""

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import logging
 import time
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from tidemill.control.messages import CountEntries, ReadPositions, ReadRows, ScanRows, StoreRead
 from tidemill.deadline import Deadline
-from tidemill.errors import BatchLostError, StateDirectoryInUseError
+from tidemill.errors import BatchLostError, StateDirectoryInUseError, assert_never
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.instance.local_state import written_s
@@ -29,6 +28,7 @@ from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.meta import StateIdentity
 from tidemill.task.batch import TaskRun
+from tidemill.task.message_pack import pack
 
 log = logging.getLogger("tidemill.state")
 
@@ -38,7 +38,7 @@ _CLEAN_INTERVAL_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorDisk:
-    """Where stores lie on executors, as their workers are told. A relative ``state_dir`` begins at the executor's working folder,
+    """Location of stores on executors, for their workers. A relative ``state_dir`` begins at the executor's working folder,
     so that executors of one machine have each their own."""
 
     state_dir: str
@@ -104,47 +104,25 @@ class ExecutorState:
 
     # --- reads, on the control channel's thread ------------------------------------------------------------------------
 
-    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """What a store of a task has. Bytes travel as base64."""
-        task = TaskId.parse(question["task"])
+    def answer(self, task: TaskId, folder: str, read: StoreRead) -> bytes:
+        """The packed answer to a read of a task's stores; StateError if it has none here."""
         whose = StateIdentity(application_id=self._application_id, task=task)
-        state = TaskState.open_to_read(self.directory.task_path(task) / question["folder"], whose=whose)
+        state = TaskState.open_to_read(self.directory.task_path(task) / folder, whose=whose)
         try:
-            return _ANSWERS[question["op"]](state, question)
+            return pack(_found(state, read))
         finally:
             state.close(clean=False)
 
 
-def _get(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
-    keys = [b64decode(key) for key in question["keys"]]
-    return {"values": [text(value) for value in state.get_many(question["store"], keys)]}
-
-
-def _scan(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
-    rows = state.scan(question["store"], raw(question["low"]), raw(question["high"]))
-    return {"rows": [[text(key), text(value)] for key, value in islice(rows, question["most"])]}
-
-
-def _positions(state: TaskState, _question: Mapping[str, Any]) -> dict[str, Any]:
-    return {"changelog": dict(state.positions().changelog)}
-
-
-def _entries(state: TaskState, question: Mapping[str, Any]) -> dict[str, Any]:
-    return {"entries": state.entries(question["store"])}
-
-
-_ANSWERS: Mapping[str, Callable[[TaskState, Mapping[str, Any]], dict[str, Any]]] = {
-    "get": _get,
-    "scan": _scan,
-    "positions": _positions,
-    "entries": _entries,
-}
-
-
-def text(data: bytes | None) -> str | None:
-    return None if data is None else b64encode(data).decode()
-
-
-def raw(data: str | None) -> bytes | None:
-    return None if data is None else b64decode(data)
-
+def _found(state: TaskState, read: StoreRead) -> object:
+    match read:
+        case ReadPositions():
+            return state.positions().changelog
+        case ReadRows(store=store, keys=keys):
+            return state.get_many(store, keys)
+        case ScanRows(store=store, low=low, high=high, limit=limit):
+            return list(islice(state.scan(store, low, high), limit))
+        case CountEntries(store=store):
+            return state.entries(store)
+        case _:
+            return assert_never(read)

@@ -44,7 +44,7 @@ VOLATILE_FOLDER = "in-memory"
 
 
 class OwnedStores:
-    """What one task holds: an environment for persistent stores and one for the others, each with its own positions.
+    """Stores of one task: an environment for persistent stores and one for the others, each with its own positions.
     ``application_id`` None: the directory does not say whose it is."""
 
     def __init__(self, run: TaskRun, specs: Mapping[str, StoreSpec], application_id: str | None = None) -> None:
@@ -137,7 +137,7 @@ class OwnedStores:
         self._is_behind = self._is_elsewhere(run)
 
     def _follow_topics(self, run: TaskRun) -> None:
-        """A position says nothing of a topic that was made anew under the same name."""
+        """A position says nothing of a topic that was deleted and created again."""
         if not run.topic_ids or run.topic_ids == self._topic_ids:
             return
         with self._sound():
@@ -270,7 +270,7 @@ class OpenTasks:
         self._open: dict[TaskId, OwnedStores] = {}
 
     def open(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, OwnedStores]:
-        """Opens these tasks and closes all others; a task with a new epoch is opened anew."""
+        """Opens these tasks and closes all others; a task with a new epoch is opened again."""
         wanted = {run.task: run for run in runs}
         for task, stores in list(self._open.items()):
             if task not in wanted or wanted[task].epoch != stores.run.epoch:

@@ -18,11 +18,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
+from tidemill.config.values import DataClientSettings
 from tidemill.control.channel import ControlClient
 from tidemill.control.sockets import is_elsewhere
 from tidemill.errors import BatchLostError, StopError
@@ -42,7 +42,7 @@ from tidemill.steps.source_step import SourceReader, source_rows
 from tidemill.steps.standing import RUN, STANDS
 from tidemill.steps.step_context import Output, TaskStore
 from tidemill.steps.step_spec import SourceSpec, StepSpec
-from tidemill.task.batch import BatchRequest, Membership, Positions, TaskRun
+from tidemill.task.batch import BatchRequest, CommittingMember, Positions, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 
@@ -56,19 +56,19 @@ class WorkerSpec:
     address: str
     key: bytes = field(repr=False)
     group_id: str
-    consumer: Mapping[str, Any] = field(repr=False)  # both hold credentials
-    producer: Mapping[str, Any] = field(repr=False)
+    consumer: DataClientSettings = field(repr=False)  # both hold credentials
+    producer: DataClientSettings = field(repr=False)
     transactional_id: str | None
     source: SourceSpec
     spec: StepSpec | None
     steps: int
-    """How many there are behind the source step."""
+    """Number of steps behind the source step."""
     unreadable: Unreadable
     batch_folder: str = ""
-    """Where batches for functions of ``foreach_batch`` wait while they are called."""
+    """Folder of batches for functions of ``foreach_batch``."""
     fault: Fault | None = None
     disk: ExecutorDisk | None = None
-    """Where stores lie, if not where the driver says because this is no process of its machine."""
+    """Where stores lie if this is no process of the driver's machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class Worker:
         self._disk.clean([run.task for run in runs])
         return self._tasks.open(self._disk.here(runs))
 
-    def membership(self) -> Membership:
+    def membership(self) -> CommittingMember:
         return self.control.membership()
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
@@ -242,7 +242,7 @@ def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Ite
     yield from source_run(partial(_asked, worker, number), partial(_rows_of, worker), stands=stands, steps=worker.spec.steps)
 
 
-def _asked(worker: Worker, run: int) -> str | None:
+def _asked(worker: Worker, run: int) -> bytes | None:
     worker.rests()
     return worker.control.next_request(run)
 

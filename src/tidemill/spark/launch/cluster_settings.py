@@ -1,4 +1,4 @@
-"""What a session needs on a cluster master beside what every session needs.
+"""Settings that a session needs on a cluster master, in addition to those of every session.
 
 Decides settings, addresses and environment of such a session, and refuses what can't hold on executors. The placement of
 threads is ``placement``'s, how a JVM is started ``session``'s.
@@ -49,7 +49,7 @@ def check_cluster_settings(settings: Mapping[str, str]) -> None:
 
 
 def cluster_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Settings that a session on ``master`` gets beside the user's; none for ``local[...]``.
+    """Settings that a session on ``master`` gets in addition to the user's; none for ``local[...]``.
 
     ConfigError: one of the user's can't hold there, or one is missing that can't be found out.
     """
@@ -64,7 +64,7 @@ def cluster_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 def driver_host(master: str, given: Mapping[str, str]) -> str:
     """The address of this machine that the master's executors can reach.
 
-    ConfigError: it must be told.
+    ConfigError: it has to be set.
     """
     if "spark.driver.host" in given:
         return given["spark.driver.host"]
@@ -109,7 +109,7 @@ def launch_environment(master: str, java: Path, spark_home: Path, scratch: Path)
 
 
 def worker_environment(java: Path, spark_home: Path, folder: Path) -> dict[str, str]:
-    """What a process needs that starts executors, as Spark's own scripts would set it; ``folder`` is for what they write."""
+    """The environment of a process that starts executors, as Spark's own scripts set it; they write into ``folder``."""
     return {
         "SPARK_HOME": str(home_with_own_work(spark_home, folder)),
         "SPARK_SCALA_VERSION": _scala_version(spark_home),
@@ -118,7 +118,7 @@ def worker_environment(java: Path, spark_home: Path, folder: Path) -> dict[str, 
 
 
 def _scala_version(spark_home: Path) -> str:
-    """The binary version, told by the name of Scala's library."""
+    """The binary version, from the name of Scala's library."""
     found = [re.match(r"scala-library-(\d+\.\d+)", jar.name) for jar in (spark_home / "jars").glob("scala-library-*.jar")]
     versions = [match[1] for match in found if match]
     if not versions:

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
 """In the environment of workers: where the server listens."""
@@ -112,7 +112,15 @@ def settle_pandas() -> None:
         importlib.import_module("pandas")
 
 
-def _heard(asking: socket.socket) -> tuple[list[int], dict[str, Any]]:
+class _DaemonSettings(TypedDict):
+    """Settings of the process that asks for a daemon, which the daemon takes over."""
+
+    environ: dict[str, str]
+    folder: str
+    argv: list[str]
+
+
+def _heard(asking: socket.socket) -> tuple[list[int], _DaemonSettings]:
     head, streams, _, _ = socket.recv_fds(asking, _LENGTH_BYTES, _STREAMS)
     text = b""
     while len(text) < int.from_bytes(head, "big"):
@@ -123,7 +131,7 @@ def _heard(asking: socket.socket) -> tuple[list[int], dict[str, Any]]:
     return list(streams), json.loads(text)
 
 
-def _become_daemon(asking: socket.socket, streams: Sequence[int], wanted: dict[str, Any]) -> None:
+def _become_daemon(asking: socket.socket, streams: Sequence[int], wanted: _DaemonSettings) -> None:
     """Never returns. The connection stays open until this process ends: that is what the one that asked waits for."""
     code = 1
     try:

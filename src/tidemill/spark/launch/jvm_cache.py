@@ -76,7 +76,7 @@ def cache_for(java: Path, major: int, folder: Path, spark: Path = SPARK) -> JvmC
 
 
 def _as_the_jvm_sees(files: Iterable[Path]) -> Iterator[str]:
-    """By which a JVM tells whether a file is the one that a cache was made of; packages installed anew have new times."""
+    """Marks by which a JVM knows the files that a cache was made of; a package that is installed again has new times."""
     for file in files:
         if file.is_file():
             found = os.stat(file)

@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JJavaError
@@ -70,7 +69,7 @@ JVM_FLAGS = (
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dlog4j2.level=ERROR",
 )
-"""What every JVM of ours is started with, its heap apart; a cache of its classes is good for these only (``jvm_cache``)."""
+"""Options of every JVM that Tidemill starts, the heap's size apart; a class cache fits these only (``jvm_cache``)."""
 
 REQUIRED: Mapping[str, str] = {
     # A retried source step has moved on: a lost batch starts again at the committed offsets instead (rule 4).
@@ -259,7 +258,7 @@ def _jvm_process(
     home = os.path.dirname(pyspark.__file__)
     around = launch_environment(conf["spark.master"], java, Path(home), Path(scratch))
     hidden = _pattern(conf[SPARK_REDACTION]).search  # those are set when the session is made
-    told = {name: value for name, value in conf.items() if not hidden(name) and not has_credentials(value)}
+    shown = {name: value for name, value in conf.items() if not hidden(name) and not has_credentials(value)}
     command = [
         str(java),
         *options,
@@ -268,7 +267,7 @@ def _jvm_process(
         "-cp",
         os.path.join(home, "jars", "*"),
         "org.apache.spark.deploy.SparkSubmit",
-        *(word for name, value in told.items() for word in ("--conf", f"{name}={value}")),
+        *(word for name, value in shown.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",
     ]
     environment = dict(
@@ -322,7 +321,7 @@ def _tell_of_a_refused_cache(jvm_log: Path) -> None:
     refused = [line for line in jvm_log.read_text(errors="replace").splitlines() if _AOT_ERROR.match(line)]
     if refused:
         said = "; ".join(line.rpartition("]")[2].strip() for line in refused)
-        log.warning(LogEvent("jvm-cache-refused", said=said, remedy="tidemill prepare makes it anew"))
+        log.warning(LogEvent("jvm-cache-refused", said=said, remedy="run tidemill prepare, which makes another"))
 
 
 @contextlib.contextmanager
@@ -355,7 +354,7 @@ def _end_jvm(jvm: subprocess.Popen[bytes], timeout_s: float) -> None:
 _CONNECT = "pyspark.sql.connect."
 
 
-def require_classic(session: Any) -> None:
+def require_classic(session: object) -> None:
     """ConfigError for a session of Spark Connect, or for what is no session at all."""
     kind = type(session)
     if f"{kind.__module__}.".startswith(_CONNECT):

@@ -81,7 +81,7 @@ def _word_count(builder: StreamsBuilder) -> None:
 
 
 def _orders(builder: StreamsBuilder) -> None:
-    """JSON in and out, keyed anew, and a layer behind a step."""
+    """JSON in and out, with another key, and a layer behind a step."""
     order = Serdes.json("customer string, amount double, items array<bigint>, note string")
     orders = builder.stream("orders", key=Serdes.string(), value=order).filter(lambda _, order: order["amount"] > 0)
     counts = orders.group_by(lambda _, order: order["customer"], key=Serdes.string(), value=order).count()

@@ -1,5 +1,5 @@
-"""What Spark starts for a Python worker (``spark.python.daemon.module``): it has the real daemon forked from a process that has
-imported everything, and waits for its end.
+"""The program that Spark starts for a Python worker (``spark.python.daemon.module``): it has the real daemon forked
+from a process that has imported everything, and waits for its end.
 
 Decides what happens where there is no such server, as on another machine: PySpark's own daemon runs here. Imports little, since a
 worker waits for it.

@@ -1,4 +1,4 @@
-"""What the functions of ``foreach_batch`` get: a batch's file (`steps.commit.batch_file`) as a DataFrame.
+"""The input of ``foreach_batch`` functions: a batch's file (`steps.commit.batch_file`) as a DataFrame.
 
 Decides its columns. When a function is called, and what a failure means, is the last step's and the runtime's. The function
 never leaves the driver.
@@ -6,9 +6,8 @@ never leaves the driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +16,8 @@ from tidemill.operators.operation_table import operations_of
 from tidemill.spark.plan.codecs import decoded
 from tidemill.steps.commit.batch_file import FILE_DDL
 from tidemill.steps.step_spec import BatchSinkSpec
-from tidemill.topology.nodes import Topology
+from tidemill.topology.nodes import Serde, Topology
+from tidemill.topology.operations import UserFunction
 from tidemill.topology.spark_operations import ForeachBatch
 
 
@@ -25,9 +25,9 @@ from tidemill.topology.spark_operations import ForeachBatch
 class BatchFunction:
     """A function of ``foreach_batch``, with what its DataFrames are made by. ``topic``: if records come from this one only."""
 
-    function: Callable[..., Any]
-    key_serde: Any
-    value_serde: Any
+    function: UserFunction
+    key_serde: Serde
+    value_serde: Serde
     topic: str | None
 
 

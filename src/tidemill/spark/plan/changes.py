@@ -80,7 +80,7 @@ class Wave:
 
 
 class Changes:
-    """What one projection of ``frame`` does; ``number`` makes the names of its typed columns unique."""
+    """The changes that one projection of ``frame`` makes; ``number`` makes the names of its typed columns unique."""
 
     def __init__(self, frame: DataFrame, number: int) -> None:
         self.frame = frame

@@ -1,4 +1,4 @@
-"""How typed columns become the columns of ``steps.rows.schema`` and back, by serde.
+"""Typed columns as the columns of ``steps.rows.schema`` and back, by serde.
 
 Decides which physical column carries a serde's values between a Python step and the JVM: integral serdes travel as bigint
 and floating ones as double (Catalyst has no function between such a number and its bytes), all others as their bytes.
@@ -10,23 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from tidemill.dsl import json_schema
 from tidemill.dsl.serdes import JsonSerde, Serdes
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.json_columns import json_type, read_column, written_column
-from tidemill.steps.rows.codecs_wire import LENGTH_SIZE, PairSerde, Physical, in_transit, physical
+from tidemill.steps.rows.codecs_wire import LENGTH_SIZE, PairSerde, Physical, TransitJson, in_transit, physical
+from tidemill.topology.nodes import Serde
 
 
-def is_json(serde: Any) -> bool:
-    return serde.name == "json"
+def is_json(serde: Serde) -> TypeGuard[JsonSerde | TransitJson]:
+    return isinstance(serde, (JsonSerde, TransitJson))
 
 
-def decoded(serde: Any, side: str) -> Column:
+def _struct_of(serde: JsonSerde | TransitJson) -> json_schema.StructType:
+    """The schema of a topic's JSON, or of a struct in transit, is that of an object."""
+    assert isinstance(serde.type, json_schema.StructType)
+    return serde.type
+
+
+def decoded(serde: Serde, side: str) -> Column:
     """The typed column of ``side`` ("key" or "value") of a row whose bytes ``serde`` wrote."""
     serde = in_transit(serde)
     kind = physical(serde.sql_type)
@@ -38,12 +46,12 @@ def decoded(serde: Any, side: str) -> Column:
     return column if kind is Physical.DOUBLE else _read(serde, column)
 
 
-def _read(serde: Any, column: Column) -> Column:
+def _read(serde: Serde, column: Column) -> Column:
     """The value of a column of bytes."""
     if serde.sql_type == "binary":
         return column
     text = column.cast("string")
-    return read_column(text, serde.type, serde.max_bytes) if is_json(serde) else text
+    return read_column(text, _struct_of(serde), serde.max_bytes) if is_json(serde) else text
 
 
 def _opened(pair: PairSerde, column: Column) -> Column:
@@ -57,7 +65,7 @@ def _opened(pair: PairSerde, column: Column) -> Column:
     return F.struct(_side(pair.left, left).alias("left"), _side(pair.right, right).alias("right"))
 
 
-def _side(serde: Any, column: Column) -> Column:
+def _side(serde: Serde, column: Column) -> Column:
     serde = in_transit(serde)
     is_number = physical(serde.sql_type) is not Physical.BYTES
     return column.cast("string").try_cast(serde.sql_type) if is_number else _read(serde, column)
@@ -71,7 +79,7 @@ class Encoded:
     column: Column
 
 
-def encoded(serde: Any, column: Column, data_type: DataType, where: str) -> Encoded:
+def encoded(serde: Serde, column: Column, data_type: DataType, where: str) -> Encoded:
     """``column`` as ``serde`` writes it.
 
     Raises:
@@ -84,7 +92,7 @@ def encoded(serde: Any, column: Column, data_type: DataType, where: str) -> Enco
     if is_json(serde):
         if not isinstance(data_type, StructType):
             raise TopologyError(f"{where}: the json serde writes a struct, but the column has type {found}: use F.struct")
-        text = written_column(column, data_type, serde.type, where, refuse_non_finite=isinstance(serde, JsonSerde))
+        text = written_column(column, data_type, _struct_of(serde), where, is_checked=isinstance(serde, JsonSerde))
         return Encoded(kind=Physical.BYTES, column=text.cast("binary"))
     if found != wanted and (found, wanted) not in (("int", "bigint"), ("float", "double"), ("smallint", "int")):
         raise TopologyError(
@@ -99,9 +107,9 @@ def encoded(serde: Any, column: Column, data_type: DataType, where: str) -> Enco
     return Encoded(kind=kind, column=column.cast("binary"))
 
 
-def serde_for_type(data_type: DataType, where: str) -> Any:
+def serde_for_type(data_type: DataType, where: str) -> Serde:
     """The serde for an edge that the program gives none: chosen by the column's type."""
-    by_type: dict[str, Callable[[], Any]] = {
+    by_type: dict[str, Callable[[], Serde]] = {
         "string": Serdes.string,
         "binary": Serdes.bytes,
         "bigint": Serdes.long,

@@ -36,7 +36,7 @@ Predicates = list[tuple[ColumnFunction, Column]]
 
 
 def applied(changes: Changes, node: ProcessorNode, at: Pair, predicates: Predicates) -> Pair:
-    """What a node that makes at most one record of one does to it: those of ``ONE_OF_ONE``."""
+    """The record after a node that makes at most one record of one: those of ``ONE_OF_ONE``."""
     return ONE_OF_ONE[type(node.operation)](node, node.operation, changes.frame, at, predicates)
 
 
@@ -131,24 +131,26 @@ def chosen(node: ProcessorNode, tags: Mapping[str, int], at: Pair, predicates: P
 
 
 def multiplies(operation: op.Operation) -> bool:
-    """Whether it may make several records of one."""
+    """True if it may make several records of one."""
     return type(operation) in MANY_OF_ONE
 
 
 def multiplied(changes: Changes, tag: int, node: ProcessorNode, at: Pair, sides: Mapping[str, Side]) -> Pair:
-    """What a node that may make several records of one does to it: those of ``MANY_OF_ONE``. ``sides``: of joins, by node."""
+    """The records after a node that may make several of one: those of ``MANY_OF_ONE``. ``sides``: of joins, by node."""
     return MANY_OF_ONE[type(node.operation)](changes, tag, node, at, sides)
 
 
 def _flat_mapped_values(changes: Changes, tag: int, node: ProcessorNode, at: Pair, _sides: Mapping[str, Side]) -> Pair:
-    operation: Any = node.operation
+    operation = node.operation
+    assert isinstance(operation, op.FlatMapValues)
     use, array = _call_values(node, operation, at)
     with _computed(use):
         return changes.explode_values(tag, node.name, at, array)
 
 
 def _flat_mapped(changes: Changes, tag: int, node: ProcessorNode, at: Pair, _sides: Mapping[str, Side]) -> Pair:
-    operation: Any = node.operation
+    operation = node.operation
+    assert isinstance(operation, op.FlatMap)
     use, array = _call(node, operation.function, at)
     with _computed(use):
         return changes.explode_pairs(tag, node.name, array)
@@ -225,13 +227,13 @@ def _computed(use: ColumnFunction) -> Iterator[None]:
         raise TopologyError(f"{where(use)}: Spark can't compute what the function gives: {said}") from error
 
 
-def _use(node: ProcessorNode, function: Callable[..., Any], at: Pair) -> ColumnFunction:
-    """What is said of the function when something is wrong with it."""
+def _use(node: ProcessorNode, function: op.UserFunction, at: Pair) -> ColumnFunction:
+    """The description of the function for error messages."""
     types = at.key_type.simpleString(), at.value_type.simpleString()
     return next(use for use in functions_of(node.operation, node.name, *types) if use.function is function)
 
 
-def _call(node: ProcessorNode, function: Callable[..., Any], at: Pair) -> tuple[ColumnFunction, Column]:
+def _call(node: ProcessorNode, function: op.UserFunction, at: Pair) -> tuple[ColumnFunction, Column]:
     use = _use(node, function, at)
     with wall_clock_functions():
         return use, _column(use, called(use, at.key, at.value))
@@ -250,12 +252,12 @@ def _passes(node: ProcessorNode, operation: op.Filter | op.TableFilter, at: Pair
     return ~passes if operation.negate else passes
 
 
-def _predicate(node: ProcessorNode, function: Callable[..., Any], at: Pair, predicates: Predicates) -> Column:
+def _predicate(node: ProcessorNode, function: op.UserFunction, at: Pair, predicates: Predicates) -> Column:
     predicates.append(_call(node, function, at))
     return predicates[-1][1]
 
 
-def _column(use: ColumnFunction, value: Any) -> Column:
+def _column(use: ColumnFunction, value: object) -> Column:
     try:
         return value if isinstance(value, Column) else F.lit(value)
     except (PySparkException, Py4JError, AttributeError, TypeError) as error:  # py4j's, of what it can't hand over

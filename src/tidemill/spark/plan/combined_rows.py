@@ -2,19 +2,18 @@
 
     a count     one row for each key, which says of how many it is the sum             (``presummed``)
     a reduce    layer   one row for each key: the merge of its records, in their order  (``merged``)
-                step    beside each row, before it, what the store holds of its key     (``HeldAggregates``)
+                step    with each row, before it, what the store holds of its key     (``HeldAggregates``)
                 layer   one row for each key: the merge of both
                 step    written to the store, and passed on                             (``MergedAggregates``)
 
-Decides what one row stands for; which rows may be combined, and as what, is ``compile``'s. All other rows keep themselves apart
+Decides what one row represents; which rows may be combined, and as what, is ``compile``'s. All other rows keep themselves apart
 by what combined rows leave null. A function of a reduce must be associative, since it is applied to merges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -23,6 +22,8 @@ from pyspark.sql.types import DataType
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded, encoded
 from tidemill.steps.rows.codecs_wire import Physical
+from tidemill.topology.nodes import Serde
+from tidemill.topology.operations import UserFunction
 
 _APART_FROM_SUMS = ("off", "seq", "child", "headers", "value", "value_num", "wall")
 _APART_FROM_MERGES = ("off", "seq", "child", "n", "headers", "value", "value_num")
@@ -57,8 +58,8 @@ class Merging:
     """Rows of ``tag`` are merged by key: ``function(earlier, later)``, values written by ``serde``."""
 
     tag: int
-    function: Callable[..., Any]
-    serde: Any
+    function: UserFunction
+    serde: Serde
     value_type: DataType
 
 

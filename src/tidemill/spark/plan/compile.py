@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,7 +31,8 @@ from tidemill.spark.plan.serde_inference import Edge, SerdeInference
 from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_as_columns
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
+from tidemill.topology.operations import UserFunction
 
 REPORT_DDL = "report string"
 
@@ -45,11 +45,11 @@ class Compiler:
         topology: Topology,
         plan: Stages,
         *,
-        default_key: Any,
-        default_value: Any,
+        default_key: Serde | None,
+        default_value: Serde | None,
         presum: bool,
         lookups: Lookups,
-        merges: Mapping[str, Callable[..., Any]],
+        merges: Mapping[str, UserFunction],
     ) -> None:
         self.topology, self.stages, self.tags, self.lookups = topology, plan, Tags(topology), lookups
         self._merges = merges
@@ -67,7 +67,7 @@ class Compiler:
 
     @property
     def can_stand(self) -> bool:
-        """Whether all that must run in the JVM gives a row when it has got one: what is merged there waits for the last one."""
+        """True if the JVM's part gives a row as soon as it has got one: rows that are merged there wait for the last one."""
         return not self._mergings
 
     @property
@@ -285,10 +285,10 @@ class Compiler:
         changes.arrive(tag, self.tags.arrived(name), at)
 
     def _merging(self, changes: Changes, name: str, at: Pair, key: Encoded) -> Merging:
-        serdes = self.serdes.entering[name]
+        key_serde, value_serde = self.serdes.entering[name].settled
         if not can_be_grouped_by(key):
             raise TopologyError(
-                f"{name}: keys of {serdes.key.name} can't be grouped in the JVM, to which 0.0 and -0.0 are one: "
+                f"{name}: keys of {key_serde.name} can't be grouped in the JVM, to which 0.0 and -0.0 are one: "
                 "reduce with a plain Python function"
             )
         function = self._merges[name]
@@ -303,9 +303,10 @@ class Compiler:
                 f"{name}: the function of reduce makes a {made.simpleString()} of two values of type "
                 f"{at.value_type.simpleString()}: it must give their type, since it also merges what it has made"
             )
-        return Merging(self.tags.arrived(name), function, serdes.value, at.value_type)
+        return Merging(self.tags.arrived(name), function, value_serde, at.value_type)
 
 
 def _typed(frame: DataFrame, edge: Edge) -> Pair:
     """Rows that have left Python, by the serdes that they are written with."""
-    return Pair.typed(frame, decoded(edge.key, "key"), decoded(edge.value, "value"))
+    key_serde, value_serde = edge.settled
+    return Pair.typed(frame, decoded(key_serde, "key"), decoded(value_serde, "value"))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of, global_stores, kept_store, operations_of, stores_of
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions
@@ -22,7 +22,6 @@ from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.plan_check import check_expressions, check_physical
 from tidemill.spark.plan.planned_topology import is_batch_sink, merge_functions, planned
 from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan
-from tidemill.spark.plan.serde_inference import Edge
 from tidemill.spark.plan.shortcuts import lookup_store, tables_first
 from tidemill.spark.plan.stages import (
     Stages,
@@ -35,9 +34,19 @@ from tidemill.spark.plan.stages import (
 )
 from tidemill.steps.rows.intake import intake_of
 from tidemill.steps.rows.schema import Tags
-from tidemill.steps.step_spec import BatchSinkSpec, NodeSpec, Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec, StoreSpec
+from tidemill.steps.step_spec import (
+    BatchSinkSpec,
+    NodeSpec,
+    Origin,
+    SinkSpec,
+    SourceSpec,
+    SourceTopic,
+    StepSpec,
+    StoreSpec,
+    TimestampExtraction,
+)
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
+from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.spark_operations import DataFrameJoin
 
 EMIT_INTERVAL_MS = 1000
@@ -64,12 +73,12 @@ class CompiledTopology:
 
     @property
     def can_stand(self) -> bool:
-        """Whether its plan can serve many micro-batches in one run."""
+        """True if its plan can serve many micro-batches in one run."""
         return self.compiler.can_stand
 
     @property
     def sums(self) -> bool:
-        """Whether its plan sums rows in the JVM where it may."""
+        """True if its plan sums rows in the JVM where it may."""
         return self.compiler.has_sums
 
     def frame(
@@ -93,8 +102,8 @@ def compile_topology(
     topology: Topology,
     application_id: str,
     *,
-    default_key: Any = None,
-    default_value: Any = None,
+    default_key: Serde | None = None,
+    default_value: Serde | None = None,
     presum: bool = True,
     emit_interval_ms: int = EMIT_INTERVAL_MS,
     by_time: bool = False,
@@ -150,18 +159,18 @@ def _source_spec(
         if not isinstance(node, SourceNode):
             continue
         for index, topic in enumerate(node.topics):
-            edge = compiler.serdes.leaving[name]
+            key_serde, value_serde = compiler.serdes.leaving[name].settled
             in_part = name in compiler.stages.part_of  # its bytes are read by the step that runs the part
             topics[broker_topic(topology, application_id, topic)] = SourceTopic(
                 tag=tags.arrived(name) if in_part else tags.leaving(name),
                 node=name,
                 index=index,
-                key=None if in_part else intake_of(edge.key),
-                value=None if in_part else intake_of(edge.value),
+                key=None if in_part else intake_of(key_serde),
+                value=None if in_part else intake_of(value_serde),
                 summable=topic in summable,
-                extractor=node.timestamp_extractor,
-                key_serde=None if node.timestamp_extractor is None else edge.key,
-                value_serde=None if node.timestamp_extractor is None else edge.value,
+                extraction=None
+                if node.timestamp_extractor is None
+                else TimestampExtraction(extractor=node.timestamp_extractor, key_serde=key_serde, value_serde=value_serde),
             )
     shared = global_stores(topology)
     changelogs = {
@@ -253,16 +262,17 @@ def _columns_below(topology: Topology, plan: Stages, source: str) -> tuple[str, 
 def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, part: Subtopology) -> NodeSpec:
     node = topology.nodes[name]
     assert isinstance(node, ProcessorNode)
-    entry, leaving = compiler.serdes.entering[name], compiler.serdes.leaving[name]
+    entry, (out_key_serde, out_value_serde) = compiler.serdes.entering[name], compiler.serdes.leaving[name].settled
+    assert entry.key is not None
     outer = outer_targets(topology, plan, name)
     return NodeSpec(
         name=name,
         subtopology=part.id,
         operation=node.operation,
         key_serde=entry.key,
-        value_serde=entry.value,
-        out_key_serde=leaving.key,
-        out_value_serde=leaving.value,
+        value_serde=entry.value or Serdes.bytes(),  # of records that only count, no value is read
+        out_key_serde=out_key_serde,
+        out_value_serde=out_value_serde,
         inline=inline_targets(topology, plan, name),
         tag=compiler.tags.leaving(name) if outer else None,
         topics=tuple(sorted(part.source_topics)),
@@ -273,12 +283,12 @@ def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, 
 def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name: str) -> SinkSpec:
     node = topology.nodes[name]
     assert isinstance(node, SinkNode)
-    edge = compiler.serdes.entering.get(name, Edge(key=node.key_serde, value=node.value_serde))
+    key_serde, value_serde = compiler.serdes.at_sink(name).settled
     return SinkSpec(
         name=name,
         topic=broker_topic(topology, application_id, node.topic),
-        key_serde=edge.key,
-        value_serde=edge.value,
+        key_serde=key_serde,
+        value_serde=value_serde,
         summed=name in compiler.summed_sinks,
         may_hold_sums=name in compiler.stages.summed_sinks,
         topic_extractor=node.topic_extractor,
@@ -288,11 +298,11 @@ def _sink_spec(topology: Topology, application_id: str, compiler: Compiler, name
 
 
 def _batch_sink_spec(compiler: Compiler, name: str, part: Subtopology) -> BatchSinkSpec:
-    edge = compiler.serdes.at_batch_sink(name)
+    key_serde, value_serde = compiler.serdes.at_batch_sink(name).settled
     return BatchSinkSpec(
         name=name,
-        key_serde=edge.key,
-        value_serde=edge.value,
+        key_serde=key_serde,
+        value_serde=value_serde,
         inputs=tuple(sorted(part.source_topics)),
     )
 
@@ -351,6 +361,6 @@ def _kept_by_step(compiler: Compiler, store: Store, user: str) -> Store:
 
 
 def _has_operators_rows(topology: Topology, user: str) -> bool:
-    """Whether a step keeps the rows of an operator that it stands for."""
+    """True if a step keeps the rows in the form of the operator that it replaces."""
     node = topology.nodes[user]
     return isinstance(node, ProcessorNode) and entry_of(node.operation).shortcut is not None

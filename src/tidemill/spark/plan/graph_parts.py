@@ -40,7 +40,7 @@ class GraphPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """How the nodes that need Python values run: in parts, or vectorised, all nodes of a group in one step."""
+    """The nodes that need Python values: those that run in parts, and those that run vectorised, all of a group in one step."""
 
     parts: tuple[GraphPart, ...] = ()
     vectorised: tuple[frozenset[str], ...] = ()
@@ -51,7 +51,7 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: b
     vectorised. ``one_by_one``: only the latter, so that a single record can be left out.
 
     Raises:
-        TopologyError: a node of columns stands where a part needs Python values.
+        TopologyError: a node of columns is where a part needs Python values.
     """
     able = [n for n, node in topology.nodes.items() if isinstance(node, ProcessorNode) and not works_on_columns(node.operation)]
     needy = {name for name in able if all_that_can or _needs_values(topology, name)}
@@ -64,7 +64,8 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: b
         if not wanting:
             continue
         _check_merged(topology, members)
-        if not all_that_can and not one_by_one and all(has_shortcut(topology, name) for name in wanting):
+        is_wrapped = any(_processor(topology, name).wrapped is not None for name in members)
+        if not (all_that_can or one_by_one or is_wrapped) and all(has_shortcut(topology, name) for name in wanting):
             vectorised.append(frozenset(members))
             continue
         _check_tables(topology, members)
@@ -92,6 +93,8 @@ def _only_written(topology: Topology) -> list[str]:
 def _needs_values(topology: Topology, name: str) -> bool:
     node = _processor(topology, name)
     entry = entry_of(node.operation)
+    if node.wrapped is not None:
+        return True
     if entry.runs is Runs.GRAPH or functions_of(node.operation) or len(node.stores) > 1:
         return True
     if entry.value is Leaves.COUNT and not keeps_longs(topology, node):

@@ -38,7 +38,7 @@ def graph_spec(
     emit_interval_ms: int,
     shared: Mapping[str, Store],
 ) -> GraphSpec:
-    """What a worker needs to run ``part``; ``shared``: the global stores.
+    """The spec with which a worker runs ``part``; ``shared``: the global stores.
 
     Raises:
         TopologyError: a serde is missing at its border.
@@ -127,7 +127,8 @@ class _Cut:
             edge = exit_edge(self._topology, name, self._serdes.leaving)
             self._add(ProcessorNode(name=name, operation=PassThrough()), own)
             tag = self._tags.arrived(name)
-            self.exits[name] = GraphExit(tag=tag, key_serde=edge.key, value_serde=edge.value)
+            key_serde, value_serde = edge.settled
+            self.exits[name] = GraphExit(tag=tag, key_serde=key_serde, value_serde=value_serde)
             return
         edge = sink_edge(self._topology, name, self._serdes.leaving, self._default)
         _require(edge, f"that {name} writes", f"of {name}")
@@ -139,7 +140,8 @@ class _Cut:
 
     def _entry(self, tag: int, name: str, edge: Edge, source: int | None, topics: tuple[str, ...]) -> None:
         _require(edge, f"of {name}", f"of {name}")
-        self.entries[tag] = GraphEntry(node=name, key_serde=edge.key, value_serde=edge.value, source=source, topics=topics)
+        key_serde, value_serde = edge.settled
+        self.entries[tag] = GraphEntry(node=name, key_serde=key_serde, value_serde=value_serde, source=source, topics=topics)
 
     def _topics(self, source: str) -> tuple[str, ...]:
         node = self._topology.nodes[source]

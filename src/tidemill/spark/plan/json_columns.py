@@ -2,25 +2,41 @@
 
 Decides the expressions that read text which the serde has taken to the serde's values, and write the serde's text: fields in the
 schema's order, of the schema's types, whatever the order and the widths in the column. A column that the schema has no place for
-is refused when the plan is built; NaN and infinite numbers, for which JSON has no form, when they are met.
+is refused when the plan is built; values that JSON has no form for (NaN, infinite numbers, years beyond 9999), and required ones
+that are null, when they are met.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
-from tidemill.dsl.json_schema import ArrayType, JsonType, MapType, ScalarType, StructType
+from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, ScalarType, StructType, parts_of
 from tidemill.errors import TopologyError
 
 _WIDER = {
     ("tinyint", "smallint"), ("tinyint", "int"), ("tinyint", "bigint"), ("smallint", "int"), ("smallint", "bigint"),
     ("int", "bigint"), ("float", "double"),
 }  # fmt: skip
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_YEARS = {
+    "date": ("0001-01-01", "9999-12-31"),
+    "timestamp": ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
+    "timestamp_ntz": ("0001-01-01T00:00:00", "9999-12-31T23:59:59.999999"),
+}
+"""The first and the last one that Python has."""
+_TIMES = {
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of ``to_json``, whose own form has milliseconds."""
 
 
 def read_column(text: Column, kind: StructType, max_bytes: int) -> Column:
@@ -33,7 +49,7 @@ def read_column(text: Column, kind: StructType, max_bytes: int) -> Column:
 def _with_doubles(kind: JsonType) -> JsonType:
     match kind:
         case StructType(fields):
-            return StructType(tuple((name, _with_doubles(inner)) for name, inner in fields))
+            return StructType(tuple((name, _with_doubles(inner)) for name, inner in fields), kind.required, kind.is_closed)
         case ArrayType(element):
             return ArrayType(_with_doubles(element))
         case MapType(inner):
@@ -45,20 +61,28 @@ def _with_doubles(kind: JsonType) -> JsonType:
 
 
 def written_column(
-    column: Column, data_type: spark.DataType, kind: StructType, where: str, *, refuse_non_finite: bool
+    column: Column, data_type: spark.DataType, kind: StructType, where: str, *, is_checked: bool
 ) -> Column:
-    """The JSON text of a struct, as the serde with this schema writes it.
+    """The JSON text of a struct, as the serde with this schema writes it. ``is_checked``: what the serde refuses is refused here.
 
     Raises:
         TopologyError: the column is not what the schema says.
     """
     shaped = _shaped(column, data_type, kind, where)
-    text = F.to_json(shaped, {"ignoreNullFields": "true"})
-    found = _non_finite(shaped, _present(data_type, kind)) if refuse_non_finite else None
-    if found is None:
-        return text
-    problem = f"{where}: json: NaN and infinite numbers have no form in JSON; write null or text for them"
-    return F.when(F.coalesce(found, F.lit(False)), F.raise_error(F.lit(problem)).cast("string")).otherwise(text)
+    has_times = any(part.ddl in ("timestamp", "timestamp_ntz") for part in parts_of(kind))
+    options = {"ignoreNullFields": "true", **(_TIMES if has_times else {})}
+    present = _present(data_type, kind, where)
+    if not is_checked or not list(_unwritable(shaped, present, where)):
+        return F.to_json(shaped, options)
+
+    def checked(found: Column) -> Column:
+        chain: Any = F
+        for is_met, sentence in _unwritable(found, present, where):
+            chain = chain.when(is_met, F.raise_error(F.lit(sentence)).cast("string"))
+        written: Column = chain.otherwise(F.to_json(found, options))
+        return written
+
+    return F.transform(F.array(shaped), checked)[0]  # so that the struct is there once, whatever is asked of it
 
 
 def json_type(data_type: spark.DataType, where: str) -> JsonType:
@@ -74,8 +98,10 @@ def json_type(data_type: spark.DataType, where: str) -> JsonType:
             return ArrayType(json_type(element, where))
         case spark.MapType(keyType=key, valueType=inner) if key.simpleString() == "string":
             return MapType(json_type(inner, where))
+    if isinstance(data_type, spark.DecimalType):
+        return DecimalType(data_type.precision, data_type.scale)
     name = data_type.simpleString()
-    if name not in ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "binary"):
+    if name not in ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "binary", *_YEARS):
         raise TopologyError(f"{where}: a field has type {name}, which JSON does not carry: cast it, for example to string")
     return ScalarType(name)
 
@@ -108,6 +134,8 @@ def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -
             return F.transform_values(column, lambda _, item: _shaped(item, item_type, value, f"{where}[]"))
         case ScalarType(ddl), _ if found.simpleString() == ddl:
             return column
+        case DecimalType(), _ if _has_room(kind, found):
+            return column.cast(kind.ddl)
         case ScalarType(ddl), _ if (found.simpleString(), ddl) in _WIDER:
             return column.cast(ddl)
     raise TopologyError(
@@ -116,16 +144,31 @@ def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -
     )
 
 
-def _present(found: spark.DataType, kind: JsonType) -> JsonType:
-    """The schema without the fields that the column lacks."""
+def _has_room(kind: DecimalType, found: spark.DataType) -> bool:
+    """Whether every value of the column fits."""
+    if isinstance(found, spark.DecimalType):
+        return found.scale <= kind.scale and found.precision - found.scale <= kind.precision - kind.scale
+    return _DIGITS.get(found.simpleString(), 99) <= kind.precision - kind.scale
+
+
+def _present(found: spark.DataType, kind: JsonType, where: str) -> JsonType:
+    """The schema without the fields that the column lacks.
+
+    Raises:
+        TopologyError: one of them is required.
+    """
     match kind, found:
-        case StructType(fields), spark.StructType():
+        case StructType(fields, required), spark.StructType():
             types = {field.name: field.dataType for field in found.fields}
-            return StructType(tuple((name, _present(types[name], inner)) for name, inner in fields if name in types))
+            for name, _ in fields:
+                if name in required and name not in types:
+                    raise TopologyError(f"{where}: the column lacks the field {name!r}, which the serde's schema requires")
+            present = ((name, _present(types[name], inner, f"{where}.{name}")) for name, inner in fields if name in types)
+            return StructType(tuple(present), required)
         case ArrayType(element), spark.ArrayType(elementType=item):
-            return ArrayType(_present(item, element))
+            return ArrayType(_present(item, element, f"{where}[]"))
         case MapType(value), spark.MapType(valueType=item):
-            return MapType(_present(item, value))
+            return MapType(_present(item, value, f"{where}[]"))
         case _:
             return kind
 
@@ -144,27 +187,36 @@ def _is_alike(found: spark.DataType, kind: JsonType) -> bool:
             return isinstance(kind, ScalarType) and found.simpleString() == kind.ddl
 
 
-def _non_finite(column: Column, kind: JsonType) -> Column | None:
-    """Whether a number in ``column`` is NaN or infinite; None where there is none that could be."""
+def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Column, str]]:
+    """What a value of the column may be that is not written: a condition, never null, and the sentence that says it."""
     match kind:
-        case StructType(fields):
-            found = [one for name, inner in fields if (one := _non_finite(column[name], inner)) is not None]
-            return reduce(or_, [F.coalesce(one, F.lit(False)) for one in found]) if found else None
-        case ArrayType(element):
-            return None if _has_no_numbers(element) else F.exists(column, lambda item: _is_non_finite(item, element))
-        case MapType(value):
-            return None if _has_no_numbers(value) else F.exists(F.map_values(column), lambda item: _is_non_finite(item, value))
+        case StructType(fields, required):
+            for name, inner in fields:
+                if name in required:
+                    is_null = column.isNotNull() & column[name].isNull()
+                    yield is_null, f"{where}: json: the field {name} is null, expected a value: the schema requires one"
+                yield from _unwritable(column[name], inner, f"{where}.{name}")
+        case ArrayType(inner):
+            yield from _in_any(column, inner, f"{where}[]")
+        case MapType(inner):
+            yield from _in_any(F.map_values(column), inner, f"{where}[]")
         case ScalarType("float" | "double"):
-            return F.isnan(column) | (F.abs(column) == F.lit(float("inf")))
+            is_infinite = F.isnan(column) | (F.abs(column) == F.lit(float("inf")))
+            problem = "NaN and infinite numbers have no form in JSON; write null or text for them"
+            yield _known(is_infinite), f"{where}: json: {problem}"
+        case ScalarType(ddl) if ddl in _YEARS:
+            first, last = (F.lit(text).cast(ddl) for text in _YEARS[ddl])
+            yield _known(~column.between(first, last)), f"{where}: json: a {ddl} is beyond the years 1 to 9999"
         case _:
-            return None
+            pass
 
 
-def _has_no_numbers(kind: JsonType) -> bool:
-    return _non_finite(F.lit(None), kind) is None
+def _known(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
 
 
-def _is_non_finite(column: Column, kind: JsonType) -> Column:
-    found = _non_finite(column, kind)
-    assert found is not None
-    return F.coalesce(found, F.lit(False))
+def _in_any(items: Column, kind: JsonType, where: str) -> Iterator[tuple[Column, str]]:
+    sentences = dict.fromkeys(sentence for _, sentence in _unwritable(F.lit(None), kind, where))
+    if sentences:
+        is_met = F.exists(items, lambda item: reduce(or_, [is_met for is_met, _ in _unwritable(item, kind, where)]))
+        yield _known(is_met), "; or ".join(sentences)

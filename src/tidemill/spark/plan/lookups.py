@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemill.errors import ConfigError, TopologyError
-from tidemill.spark.job_thread import beside_the_batches
+from tidemill.spark.job_thread import background_pool
 from tidemill.topology.spark_operations import DataFrameJoin
 
 KEY, ROWS = "key:", "rows:"
@@ -53,7 +53,7 @@ class Lookups:
     """Those that broadcast them."""
 
     def read(self, names: tuple[str, ...] | None = None) -> None:
-        """Reads these sides (None: all) anew; if one fails none has changed.
+        """Reads these sides (None: all) again; if one fails none has changed.
 
         Raises:
             TopologyError: a column of ``on`` is missing. Whatever Spark raises.
@@ -62,7 +62,7 @@ class Lookups:
             return
         if self.session is None:
             raise TopologyError("join_dataframe needs a Spark session")
-        with self._lock, beside_the_batches(self.session):
+        with self._lock, background_pool(self.session):
             found = {name: _read(name, self.joins[name], self.session) for name in names or self.joins}
             self._sides = {**self._sides, **found}
 

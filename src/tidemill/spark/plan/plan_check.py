@@ -1,4 +1,4 @@
-"""What a static plan must not hold (correctness.md, rules 18 and 19), found in Spark's own trees.
+"""Nodes and expressions that a static plan must not hold (correctness.md, rules 18 and 19), found in Spark's own trees.
 
 Decides by the classes of nodes and expressions; the sentence says which one and what to do instead.
 """
@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from tidemill.errors import TopologyError
+from tidemill.spark.java import JavaObject, items_of
 
 _FROZEN = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan", "Broadcast")
 """Parts of names of physical nodes that compute once and replay the first batch's result for ever."""
 
 _LOOKUP = ("BroadcastHashJoin", "BroadcastExchange")
-"""What a join with a static data frame is made of: that its side is computed once is what is wanted."""
+"""Nodes of a join with a static data frame: its side is meant to be computed once."""
 
 _ONCE_PER_PLAN = {
     "CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentTimestampLike", "CurrentBatchTimestamp",
@@ -42,12 +42,12 @@ def check_expressions(frame: DataFrame) -> None:
     if not _REFUSED & set(_CLASS_NAME.findall(analyzed.toJSON())):
         return
     for plan in _tree(analyzed):
-        for expression in _sequence(plan.expressions()):
+        for expression in items_of(plan.expressions()):
             for part in _tree(expression):
                 _check_expression(part)
 
 
-def _check_expression(expression: Any) -> None:
+def _check_expression(expression: JavaObject) -> None:
     name = expression.getClass().getSimpleName()
     text = expression.prettyName()
     if name in _ONCE_PER_PLAN:
@@ -90,14 +90,9 @@ def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0) -
         raise TopologyError(f"the plan has {found} partitions, expected {partitions}")
 
 
-def _tree(node: Any, not_below: str | None = None) -> Iterator[Any]:
+def _tree(node: JavaObject, not_below: str | None = None) -> Iterator[JavaObject]:
     yield node
     if not_below is not None and node.nodeName() == not_below:
         return
-    for child in _sequence(node.children()):
+    for child in items_of(node.children()):
         yield from _tree(child, not_below)
-
-
-def _sequence(items: Any) -> Iterator[Any]:
-    for index in range(items.size()):
-        yield items.apply(index)

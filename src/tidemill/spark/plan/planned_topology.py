@@ -8,23 +8,34 @@ Decides three rewritings, which leave a topology without such nodes as it is:
     reduce(of_columns(f))    ``NAME|held``: puts what the store holds before a batch's records of a key
                              ``NAME``: keeps what the layer between has merged (``combined_rows``)
 
-Whoever stood below a node stands below ``NAME`` then. Whether a layer can follow at all is checked where nodes are placed
+The children of a node are those of ``NAME`` then. Whether a layer can follow at all is checked where nodes are placed
 (``stages``), as for every function of Columns. None of these functions leaves the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+
+from pyspark.sql import Column
 
 from tidemill.operators.operation_table import operations_of
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
-from tidemill.topology.operations import MapValues, OfColumns, PassThrough, Reduce, StreamStreamJoin
+from tidemill.topology.operations import (
+    GlobalTableJoin,
+    MapValues,
+    OfColumns,
+    PassThrough,
+    Reduce,
+    StreamSelfJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    UserFunction,
+)
 from tidemill.topology.spark_operations import ForeachBatch, HeldAggregates, MergedAggregates, both_sides
 
 _NO_TOPIC = "foreach-batch:"
-"""Begins what stands for the topic of such a sink; no topic's name has a colon."""
+"""Begins the name that such a sink has in place of a topic's; no topic's name has a colon."""
 _PAIR, _HELD = "|pair", "|held"
 """End the names of nodes that the plan adds; no node's name has such a character."""
 
@@ -71,9 +82,9 @@ def _changed(topology: Topology, changed: Mapping[str, Node], above: Mapping[str
 # --- functions of Columns in a reduce ---------------------------------------------------------------------------------
 
 
-def merge_functions(topology: Topology) -> dict[str, Callable[..., Any]]:
+def merge_functions(topology: Topology) -> dict[str, UserFunction]:
     """Of a program's topology, by the nodes that the plan has for them."""
-    found: dict[str, Callable[..., Any]] = {}
+    found: dict[str, UserFunction] = {}
     for name, reduce in operations_of(topology, Reduce).items():
         if isinstance(reduce.reducer, OfColumns):
             found[name] = found[name + _HELD] = reduce.reducer.function
@@ -95,6 +106,9 @@ def with_column_reduces(topology: Topology) -> Topology:
 
 # --- functions of Columns in a join -----------------------------------------------------------------------------------
 
+_PairJoin = StreamStreamJoin | StreamSelfJoin | StreamTableJoin | GlobalTableJoin
+"""Joins that have a form that hands on both sides."""
+
 
 def with_column_joins(topology: Topology) -> Topology:
     """A join with a function of Columns as a join of pairs, with the function below it."""
@@ -111,24 +125,27 @@ def with_column_joins(topology: Topology) -> Topology:
     return _changed(topology, changed if above else {}, above)
 
 
-def _function_below(topology: Topology, node: ProcessorNode) -> Callable[[Any, Any], Any] | None:
+def _function_below(topology: Topology, node: ProcessorNode) -> UserFunction | None:
     """The function that the records of this node go through: of a join of two streams behind the node that merges both sides."""
     if isinstance(node.operation, PassThrough):
         merged = operations_of(topology, StreamStreamJoin)
         joins = [merged[parent] for parent in topology.parents[node.name] if parent in merged]
         return next((_of_pair(join) for join in joins if isinstance(join.joiner, OfColumns)), None)
-    has_own = _joins_columns(node) and not isinstance(node.operation, StreamStreamJoin)
-    return _of_pair(node.operation) if has_own else None
+    join = _column_join(node)
+    return None if join is None or isinstance(join, StreamStreamJoin) else _of_pair(join)
 
 
-def _joins_columns(node: ProcessorNode) -> bool:
-    return isinstance(getattr(node.operation, "joiner", None), OfColumns)
+def _column_join(node: ProcessorNode) -> _PairJoin | None:
+    """The node's join, if its joiner is a function of Columns."""
+    join = node.operation
+    return join if isinstance(join, _PairJoin) and isinstance(join.joiner, OfColumns) else None
 
 
-def _of_pair(join: Any) -> Callable[[Any, Any], Any]:
+def _of_pair(join: _PairJoin) -> UserFunction:
+    assert isinstance(join.joiner, OfColumns)
     function, takes_key = join.joiner.function, join.takes_key
 
-    def joined(key: Any, pair: Any) -> Any:
+    def joined(key: Column, pair: Column) -> object:
         left, right = pair["left"], pair["right"]
         return function(key, left, right) if takes_key else function(left, right)
 
@@ -137,7 +154,7 @@ def _of_pair(join: Any) -> Callable[[Any, Any], Any]:
 
 def _of_pairs(node: ProcessorNode) -> ProcessorNode:
     """The node with a join that hands on pairs, if its joiner is a function of Columns."""
-    if not _joins_columns(node):
+    join = _column_join(node)
+    if join is None:
         return node
-    join: Any = node.operation
     return replace(node, value_serde=None, operation=replace(join, joiner=both_sides, takes_key=False))

@@ -2,8 +2,8 @@
 
 Decides what a stream thread's copy of the one physical plan replaces: in each Python step the function, which names the thread
 and pins its worker (rule 20). All else (expressions, their ids, the source of the generated code) is the same, so that nothing
-is analysed, optimised or compiled twice. What it knows of Spark: PySpark's own call of ``mapInArrow``; a plan's nodes can be made
-anew with other children or other arguments, a Python step's first argument is its function as an expression, and that one's
+is analysed, optimised or compiled twice. What it knows of Spark: PySpark's own call of ``mapInArrow``; a plan's nodes can be
+copied with other children or other arguments, a Python step's first argument is its function as an expression, and that one's
 second is the function itself (``tests/spark/plan/test_python_steps.py``).
 """
 
@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction, _wrap_function
 from pyspark.util import PythonEvalType
 
 from tidemill.errors import StopError
+from tidemill.spark.java import JavaObject, array_of, jvm_of, sequence_of
 
-ArrowStep = Callable[[Any], Any]
+ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Record batches in, record batches out, both as iterators."""
 _PYTHON_STEP = "MapInArrow"
 _EXPRESSION, _FUNCTION = 0, 1
@@ -32,7 +34,7 @@ def map_in_arrow(frame: DataFrame, step: ArrowStep, ddl: str) -> DataFrame:
     ours needs."""
     function = UserDefinedFunction(step, ddl, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = function(*[frame[name] for name in frame.columns])
-    mapped = cast("Any", frame)._jdf.mapInArrow(cast("Any", column)._jc, False, None)
+    mapped = cast("JavaObject", frame)._jdf.mapInArrow(cast("JavaObject", column)._jc, False, None)
     return DataFrame(mapped, frame.sparkSession)
 
 
@@ -41,9 +43,11 @@ class SharedPlan:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._first: tuple[Any, str] | None = None
+        self._first: tuple[JavaObject, str] | None = None
 
-    def of_thread(self, build: Callable[[], tuple[Any, str]], copy: Callable[[Any], Any]) -> tuple[Any, str]:
+    def of_thread(
+        self, build: Callable[[], tuple[JavaObject, str]], copy: Callable[[JavaObject], JavaObject]
+    ) -> tuple[JavaObject, str]:
         """A physical plan and its text. The first caller's is built, and others wait for it: two that are built at once take as
         long as one after the other."""
         with self._lock:
@@ -54,23 +58,22 @@ class SharedPlan:
         return copy(plan), text
 
 
-def copied(session: SparkSession, plan: Any, steps: Mapping[str, ArrowStep], pin: Callable[[str], None]) -> Any:
+def copied(session: SparkSession, plan: JavaObject, steps: Mapping[str, ArrowStep], pin: Callable[[str], None]) -> JavaObject:
     """``plan`` with other Python functions, by the names of their workers and in the order in which rows pass them.
 
     Raises:
         StopError: the plan is no such chain.
     """
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # a node asks for its thread's
+    sessions = jvm_of(session).org.apache.spark.sql.classic.SparkSession
+    sessions.setActiveSession(session._jsparkSession)  # a node asks for its thread's
     path = _from_its_leaf(plan)
     python_steps = [node for node in path if _PYTHON_STEP in node.nodeName()]
     if len(python_steps) != len(steps):
         raise StopError(f"a plan with {len(python_steps)} Python steps can't be copied for {len(steps)} functions")
     functions = iter(steps.items())
-    made: Any = None
+    made: JavaObject = None
     for node in path:
-        made = node if made is None else node.withNewChildren(_sequence(session, [made]))
+        made = node if made is None else node.withNewChildren(sequence_of(session, [made]))
         if _PYTHON_STEP in node.nodeName():
             name, function = next(functions)
             pin(name)
@@ -78,7 +81,7 @@ def copied(session: SparkSession, plan: Any, steps: Mapping[str, ArrowStep], pin
     return made
 
 
-def _from_its_leaf(plan: Any) -> list[Any]:
+def _from_its_leaf(plan: JavaObject) -> list[JavaObject]:
     path = [plan]
     while children := path[-1].children().size():
         if children != 1:
@@ -87,27 +90,13 @@ def _from_its_leaf(plan: Any) -> list[Any]:
     return path[::-1]
 
 
-def _with_function(session: SparkSession, step: Any, function: ArrowStep) -> Any:
+def _with_function(session: SparkSession, step: JavaObject, function: ArrowStep) -> JavaObject:
     expression = step.productElement(_EXPRESSION)
     returns = StructType.fromJson(json.loads(expression.dataType().json()))
     wrapped = _wrap_function(session.sparkContext, function, returns)
     return _remade(session, step, _EXPRESSION, _remade(session, expression, _FUNCTION, wrapped))
 
 
-def _remade(session: SparkSession, node: Any, place: int, value: Any) -> Any:
-    jvm, gateway = session.sparkContext._jvm, session.sparkContext._gateway
-    assert jvm is not None
-    assert gateway is not None
-    arguments = gateway.new_array(jvm.java.lang.Object, node.productArity())
-    for number in range(node.productArity()):
-        arguments[number] = value if number == place else node.productElement(number)
-    return node.makeCopy(arguments)
-
-
-def _sequence(session: SparkSession, items: Sequence[Any]) -> Any:
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    found = jvm.java.util.ArrayList()
-    for item in items:
-        found.add(item)
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(found)
+def _remade(session: SparkSession, node: JavaObject, place: int, value: object) -> JavaObject:
+    arguments = (value if number == place else node.productElement(number) for number in range(node.productArity()))
+    return node.makeCopy(array_of(session, arguments))

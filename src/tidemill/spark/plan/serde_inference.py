@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
-from tidemill.dsl.serdes import Serdes
+from tidemill.dsl.serdes import JsonClassSerde, Serdes
 from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.errors import TopologyError
 from tidemill.operators.default_serdes import completed
@@ -42,7 +41,7 @@ from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_
 from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, runs_as_columns, targets
 from tidemill.steps.rows.codecs_wire import PairSerde
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, Topology
+from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import (
     GlobalTableJoin,
     JoinWindowed,
@@ -58,8 +57,15 @@ from tidemill.topology.spark_operations import makes_pairs
 class Edge:
     """The serdes of the records' keys and values where they leave a node or enter one; None: nothing says it."""
 
-    key: Any
-    value: Any
+    key: Serde | None
+    value: Serde | None
+
+    @property
+    def settled(self) -> tuple[Serde, Serde]:
+        """Both, where all that is needed is known."""
+        assert self.key is not None
+        assert self.value is not None
+        return self.key, self.value
 
     def otherwise(self, other: Edge) -> Edge:
         """``other``'s where this one has none."""
@@ -69,7 +75,7 @@ class Edge:
 NOTHING_KNOWN = Edge(key=None, value=None)
 
 
-def filled(serde: Any, known: Edge) -> Any:
+def filled(serde: Serde | None, known: Edge) -> Serde | None:
     """``serde`` without gaps: a serde around another one may leave that to what is known of the record."""
     return completed(serde, known.value, key_serde=known.key, value_serde=known.value)
 
@@ -112,18 +118,17 @@ def leaving(topology: Topology, name: str, above: Sequence[Edge], default: Edge,
     return known.otherwise(arriving) if in_step and of_value is Leaves.STORED else known
 
 
-def _of_functions(entry: OperationEntry, functions: Sequence[Any]) -> Edge:
-    """What ``per_record(..., serde=...)`` says of what the functions give."""
+def _of_functions(entry: OperationEntry, functions: Sequence[object]) -> Edge:
+    """Serdes that ``per_record(..., serde=...)`` names for the functions' results."""
     given = next((f.serde for f in functions if isinstance(f, PerRecord) and f.serde is not None), None)
     if given is None or entry.gives is Gives.TRUTH:
         return NOTHING_KNOWN
-    if entry.gives is Gives.KEY:
-        return Edge(key=given, value=None)
-    return Edge(key=given[0], value=given[1]) if isinstance(given, tuple) else Edge(key=None, value=given)
+    key, value = given if isinstance(given, tuple) else (given if entry.gives is Gives.KEY else None, given)
+    return Edge(key=key, value=None if entry.gives is Gives.KEY else value)
 
 
-def _of_sinks(topology: Topology, name: str) -> Any:
-    """What the sinks right below write with, if they agree: a step makes the bytes before they get them."""
+def _of_sinks(topology: Topology, name: str) -> Serde | None:
+    """The value serde of the sinks right below, if they agree: a step makes the bytes before they get them."""
     below = [topology.nodes[child] for child in targets(topology, name)]
     found = {id(node.value_serde): node.value_serde for node in below if isinstance(node, SinkNode) and not is_batch_sink(node)}
     return next(iter(found.values())) if len(found) == 1 else None
@@ -138,7 +143,7 @@ def pair_of_sides(
     assert isinstance(node, ProcessorNode)
     kept_by = {kept.store: name for name, kept in operations_of(topology, JoinWindowed).items()}
 
-    def of(name: str) -> Any:
+    def of(name: str) -> Serde | None:
         return known[name].value if name in known else None
 
     match node.operation:
@@ -160,7 +165,7 @@ def pair_of_sides(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartEntries:
-    """What enters a part: from sources of its own, and from columns, by the node that they enter."""
+    """The serdes of records that enter a part: from sources of its own, and from columns, by the node that they enter."""
 
     sources: Mapping[str, Edge]
     columns: Mapping[str, Edge]
@@ -258,11 +263,11 @@ class SerdeInference:
     stages: Stages
     default: Edge
     leaving: dict[str, Edge] = field(default_factory=dict)
-    """What leaves a source, or a node that runs in Python."""
+    """Of records that leave a source, or a node that runs in Python."""
     entering: dict[str, Edge] = field(default_factory=dict)
-    """What enters a sink, a node of a vectorised step, or one of a part from columns."""
+    """Of records that enter a sink, a node of a vectorised step, or one of a part from columns."""
     from_parts: dict[str, Edge] = field(default_factory=dict)
-    """What leaves a part for a node of columns below it."""
+    """Of records that leave a part for a node of columns below it."""
 
     def settle_source(self, name: str) -> bool:
         """Settles what a source reads, if that is known by now."""
@@ -298,7 +303,7 @@ class SerdeInference:
         return onward
 
     def _leaving_step(self, name: str, entry: Edge) -> Edge | None:
-        """What leaves a vectorised node; None while the table is not known whose rows it hands on in pairs.
+        """The serdes of records that leave a vectorised node; None while those of a table in its pairs are unknown.
 
         Raises:
             TopologyError: nothing says how its values are written.
@@ -311,7 +316,8 @@ class SerdeInference:
         found = leaving(self.topology, name, [entry], self.default, in_step=True)
         if found.value is None:
             raise TopologyError(
-                f"no serde for the values of {name}: give the join's result one (.to(..., value=...)), or set default.value.serde"
+                f"no serde for the values of {name}: give its result one (per_batch(..., serde=...), .to(..., value=...)), or set"
+                " default.value.serde"
             )
         return found
 
@@ -347,7 +353,7 @@ class SerdeInference:
         """Of a node that a Python node's records reach in its own step."""
         for parent in parents_first(self.topology):
             in_step = runs_as_columns(self.topology, self.stages, parent)
-            if parent in self.leaving and in_step and name in targets(self.topology, parent):
+            if parent in self.leaving and in_step and name in targets(self.topology, parent, self.stages.part_of):
                 return self.leaving[parent]
         return None
 
@@ -370,13 +376,33 @@ class SerdeInference:
                 said = replace(said, value=None)
             is_counted = enters is Enters.KEY_ONLY
             default = self.default if enters in (Enters.AS_STORED, Enters.KEY_ONLY) else default
+        if isinstance(node, ProcessorNode):
+            said = said.otherwise(self._of_classes(name, at))
         key = _written(said.key or default.key, at.key, at.key_type, f"into {name}, key")
         value = None if is_counted else _written(said.value or default.value, at.value, at.value_type, f"into {name}, value")
         self.entering[name] = Edge(key=key[0], value=None if value is None else value[0])
         return key[1], None if value is None else value[1]
 
+    def at_sink(self, name: str) -> Edge:
+        """The serdes of a sink's records: of those that enter it, or leave the Python node whose step sends them."""
+        node = self.topology.nodes[name]
+        assert isinstance(node, SinkNode)
+        found = self.entering.get(name) or self._inline(name) or NOTHING_KNOWN
+        return found.otherwise(Edge(key=node.key_serde, value=node.value_serde)).otherwise(self.default)
+
+    def _of_classes(self, name: str, at: Pair) -> Edge:
+        """The serdes of what has come through the JVM unchanged, where they make instances of a class of it: functions of Python
+        get the same behind functions of Columns."""
+        above = [self.topology.nodes[parent] for parent in self.topology.parents[name]]
+        found = {}
+        for side, kind in (("key", at.key_type), ("value", at.value_type)):
+            first, *others = [getattr(node, f"{side}_serde") for node in above] or [None]
+            is_kept = isinstance(first, JsonClassSerde) and all(first == other for other in others)
+            found[side] = first if is_kept and first.sql_type == kind.simpleString() else None
+        return Edge(**found)
+
     def at_batch_sink(self, name: str) -> Edge:
-        """What reaches a ``foreach_batch`` node, on whichever way.
+        """The serdes of records that reach a ``foreach_batch`` node, on whichever way.
 
         Raises:
             TopologyError: on two ways in two forms.
@@ -390,7 +416,7 @@ class SerdeInference:
         return said.otherwise(self.default)
 
 
-def _written(serde: Any, column: Column, data_type: DataType, where: str) -> tuple[Any, Encoded]:
+def _written(serde: Serde | None, column: Column, data_type: DataType, where: str) -> tuple[Serde, Encoded]:
     """The serde, given or what fits the column's type, and the column as it writes it."""
     chosen = serde or serde_for_type(data_type, where)
     return chosen, encoded(chosen, column, data_type, where)

@@ -31,7 +31,7 @@ from tidemill.topology.windows import TimeWindows
 
 
 def has_shortcut(topology: Topology, name: str) -> bool:
-    """Whether a batch of the node's records can be handled at once, in a step of its own."""
+    """True if a batch of the node's records can be handled at once, in a step of its own."""
     node = topology.nodes[name]
     if not isinstance(node, ProcessorNode):
         return False
@@ -64,7 +64,7 @@ FITS: Mapping[Shortcut | None, Callable[[Topology, ProcessorNode], bool]] = {
     Shortcut.SESSION_FOLD: _folds_sessions,
     Shortcut.TABLE_LOOKUP: _looks_up,
 }
-"""Whether a node may leave its part for a step."""
+"""True if a node may leave its part for a step."""
 
 
 def lookup_store(topology: Topology, node: ProcessorNode) -> str | None:
@@ -106,13 +106,13 @@ def tables_first(topology: Topology, names: tuple[str, ...]) -> list[str]:
 
 
 def keeps_longs(topology: Topology, node: ProcessorNode) -> bool:
-    """Whether a step may keep counts as it does, in eight bytes: a program may give their store another serde of numbers."""
+    """True if a step may keep counts as it does, in eight bytes: a program may give their store another serde of numbers."""
     store = kept_store(node.operation)
     return store is not None and topology.stores[store].value_serde in (None, Serdes.long())
 
 
 def _is_seen_by_streams(topology: Topology, node: ProcessorNode) -> bool:
-    """Whether the serde of the results' keys is known, and streams are all that there is below."""
+    """True if the serde of the results' keys is known, and there are only streams below."""
     children = [topology.nodes[child] for child in topology.children(node.name)]
     are_streams = all(isinstance(c, ProcessorNode) and isinstance(c.operation, TableToStream) for c in children)
     return node.key_serde is not None and are_streams and _only_passed_on(topology, node.name)
@@ -136,8 +136,10 @@ def _only_passed_on(topology: Topology, name: str) -> bool:
 
 def window_join_of(spec: GraphSpec) -> WindowJoin | None:
     """The join that is all of ``spec``; None if it is something else, or has more to it: more than sources, one join, and sinks
-    or columns below it, stores of other serdes than the records', keys that a function may change."""
+    or columns below it, stores of other serdes than the records', keys that a function may change, a wrapped processor."""
     topology = spec.topology
+    if any(isinstance(node, ProcessorNode) and node.wrapped is not None for node in topology.nodes.values()):
+        return None
     sides: dict[bool, JoinSide] = {}
     below: set[tuple[str, ...]] = set()
     waiting: set[str | None] = set()
@@ -161,7 +163,7 @@ def window_join_of(spec: GraphSpec) -> WindowJoin | None:
 
 
 def _side(topology: Topology, entry: GraphEntry) -> JoinSide | None:
-    """What is below an entry: its records are kept, then joined."""
+    """The nodes below an entry: its records are kept, then joined."""
     path = [entry.node]
     while len(path) < 3:
         children = topology.children(path[-1])
@@ -193,7 +195,7 @@ def _value_serde(spec: GraphSpec, target: str) -> Serde:
 
 
 def _targets(spec: GraphSpec, below: tuple[str, ...]) -> tuple[str, ...] | None:
-    """What the node that merges both sides forwards to, if these are sinks of one topic or nodes of columns."""
+    """The children of the node that merges both sides, if these are sinks of one topic or nodes of columns."""
     topology = spec.topology
     if len(below) != 1:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import Enters, Runs, entry_of, global_stores, kept_store, runs
@@ -38,14 +39,14 @@ class Stages:
         return self.step_of[part.nodes[0]] if part.nodes else 1
 
     def parts_in(self, step: int) -> list[GraphPart]:
-        """What the step runs record by record, after the global stores: it has copies of them if there is anything else."""
+        """Parts that the step runs record by record, after the global stores, of which it has copies if there are any others."""
         own = [part for part in self.parts if self.step_of_part(part) == step]
         keeps_copies = step == self.last or any(not part.is_global for part in own)
         return [*(part for part in self.parts if part.is_global and keeps_copies), *(part for part in own if not part.is_global)]
 
 
 def parents_first(topology: Topology) -> tuple[str, ...]:
-    """Node names so that every node stands behind its parents, otherwise in insertion order."""
+    """Node names so that every node comes after its parents, otherwise in insertion order."""
     done: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -114,6 +115,7 @@ class _Placing:
     def __init__(self, topology: Topology, parts: tuple[GraphPart, ...], vectorised: tuple[frozenset[str], ...]) -> None:
         self._topology = topology
         self._members = {name: part.nodes for part in parts for name in part.nodes}
+        self._part_of = {name: part.number for part in parts for name in part.nodes}
         for group in vectorised:
             stay = tuple(name for name in topology.nodes if name in group and runs_in_python(topology, name))
             self._members |= dict.fromkeys(stay, stay)
@@ -137,12 +139,18 @@ class _Placing:
             self.place(parent)
         self._on_the_way.difference_update(members)
         if name in self._members or runs_in_python(self._topology, name):
-            step = max((_earliest_step(self._topology, parent, self.in_python, self.layer) for parent in parents), default=1)
+            step = max((self._earliest_step(name, parent) for parent in parents), default=1)
             if self._merges_again(name):
                 step += 1
             self.in_python.update(dict.fromkeys(members, step))
         else:
             self.layer[name] = max((self.in_python[p] if p in self.in_python else self.layer[p] for p in parents), default=0)
+
+    def _earliest_step(self, name: str, parent: str) -> int:
+        """The first step that can run a node of Python below ``parent``: between a part and a vectorised node lies a layer."""
+        step = _earliest_step(self._topology, parent, self.in_python, self.layer)
+        is_source = isinstance(self._topology.nodes[parent], SourceNode)
+        return step + (not is_source and parent in self.in_python and self._part_of.get(parent) != self._part_of.get(name))
 
     def _merges_again(self, name: str) -> bool:
         """Does it wait for a layer that merges what its parent's step has found?"""
@@ -153,7 +161,7 @@ class _Placing:
         together = next(self._members[name] for name in self._on_the_way if name in self._members)
         between = sorted(name for name in self._on_the_way if name not in together)
         return (
-            f"{' and '.join(between)} works on columns, but stands between operators that run together in Python "
+            f"{' and '.join(between)} works on columns, but is between operators that run together in Python "
             f"({', '.join(together)}): wrap its function in per_record(...)"
         )
 
@@ -171,22 +179,24 @@ def _ends_in_sinks(topology: Topology, part: GraphPart) -> bool:
     return all(isinstance(topology.nodes[name], SinkNode) for name in below)
 
 
-def targets(topology: Topology, name: str) -> tuple[str, ...]:
-    """The nodes that a Python node's records really go to: its children, forwarding nodes replaced by theirs."""
+def targets(topology: Topology, name: str, part_of: Mapping[str, int] = MappingProxyType({})) -> tuple[str, ...]:
+    """The nodes that a Python node's records really go to: its children, forwarding nodes replaced by theirs unless they are of
+    a part."""
     found: dict[str, None] = {}
     for child in topology.children(name):
-        found.update(dict.fromkeys(targets(topology, child) if only_forwards(topology, child) else (child,)))
+        passes = only_forwards(topology, child) and child not in part_of
+        found.update(dict.fromkeys(targets(topology, child, part_of) if passes else (child,)))
     return tuple(found)
 
 
 def inline_targets(topology: Topology, plan: Stages, name: str) -> tuple[str, ...]:
     """Those that the same Python step serves."""
-    return tuple(t for t in targets(topology, name) if plan.step_of.get(t) == plan.step_of[name])
+    return tuple(t for t in targets(topology, name, plan.part_of) if plan.step_of.get(t) == plan.step_of[name])
 
 
 def outer_targets(topology: Topology, plan: Stages, name: str) -> tuple[str, ...]:
     """Those for which the record travels on with the plan."""
-    return tuple(t for t in targets(topology, name) if plan.step_of.get(t) != plan.step_of[name])
+    return tuple(t for t in targets(topology, name, plan.part_of) if plan.step_of.get(t) != plan.step_of[name])
 
 
 def _earliest_step(topology: Topology, parent: str, in_python: dict[str, int], layer: dict[str, int]) -> int:

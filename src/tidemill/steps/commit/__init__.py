@@ -1,1 +1,1 @@
-"""What leaves a micro-batch in its transaction: output, changelogs, dead letters; and what restores a store."""
+"""The commit of a micro-batch: output, changelog records and dead letters in one transaction; and restoring from changelogs."""

@@ -20,7 +20,7 @@ FILE_DDL = ", ".join(
 
 
 def taken_batch(sink: BatchSinkSpec, outputs: Outputs) -> pa.Table | None:
-    """What a batch has for the sink, taken out of ``outputs``; None if that is nothing."""
+    """The batch's records for the sink, taken out of ``outputs``; None if there are none."""
     held = outputs.take(ToSink(sink.name))
     if not held:
         return None

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidemill.operators.exception_handlers import Refused
-from tidemill.steps.rows.headers import Headers
 from tidemill.steps.rows.records import Records
+from tidemill.task.raw_records import Headers
 
 _PREFIX = "__streams.errors."
 
@@ -34,7 +34,7 @@ def error_headers(
 
 @dataclass(slots=True)
 class PassedOver:
-    """What exception handlers have passed over in a batch."""
+    """Records that exception handlers have passed over in a batch."""
 
     count: int = 0
     first: str = ""

@@ -1,4 +1,4 @@
-"""What a batch sends: sinks' records by topic and order, pre-summed repartition records, each store's changelog.
+"""Records that a batch sends: sinks' records by topic and order, pre-summed repartition records, each store's changelog.
 
 Decides the records, and that only records for topics of the user may be left out (``production.exception.handler``): a changelog
 or a repartition topic without one would not say what the stores and the results do. When all are sent and committed is the last
@@ -22,6 +22,7 @@ from tidemill.steps.state_step import StepState, Written
 from tidemill.steps.step_context import Output
 from tidemill.steps.step_spec import StepSpec, StoreSpec
 from tidemill.task.batch import BatchRequest
+from tidemill.task.raw_records import RecordColumns
 
 
 def produce_batch(output: Output, spec: StepSpec, outputs: Outputs, state: StepState, request: BatchRequest) -> int:
@@ -70,14 +71,15 @@ def _routed(output: Output, spec: StepSpec, outputs: Outputs, state: StepState) 
 
 
 def _send(output: Output, topic: str, records: Records, sources: str, state: StepState | None) -> int:
-    """How many it has sent: all, unless ``state``'s handler goes on without those that client or broker refuse."""
+    """The number of records sent: all, unless ``state``'s handler goes on without those that client or broker refuse."""
     begin, left_out = 0, 0
     while begin < len(records):
         rest = records if begin == 0 else records.since(begin)
         try:
-            output.produce(topic, rest.keys, rest.values, rest.timestamps, rest.partitions, rest.headers)
+            output.produce(topic, RecordColumns(rest.keys, rest.values, rest.timestamps, rest.partitions, rest.headers))
             break
         except RecordRefusedError as problem:
+            # Those before it are with the producer already, and the transaction is still open: only the rest is sent again.
             at = begin + problem.at
             if state is None or not _is_passed_over(topic, records, at, sources, problem, state):
                 raise
@@ -111,24 +113,20 @@ def _produce_logs(output: Output, spec: StepSpec, written: Mapping[tuple[TaskId,
             continue
         keys = list(of_store.rows)
         rows = list(of_store.rows.values())
+        # A stored row begins with its timestamp; in the changelog that is the record's own, as in Kafka Streams.
         values = [None if row is None else row[8:] for row in rows] if store.timestamped else rows
         timestamps = [of_store.timestamps[key] for key in keys]
-        output.produce(store.changelog, keys, values, timestamps, [task.partition] * len(keys))
+        output.produce(store.changelog, RecordColumns(keys, values, timestamps, [task.partition] * len(keys)))
 
 
 def _produce_log(output: Output, store: StoreSpec, task: TaskId, written: Written, now_ms: int) -> None:
-    """What operators have logged, in their order."""
+    """Changelog records of operators, in their order."""
     if store.changelog is None or not written.log:
         return
     keys, values, times, headers = (list(column) for column in zip(*written.log, strict=True))
-    output.produce(
-        store.changelog,
-        keys,
-        values,
-        [now_ms if time is None else time for time in times],
-        [task.partition] * len(keys),
-        headers if any(headers) else None,
-    )
+    timestamps = [now_ms if time is None else time for time in times]
+    placed_by_number = [task.partition] * len(keys)
+    output.produce(store.changelog, RecordColumns(keys, values, timestamps, placed_by_number, headers if any(headers) else None))
 
 
 def _with_sums(records: Records) -> Records:

@@ -7,7 +7,6 @@ records (``task.batch_size``); the source step has tagged it, so that no functio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -16,10 +15,11 @@ from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext
 from tidemill.operators.record import Record
 from tidemill.steps.rows.headers import unpacked
-from tidemill.steps.rows.schema import topic_index
+from tidemill.steps.rows.schema import SourceRow, topic_index
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin
 from tidemill.task.batch import BatchRequest, RefusedRecord
+from tidemill.topology.nodes import Serde
 
 
 def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: BatchRequest, state: StepState) -> None:
@@ -34,14 +34,14 @@ def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: Ba
         _judge(row, origin, known[origin.topics[topic_index(row["seq"])], row["part"], row["off"]], state)
 
 
-def _judge(row: Mapping[str, Any], origin: Origin, refused: RefusedRecord, state: StepState) -> None:
+def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepState) -> None:
     names = " or ".join(origin.columns) or "the topology"
     headers = tuple(unpacked(row["headers"]) or ())
     context = ErrorContext(
         task=TaskId(origin.subtopology, row["part"]), node=names, topic=refused.topic, partition=refused.partition,
         offset=refused.offset, timestamp=row["ts"], headers=headers,
     )  # fmt: skip
-    key, value = (_decoded(row[side], getattr(origin, f"{side}_serde")) for side in ("key", "value"))
+    key, value = _decoded(row["key"], origin.key_serde), _decoded(row["value"], origin.value_serde)
     error, message = refused.error, refused.message
     try:
         passed = state.handlers.judge(
@@ -59,7 +59,7 @@ def _judge(row: Mapping[str, Any], origin: Origin, refused: RefusedRecord, state
     state.passed_over.add(passed, row["key"], row["value"])
 
 
-def _decoded(data: bytes | None, serde: Any) -> Any:
+def _decoded(data: bytes | None, serde: Serde | None) -> object:
     """For the handler; what can't be read stays bytes."""
     try:
         return data if serde is None else serde.deserialize(data)

@@ -35,7 +35,7 @@ Record = tuple["bytes | None", "bytes | None", int, "bytes | None", int]
 """Key, value, timestamp, headers, offset."""
 
 _NOT_OURS = (struct.error, IndexError, ValueError, OverflowError, SerdeError, StateError)
-"""What the stores' decoders raise for bytes of another form."""
+"""Errors that the stores' decoders raise for bytes of another form."""
 _TIMES_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
     StoreKind.WINDOW: (12, (-12,)),
     StoreKind.TIMESTAMPED_WINDOW: (12, (-12,)),
@@ -52,7 +52,7 @@ _BEHIND_KEYS: Mapping[StoreKind, int] = {
     StoreKind.TIMESTAMPED_WINDOW: 12,
     StoreKind.SESSION: 16,
 }
-"""Stores whose changelogs hold what the serdes write, and how much stands behind the key's bytes there."""
+"""Stores whose changelogs hold what the serdes write, and how many bytes follow the key's there."""
 _WIDTHS = {"long": 8, "double": 8, "integer": 4, "float": 4, "short": 2, "boolean": 1}
 
 
@@ -81,6 +81,7 @@ def apply_restored(
             continue
         store, found = stores[task], writes.get(task, {})
         known = store.at.changelog
+        # Also without records: a changelog's end may be behind markers alone, and the store must know that it is there.
         if found or any(known.get(name) != position for name, position in positions.items()):
             store.apply(found, positions)
     return restored
@@ -91,6 +92,7 @@ def restored_writes(
 ) -> dict[TaskId, tuple[int, Rows]]:
     """By task: how many records its changelog had, and the rows to write, None to delete. ``table``: records of all its
     tasks' changelogs in any order."""
+    # Of one key the last record counts, and the JVM may have brought them in any order.
     table = table.sort_by([("part", "ascending"), ("off", "ascending")])
     parts, keys, values, times, offsets = (
         table.column(name).to_pylist() for name in ("part", "key", "value", "ts", "off")
@@ -151,6 +153,8 @@ def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: Ta
 def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Iterator[Record]:
     """Those of a source topic that a table was made of: all but what its serdes can't read."""
     left_out: list[int] = []
+    assert store.key_serde is not None
+    assert store.value_serde is not None
     for record in records:
         key, value, _, _, offset = record
         try:
@@ -171,7 +175,7 @@ def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Ite
 
 
 def _wrong_width(store: StoreSpec, key: bytes, value: bytes | None) -> str | None:
-    """What is wrong with bytes of a changelog that are those of a number, or its key's."""
+    """The problem with a changelog record whose key or value is a number of fixed width; None if there is none."""
     behind = 0 if store.kept is None else _BEHIND_KEYS.get(store.kept.kind)
     if behind is None:
         return None

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
 from tidemill.errors import RecordError
@@ -21,6 +20,8 @@ from tidemill.log_format import LogEvent
 from tidemill.operators.record import Record
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.step_spec import SinkSpec
+from tidemill.topology.nodes import Serde
+from tidemill.topology.operations import UserFunction
 from tidemill.topology.partitioning import Partitioning, partition_of_key
 
 log = logging.getLogger("tidemill.operators")
@@ -29,7 +30,7 @@ _partition_of = lru_cache(maxsize=1 << 16)(partition_of_key)
 """The windows of a key come again and again, and the hash takes microseconds."""
 
 
-def chooses_partitions(partitioner: Any, partitioning: Partitioning, key_serde: Any) -> bool:
+def chooses_partitions(partitioner: UserFunction | None, partitioning: Partitioning, key_serde: Serde | None) -> bool:
     """Does such a sink say where its records go, in place of the producer?"""
     if partitioner is not None or partitioning is Partitioning.BY_SUBSCRIPTION:
         return True
@@ -80,6 +81,7 @@ def _placed_by_function(sink: SinkSpec, topic: str, records: Records, count: int
     places: list[int] = []
     dropped = 0
     partitions: list[int] = []
+    assert sink.partitioner is not None
     for at in range(len(records)):
         key, value = sink.key_serde.deserialize(records.keys[at]), sink.value_serde.deserialize(records.values[at])
         given = _called(sink, "partitioner", records, at, partial(sink.partitioner, topic, key, value, count))
@@ -102,12 +104,14 @@ def _placed_by_function(sink: SinkSpec, topic: str, records: Records, count: int
     return replace(chosen, partitions=partitions), dropped
 
 
-def _partitions(sink: SinkSpec, topic: str, records: Records, at: int, given: Any, count: int) -> Collection[int]:
+def _partitions(sink: SinkSpec, topic: str, records: Records, at: int, given: object, count: int) -> Collection[int]:
     if given is None:
         return (ANY_PARTITION,)
-    found = sorted(set(given)) if isinstance(given, (set, frozenset, list, tuple, range)) else (given,)
-    for to in found:
-        if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to < count:
+    found: list[int] = []
+    for to in sorted(set(given)) if isinstance(given, (set, frozenset, list, tuple, range)) else (given,):
+        if isinstance(to, int) and not isinstance(to, bool) and 0 <= to < count:
+            found.append(to)
+        else:
             what = f"the partitioner gave {given!r} for {topic}, which has the partitions 0 to {count - 1}"
             raise _failed(sink, records, at, f"{what}; expected one of them, several as a set, or None for the key's")
     return found
@@ -123,7 +127,7 @@ def _check_answers(sink: SinkSpec, topic: str, records: Records, count: int) -> 
             )  # fmt: skip
 
 
-def _called(sink: SinkSpec, what: str, records: Records, at: int, call: Callable[[], Any]) -> Any:
+def _called(sink: SinkSpec, what: str, records: Records, at: int, call: Callable[[], object]) -> object:
     try:
         return call()
     except Exception as problem:

@@ -1,4 +1,4 @@
-"""What a store's bytes are, in a line that is kept beside them: kind, serdes, and what else changes their layout.
+"""The layout of a store's bytes, in a line that is kept with them: kind, serdes, and other options that change it.
 
 Decides whether a store that was one thing can be read as another. Two questions: whether the local files still are what the store
 expects (any difference: they are restored), and whether its changelog is (another family of kinds, or another serde: nothing can
@@ -7,10 +7,8 @@ be restored from it).
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidemill.steps.step_spec import StoreSpec
-from tidemill.topology.nodes import StoreKind
+from tidemill.topology.nodes import Serde, StoreKind
 
 _FAMILIES = {
     StoreKind.KEY_VALUE: "keys",
@@ -33,12 +31,12 @@ def form_of(spec: StoreSpec) -> str:
     return f"{kind.value} key={_name(spec.key_serde)} value={_name(spec.value_serde)}{flags}"
 
 
-def _name(serde: Any) -> str:
+def _name(serde: Serde | None) -> str:
     return "none" if serde is None else str(getattr(serde, "name", type(serde).__qualname__)).replace(" ", "_")
 
 
 def is_other_changelog(was: str, becomes: str) -> bool:
-    """Whether a changelog written by a store of the one form can't be read by one of the other."""
+    """True if a changelog written by a store of the one layout can't be read by one of the other."""
     (kind_was, *rest_was), (kind_becomes, *rest_becomes) = was.split(), becomes.split()
     return _family(kind_was) != _family(kind_becomes) or rest_was[:2] != rest_becomes[:2]
 

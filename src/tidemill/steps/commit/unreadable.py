@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,10 +17,12 @@ from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers
 from tidemill.steps.commit.dead_letters import error_headers
 from tidemill.steps.outputs import ToDeadLetters
-from tidemill.steps.rows.headers import Headers, unpacked
+from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.records import Records
-from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, topic_index
+from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, SourceRow, topic_index
 from tidemill.steps.step_spec import Origin
+from tidemill.task.raw_records import Headers
+from tidemill.topology.nodes import Serde
 
 _UNREADABLE_HEADERS = [(UNREADABLE_HEADERS, None)]
 
@@ -34,25 +35,26 @@ class OnUnreadable(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """What to do; ``expected`` says per source node what its serdes expect, ``serdes`` are these, of key and value; ``topic`` is
-    the dead-letter topic. ``handlers``: of records that can be read, but not processed or written."""
+    """The policy for records that can't be read; ``expected`` says per source node what its serdes expect, ``serdes``
+    are these, of key and value; ``topic`` is the dead-letter topic. ``handlers``: of records that can be read, but not processed
+    or written."""
 
     handler: OnUnreadable
     topic: str | None
     expected: Mapping[int, str]
     handlers: ExceptionHandlers = field(default_factory=ExceptionHandlers)
-    serdes: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
+    serdes: Mapping[int, tuple[Serde, Serde]] = field(default_factory=dict)
 
 
 def unreadable_records(
     table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable
 ) -> tuple[RecordError, tuple[ToDeadLetters, Records] | None]:
-    """What is wrong with the first one, and (where to, records to put aside) unless they are passed over.
+    """The error of the first record, and (destination, records to put aside) unless they are passed over.
 
     Raises:
         RecordError: the handler is FAIL.
     """
-    rows: list[dict[str, Any]] = table.select(["part", "off", "seq", "ts", "headers", "key", "value", "n"]).to_pylist()
+    rows: list[SourceRow] = table.select(["part", "off", "seq", "ts", "headers", "key", "value", "n"]).to_pylist()
     first = _error(min(rows, key=lambda row: (row["off"], row["part"])), sources, policy)
     if policy.handler is OnUnreadable.FAIL:
         raise first
@@ -62,7 +64,7 @@ def unreadable_records(
     return first, (ToDeadLetters(policy.topic), _set_aside(rows, sources, policy))
 
 
-def _error(row: Mapping[str, Any], sources: Mapping[int, Origin], policy: Unreadable) -> RecordError:
+def _error(row: SourceRow, sources: Mapping[int, Origin], policy: Unreadable) -> RecordError:
     origin = sources[row["n"]]
     return RecordError(
         f"{_reason(row, policy)}. Correct the serde, or set deserialization.exception.handler to continue or dead-letter",
@@ -73,7 +75,7 @@ def _error(row: Mapping[str, Any], sources: Mapping[int, Origin], policy: Unread
     )
 
 
-def _set_aside(rows: list[dict[str, Any]], sources: Mapping[int, Origin], policy: Unreadable) -> Records:
+def _set_aside(rows: list[SourceRow], sources: Mapping[int, Origin], policy: Unreadable) -> Records:
     return Records(
         parts=[row["part"] for row in rows],
         keys=[row["key"] for row in rows],
@@ -85,34 +87,35 @@ def _set_aside(rows: list[dict[str, Any]], sources: Mapping[int, Origin], policy
     )
 
 
-def _headers(row: Mapping[str, Any], topic: str, policy: Unreadable) -> Headers:
+def _headers(row: SourceRow, topic: str, policy: Unreadable) -> Headers:
     return error_headers(
         _own(row), error="tidemill.errors.SerdeError", message=_reason(row, policy), stacktrace="",
         topic=topic, partition=row["part"], offset=row["off"],
     )  # fmt: skip
 
 
-def _own(row: Mapping[str, Any]) -> Headers:
+def _own(row: SourceRow) -> Headers:
     """The record's own headers, none where they can't be read."""
     found = unpacked(row["headers"]) or []
     return [] if found == _UNREADABLE_HEADERS else found
 
 
-def _reason(row: Mapping[str, Any], policy: Unreadable) -> str:
+def _reason(row: SourceRow, policy: Unreadable) -> str:
     if unpacked(row["headers"]) == _UNREADABLE_HEADERS:
         return "found a header whose name is no UTF-8"
-    key, value = (None if row[side] is None else len(row[side]) for side in ("key", "value"))
+    key, value = (None if data is None else len(data) for data in (row["key"], row["value"]))
     found, expected = f"found a key of {_bytes(key)} and a value of {_bytes(value)}", policy.expected[row["n"]]
     if any(name == SUMMED_HEADER for name, _ in unpacked(row["headers"]) or ()):
         return f"{found} with the header {SUMMED_HEADER}, expected {expected}, or with that header 8 bytes, a positive number"
     return f"{found}, expected {expected}{_refusal(row, policy)}"
 
 
-def _refusal(row: Mapping[str, Any], policy: Unreadable) -> str:
-    """What the serde says against the record, found by having it read once more."""
-    for side, serde in zip(("key", "value"), policy.serdes.get(row["n"], ()), strict=False):
+def _refusal(row: SourceRow, policy: Unreadable) -> str:
+    """The serde's error for the record, which is read once more for it."""
+    sides = (("key", row["key"]), ("value", row["value"]))
+    for (side, data), serde in zip(sides, policy.serdes.get(row["n"], ()), strict=False):
         try:
-            serde.deserialize(row[side])
+            serde.deserialize(data)
         except RetriableError:
             raise
         except SerdeError as refused:

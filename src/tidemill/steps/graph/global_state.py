@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
 from tidemill.steps.state_step import Written
@@ -20,14 +21,15 @@ from tidemill.task.batch import BatchRequest
 class GlobalState:
     """Rows and positions of the global stores, and the operators that keep them."""
 
-    def __init__(self) -> None:
+    def __init__(self, handlers: ExceptionHandlers = FAILING) -> None:
+        self._handlers = handlers
         self.positions: dict[TopicPartition, int] = {}
         self._rows: dict[str, TaskRows] = {}
         self._graphs: dict[int, TaskGraph] = {}
 
     def begin(self, request: BatchRequest) -> str | None:
         """Before a batch; the reason why it can't be used, if there is one."""
-        if request.globals_anew:
+        if request.reset_globals:
             self.positions = dict(request.globals)
             self._rows.clear()
             self._graphs.clear()
@@ -59,6 +61,7 @@ class GlobalState:
                 value_serde=spec.value_serde,
                 nodes=spec.inside,
                 wall_clock=now_ms,
+                handlers=self._handlers,
             )
         found.wall_clock = now_ms
         return found

@@ -2,7 +2,7 @@
 
 Decides the order in which a task's records enter its graph (that of their ``seq``, whatever the node), what a worker keeps of
 a graph from batch to batch, and the bytes at its borders. Invariant: operators keep clocks and schedules in memory, so a
-graph lives on only if the batch it ran last counted and its task has had no other owner since; otherwise it is made anew.
+graph lives on only if the batch it ran last counted and its task has had no other owner since; otherwise another is made.
 What operators do is ``tidemill.operators``'.
 """
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -33,6 +32,7 @@ from tidemill.steps.rows.task_rows import NO_STATE, TaskRows, opened
 from tidemill.steps.state_step import StepState, StoreView, Written
 from tidemill.steps.step_spec import GraphExit, GraphSpec, StepSpec, WindowJoin
 from tidemill.steps.vector.join_records import BothSides, empty_records
+from tidemill.steps.vector.retained_rows import ShownRows
 from tidemill.steps.vector.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
 from tidemill.task.partition_time import UNKNOWN_TIME, Times
@@ -43,7 +43,7 @@ log = logging.getLogger("tidemill.operators")
 
 
 TaskTimes = tuple[Mapping[TaskId, int], Mapping[TaskId, int]]
-"""How far tasks have come when a batch begins, and when it ends, where that is known."""
+"""Stream times of tasks at a batch's begin and at its end, where they are known."""
 
 
 @dataclass(slots=True)
@@ -56,22 +56,22 @@ class _Kept:
 
 
 class KeptGraphs:
-    """What a worker keeps of its tasks' operators from batch to batch."""
+    """Operators of a worker's tasks, kept from batch to batch."""
 
     def __init__(self, handlers: ExceptionHandlers = FAILING) -> None:
         self.handlers = handlers
         self._kept: dict[tuple[int, TaskId], _Kept] = {}
         self._batch_id = 0
         self._running: Mapping[TaskId, str] = {}
-        self.shared = GlobalState()
-        self.memory: dict[tuple[TaskId, str], Any] = {}
-        """What vectorised nodes remember of a running task's store."""
+        self.shared = GlobalState(handlers.of_global_stores)
+        self.memory: dict[tuple[TaskId, str], ShownRows] = {}
+        """Rows of a running task's store that vectorised nodes remember."""
         self.times: TaskTimes = {}, {}
 
     def begin(self, request: BatchRequest, running: Mapping[TaskId, str], times: TaskTimes) -> None:
         """Before a batch: drops what another batch has left that did not count, and tasks that are gone."""
         self.times = times
-        if request.follows != self._batch_id:
+        if request.last_committed_batch != self._batch_id:
             for kept in list(self._kept):
                 self._end(kept)
             self.memory.clear()
@@ -180,7 +180,7 @@ def _subtopologies(spec: StepSpec) -> dict[str, int]:
 
 @dataclass(slots=True)
 class GraphOutput:
-    """What a part has made: records to send by destination, records for columns by node, and rows that no serde could read."""
+    """Results of a part: records to send by destination, records for columns by node, and rows that no serde could read."""
 
     _sent: dict[Destination, Records] = field(default_factory=dict)
     _by_sink: dict[tuple[str, str], Records] = field(default_factory=dict)
@@ -193,7 +193,7 @@ class GraphOutput:
         return self._sent.items()
 
     def of_sink(self, spec: GraphSpec, sink: str, topic: str) -> Records:
-        """Where the records of a sink for a topic are put: with those of other sinks, whose order among them counts, unless
+        """The list for the records of a sink for a topic: with those of other sinks, whose order among them counts, unless
         the sink has a choice left."""
         found = self._by_sink.get((sink, topic))
         if found is None:
@@ -253,7 +253,7 @@ def run_graph(
 
 @contextmanager
 def _named(task: TaskId) -> Iterator[None]:
-    """What a store holds can't be read while operators are made or flushed, where no record is at work: the batch must not be
+    """Stored bytes can't be read while operators are made or flushed, when no record is being processed: the batch must not be
     tried again, since this would end in the same way."""
     try:
         yield
@@ -279,6 +279,7 @@ def _run_joins(
             for name in join.targets:
                 node = spec.topology.nodes[name]
                 if isinstance(node, SinkNode):
+                    assert node.key_serde is not None
                     held = output.of_sink(spec, name, node.topic)
                     given.forward(made, name, node.key_serde, task, held)
                 else:
@@ -307,7 +308,7 @@ def _run_task(graph: TaskGraph, spec: GraphSpec, task: TaskId, merged: Merged, o
 
 
 def _put_all(output: GraphOutput, spec: GraphSpec, task: TaskId, produced: Iterable[Produced]) -> None:
-    """What a task has made in a batch, where only its own order counts."""
+    """Results of a task in a batch, where only its own order counts."""
     grouped: dict[int, tuple[Records, list[Produced]]] = {}
     for made in produced:
         records = output.of_sink(spec, made[0], made[1])
@@ -335,6 +336,8 @@ def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:
         graph.process(merged.nodes[at], record, RecordMetadata(merged.topics[at], partition, merged.offsets[at]))
     graph.flush()
     state.dropped += graph.dropped - before
+    for refused in graph.take_refused():  # without a letter: each thread of each instance would send one at each start
+        state.passed_over.add(replace(refused, is_letter=False), None, None)
 
 
 _LAST = (1 << 62) - 1

@@ -1,4 +1,4 @@
-"""How a serde's bytes travel between a Python step and the JVM; no JVM needed.
+"""The form of a serde's bytes between a Python step and the JVM; no JVM needed.
 
 Numbers of fixed width are the bigint and double columns of ``schema``. A serde that Catalyst does not know (Avro, a UUID, one of
 the user's) is replaced by the native one of its Spark type, which Python steps write on the way in and read on the way out.
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tidemill.dsl.json_reading import Reader, read_json, reader_of
+from tidemill.dsl.json_reading import TextReader, text_reader
 from tidemill.dsl.json_schema import StructType, parse_schema
 from tidemill.dsl.json_writing import Writer, write_json, writer_of
 from tidemill.dsl.serdes import (
@@ -30,6 +30,7 @@ from tidemill.dsl.serdes import (
 )
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
 from tidemill.errors import TopologyError
+from tidemill.topology.nodes import Serde
 from tidemill.topology.windows import Windowed
 
 
@@ -48,13 +49,14 @@ class FixedWidth:
     width: int
     code: str
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: float) -> bytes:
         if value != value:  # NaN, of which Java writes one kind only
             value = math.nan
         return struct.pack(self.code, value)
 
-    def decode(self, data: bytes) -> Any:
-        return struct.unpack(self.code, data)[0]
+    def decode(self, data: bytes) -> float:
+        found: float = struct.unpack(self.code, data)[0]
+        return found
 
     @property
     def kind(self) -> Physical:
@@ -84,22 +86,22 @@ class TransitJson:
     type: StructType
     name: ClassVar[str] = "json"
     max_bytes: ClassVar[int] = 2**31 - 1
-    _reader: Reader = field(init=False, repr=False, compare=False)
+    _read: TextReader = field(init=False, repr=False, compare=False)
     _writer: Writer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_reader", reader_of(self.type, non_finite=True))
+        object.__setattr__(self, "_read", text_reader(self.type, None, non_finite=True))
         object.__setattr__(self, "_writer", writer_of(self.type, non_finite=True))
 
     @property
     def sql_type(self) -> str:
         return self.type.ddl
 
-    def serialize(self, value: Any) -> bytes | None:
+    def serialize(self, value: object) -> bytes | None:
         return None if value is None else write_json(value, self._writer)
 
-    def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
-        return None if data is None else read_json(data, self._reader, None)
+    def deserialize(self, data: bytes | None) -> dict[str, object] | None:
+        return None if data is None else self._read(data)
 
 
 @cache
@@ -108,14 +110,14 @@ def _transit_json(sql_type: str) -> TransitJson:
 
 
 _NATIVE = (StringSerde, BytesSerde, WholeNumberSerde, DoubleSerde, FloatSerde, BooleanSerde, JsonSerde)
-_BY_TYPE = {
+_BY_TYPE: Mapping[str, Callable[[], Serde]] = {
     "string": Serdes.string, "binary": Serdes.bytes, "bigint": Serdes.long, "int": Serdes.integer, "smallint": Serdes.short,
     "double": Serdes.double, "float": Serdes.float, "boolean": Serdes.boolean,
 }  # fmt: skip
 
 
-def transit_of(serde: Any) -> Any | None:
-    """The native serde that stands for ``serde`` between Python and the JVM; None for one that is native itself.
+def transit_of(serde: Serde) -> Serde | None:
+    """The native serde in place of ``serde`` between Python and the JVM; None for one that is native itself.
 
     Raises:
         TopologyError: no native serde has its Spark type.
@@ -131,29 +133,27 @@ def transit_of(serde: Any) -> Any | None:
     )
 
 
-def in_transit(serde: Any) -> Any:
+def in_transit(serde: Serde) -> Serde:
     """The serde of what the JVM sees."""
     return transit_of(serde) or serde
 
 
-def for_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
+def for_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     """Bytes of a serde that has one in transit, as that one's; SerdeError where they can't be read."""
     value, transit = serde.deserialize(data), in_transit(serde)
     if isinstance(value, Windowed):
         value = to_spark(value)
     elif transit.sql_type == "string" and value is not None:
         value = str(value)  # a UUID and the like
-    written: bytes | None = transit.serialize(value)
-    return written
+    return transit.serialize(value)
 
 
-def from_the_jvm(serde: Any, data: bytes | None) -> bytes | None:
+def from_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     """The other way round."""
     value = in_transit(serde).deserialize(data)
     if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
         value = from_spark(value)
-    written: bytes | None = serde.serialize(value)
-    return written
+    return serde.serialize(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +164,8 @@ class PairSerde:
     Catalyst reads and bytes it does not, all else as it travels by itself.
     """
 
-    left: Any
-    right: Any
+    left: Serde
+    right: Serde
     name: ClassVar[str] = "pair"
     _left_form: Callable[[bytes | None], bytes | None] = field(init=False, repr=False, compare=False)
     _right_form: Callable[[bytes | None], bytes | None] = field(init=False, repr=False, compare=False)
@@ -178,8 +178,11 @@ class PairSerde:
     def sql_type(self) -> str:
         return f"struct<left:{in_transit(self.left).sql_type},right:{in_transit(self.right).sql_type}>"
 
-    def serialize(self, value: tuple[Any, Any]) -> bytes:
+    def serialize(self, value: tuple[object, object]) -> bytes:
         return self.of_bytes((self.left.serialize(value[0]), self.right.serialize(value[1])))
+
+    def deserialize(self, _data: bytes | None) -> tuple[object, object] | None:
+        raise AssertionError("a pair is opened in the JVM (codecs), not in Python")
 
     def of_bytes(self, sides: tuple[bytes | None, bytes | None]) -> bytes:
         """The pair of what both serdes have written."""
@@ -191,14 +194,14 @@ LENGTH_SIZE = 10
 """Of a pair: in how many bytes it says how long its left side is."""
 
 
-def _form_of_side(serde: Any) -> Callable[[bytes | None], bytes | None]:
+def _form_of_side(serde: Serde) -> Callable[[bytes | None], bytes | None]:
     fixed = fixed_width(serde.sql_type)
     if transit_of(serde) is not None:
         return partial(_transit_form, serde)
     return as_it_is if fixed is None else partial(_number_text, fixed)
 
 
-def _transit_form(serde: Any, data: bytes | None) -> bytes | None:
+def _transit_form(serde: Serde, data: bytes | None) -> bytes | None:
     if data is None:
         return None
     fixed, written = fixed_width(serde.sql_type), for_the_jvm(serde, data)

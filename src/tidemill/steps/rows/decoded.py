@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.dsl.serdes import StringSerde, java_text
@@ -26,10 +27,10 @@ class DecodedRows:
     entry: GraphEntry
     table: pa.Table
     """The rows as they came."""
-    parts: Any
-    sequences: Any
-    keys: list[Any]
-    values: list[Any]
+    parts: npt.NDArray[np.int32]
+    sequences: npt.NDArray[np.int64]
+    keys: list[object]
+    values: list[object]
     timestamps: list[int]
     headers: list[Headers]
     offsets: list[int | None]
@@ -39,7 +40,7 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
     """A tag's rows decoded, and those of them that a serde can't read."""
     unreadable: set[int] = set()
     raw = [table.column(side) if entry.source is not None else None for side in ("key", "value")]
-    sides = []
+    sides: list[list[object]] = []
     for side, column, serde in zip(("key", "value"), raw, (entry.key_serde, entry.value_serde), strict=True):
         if column is not None and isinstance(serde, StringSerde):
             sides.append(_texts(column))
@@ -86,8 +87,9 @@ def source_bytes(arrived: Sequence[DecodedRows], partition: int, offset: int | N
     return None, None
 
 
-def _texts(column: pa.ChunkedArray) -> list[str | None]:
+def _texts(column: pa.ChunkedArray) -> list[object]:
     try:
-        return column.cast(pa.string()).to_pylist()
+        texts: list[object] = column.cast(pa.string()).to_pylist()
+        return texts
     except pa.ArrowInvalid:  # bytes that are no UTF-8
         return [None if data is None else java_text(data) for data in column.to_pylist()]

@@ -9,11 +9,9 @@ a SerdeError: no header is made up of it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from tidemill.errors import SerdeError
-
-Headers = Sequence[tuple[str, bytes | None]]
+from tidemill.task.raw_records import Headers
 
 _LENGTH = struct.Struct(">i")
 

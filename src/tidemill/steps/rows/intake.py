@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tidemill.dsl.serdes import BytesSerde, StringSerde
 from tidemill.errors import RetriableError
 from tidemill.steps.rows.codecs_wire import Physical, fixed_width, for_the_jvm, physical, transit_of
+from tidemill.topology.nodes import Serde
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
     """Of one side of a source's records."""
 
-    serde: Any
+    serde: Serde
 
     @property
     def kind(self) -> Physical:
         """The column that the JVM reads."""
         return physical(self.serde.sql_type)
 
-    def take(self, data: Sequence[bytes | None]) -> tuple[list[Any], list[int]]:
-        """What the JVM gets for each, and the places of those that can't be read.
+    def take(self, data: Sequence[bytes | None]) -> tuple[list[object], list[int]]:
+        """The JVM's form of each, and the places of those that can't be read.
 
         Raises:
             RetriableError: what the serde needs does not answer.
@@ -39,13 +39,13 @@ class Intake:
         return read_each(native, data)
 
 
-def intake_of(serde: Any) -> Intake | None:
+def intake_of(serde: Serde) -> Intake | None:
     """None where any bytes are what the serde reads."""
     return None if isinstance(serde, BytesSerde) else Intake(serde)
 
 
-def read_each(read: Callable[[bytes | None], Any], data: Sequence[bytes | None]) -> tuple[list[Any], list[int]]:
-    """What ``read`` makes of each, None and the place where it can't. Whatever a deserializer raises counts, as in Kafka Streams.
+def read_each(read: Callable[[bytes | None], object], data: Sequence[bytes | None]) -> tuple[list[object], list[int]]:
+    """Each as ``read`` gives it, None and its place where that fails. Any error of a deserializer counts, as in Kafka Streams.
 
     Raises:
         RetriableError: from ``read``; the same bytes may be read later.
@@ -55,7 +55,7 @@ def read_each(read: Callable[[bytes | None], Any], data: Sequence[bytes | None])
     except RetriableError:
         raise
     except Exception:
-        taken: list[Any] = []
+        taken: list[object] = []
         unreadable: list[int] = []
         for at, one in enumerate(data):
             try:
@@ -68,11 +68,11 @@ def read_each(read: Callable[[bytes | None], Any], data: Sequence[bytes | None])
         return taken, unreadable
 
 
-def _native_form(serde: Any) -> Callable[[bytes | None], Any]:
+def _native_form(serde: Serde) -> Callable[[bytes | None], object]:
     fixed, read = fixed_width(serde.sql_type), serde.deserialize
     if transit_of(serde) is not None:
 
-        def in_other_bytes(data: bytes | None) -> Any:
+        def in_other_bytes(data: bytes | None) -> object:
             made = for_the_jvm(serde, data)
             return made if fixed is None or made is None else fixed.decode(made)
 

@@ -1,4 +1,4 @@
-"""What has arrived for one part of the topology, over all its entries and partitions, in the order in which it is taken.
+"""The records that have arrived for one part of the topology, of all its entries and partitions, in the order of processing.
 
 Decides the order alone, by ``seq``; decoding is `decoded`'s, and who takes the records `graph_step`'s.
 """
@@ -6,12 +6,15 @@ Decides the order alone, by ``seq``; decoding is `decoded`'s, and who takes the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tidemill.steps.rows.decoded import DecodedRows
 from tidemill.steps.rows.schema import topic_index
+
+T = TypeVar("T")
 
 
 class Merged:
@@ -25,8 +28,8 @@ class Merged:
         self.offsets = _joined([a.offsets for a in arrived])
         self.nodes = _joined([[a.entry.node] * len(a.keys) for a in arrived])
         self.topics = _joined([_topics(a, shift) for a in arrived])
-        self._by_part: dict[int, Any] = {}
-        self._order: Any = np.arange(0)
+        self._by_part: dict[int, npt.NDArray[np.int64]] = {}
+        self._order: npt.NDArray[np.int64] = np.arange(0)
         self.sequences: list[int] = []
         self.parts: list[int] = []
         if not arrived:
@@ -51,7 +54,7 @@ class Merged:
         return [] if found is None else found.tolist()
 
 
-def _joined(lists: Sequence[list[Any]]) -> list[Any]:
+def _joined(lists: Sequence[list[T]]) -> list[T]:
     if len(lists) == 1:
         return lists[0]
     return [item for one in lists for item in one]

@@ -1,4 +1,4 @@
-"""What a micro-batch has read of each input partition: how many records, up to which one, and how old they are.
+"""Statistics of the records that a micro-batch has read of each input partition: number, last offset, timestamps.
 
 Decides that this is counted on whole chunks, in columns: a record costs nothing of its own. Records without a usable timestamp
 (a negative one) count, and have no age.
@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from tidemill.ids import TopicPartition
 from tidemill.task.batch import Arrived
+
+_LATEST = np.iinfo(np.int64).max
 
 
 def add_arrivals(
@@ -36,18 +38,22 @@ def _add(
     offsets: np.ndarray,
 ) -> None:  # fmt: skip
     order = np.argsort(parts, kind="stable")
-    numbers, begins = np.unique(parts[order], return_index=True)
+    numbers, begins, counts = np.unique(parts[order], return_index=True, return_counts=True)
+    times = times[order]
+    is_timed = times >= 0
+    ages = np.where(is_timed, times, 0)
+    of_each = (
+        counts,
+        np.add.reduceat(is_timed, begins, dtype=np.int64),
+        np.minimum.reduceat(np.where(is_timed, times, _LATEST), begins),
+        np.maximum.reduceat(ages, begins),
+    )
+    sums = np.add.reduceat(ages, begins, dtype=np.float64).tolist()
     last = np.maximum.reduceat(offsets[order], begins).tolist()
-    ends.update((TopicPartition(topic, number), at + 1) for number, at in zip(numbers.tolist(), last, strict=True))
-    for number, mine in zip(numbers.tolist(), np.split(times[order], begins[1:]), strict=True):
-        timed = mine[mine >= 0]
-        found = Arrived(
-            records=len(mine),
-            timed=len(timed),
-            oldest_ms=int(timed.min()) if len(timed) else 0,
-            newest_ms=int(timed.max()) if len(timed) else 0,
-            sum_ms=int(timed.sum()) if len(timed) else 0,
-        )
+    for number, end, found, sum_ms in zip(numbers.tolist(), last, np.stack(of_each, axis=1).tolist(), sums, strict=True):
         partition = TopicPartition(topic, number)
+        ends[partition] = end + 1
+        records, timed, oldest_ms, newest_ms = found
+        arrived = Arrived(records, timed, oldest_ms if timed else 0, newest_ms, sum_ms)
         before = known.get(partition)
-        known[partition] = found if before is None else before.plus(found)
+        known[partition] = arrived if before is None else before.plus(arrived)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
-from tidemill.steps.rows.headers import Headers, packed, unpacked
+from tidemill.steps.rows.headers import packed, unpacked
 from tidemill.steps.rows.schema import SCHEMA, in_sequence
+from tidemill.task.raw_records import Headers
+from tidemill.topology.nodes import Serde
 
 ANY_PARTITION = -1
 """The producer's partitioner decides."""
@@ -25,7 +26,7 @@ class Records:
     """Columns of some records of one node. ``offsets`` are those of the source records (None: summed), for messages;
     ``sequences`` say in which order they came.
 
-    ``counts``: how many source records each one stands for; None = one each. ``partitions``: what their sink has chosen, -1
+    ``counts``: how many source records each one counts for; None = one each. ``partitions``: what their sink has chosen, -1
     where that is nothing; None = the producer's partitioner decides for all.
     """
 
@@ -60,7 +61,7 @@ class Records:
         return Records(**columns)  # type: ignore[arg-type]  # columns that may be missing are
 
 
-def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed: bool) -> Records:
+def from_rows(table: pa.Table, key_serde: Serde, value_serde: Serde | None, *, mixed: bool) -> Records:
     """The rows of one node as records; ``mixed``: the JVM has not kept their order, so they are put back into it (rule 25)."""
     if mixed and table.num_rows > 1:
         table = in_sequence(table)
@@ -78,7 +79,7 @@ def from_rows(table: pa.Table, key_serde: Any, value_serde: Any | None, *, mixed
     )
 
 
-def side_bytes(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
+def side_bytes(table: pa.Table, side: str, serde: Serde) -> list[bytes | None]:
     """The keys or values of rows as ``serde`` writes them."""
     fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
     if fixed is None:
@@ -88,7 +89,7 @@ def side_bytes(table: pa.Table, side: str, serde: Any) -> list[bytes | None]:
     return found if transit is None else [from_the_jvm(serde, data) for data in found]
 
 
-def to_rows(records: Records, tag: int, key_serde: Any, value_serde: Any, child: int = 0) -> pa.RecordBatch:
+def to_rows(records: Records, tag: int, key_serde: Serde, value_serde: Serde, child: int = 0) -> pa.RecordBatch:
     """Records as rows for the next layer; ``child``: the number of the first."""
     count = len(records)
     columns: dict[str, pa.Array] = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}

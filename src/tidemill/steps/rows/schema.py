@@ -9,7 +9,7 @@
 | seq | bigint | order within the batch: which record of the batch, then which of the rows that it became (``Sequence``) |
 | child | bigint | number of a row that a Python step has made: several may come from one row and be alike; null = none has
   (``first_child``) |
-| n | bigint | how many records the row stands for; null = one |
+| n | bigint | how many records the row counts for; null = one |
 | ts | bigint | timestamp, ms |
 | headers | binary | as ``headers`` packs them; null = none |
 | key, value | binary | bytes as on the wire |
@@ -25,6 +25,7 @@ Decides names, types and tags; what a step does with a row is the step's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +33,7 @@ import pyarrow.compute as pc
 from tidemill.topology.nodes import Topology
 
 MARKER = -1
-"""The source's last row of a batch: ``value`` holds the marker's JSON."""
+"""The source's last row of a batch: ``value`` holds the marker, packed."""
 CHUNK = -2
 """The last row of each Arrow batch of the source: ``off`` = index of the chunk, ``ts`` = rows in it."""
 DROPPED = -3
@@ -49,9 +50,9 @@ DROPPED_COUNT = -5
 REFUSED = -6
 """A record on which a function of Columns raises, so that none gets it: as UNREADABLE. The request says what was raised."""
 HEAD = -7
-"""The source's first row of a batch: ``value`` holds the request's JSON, so that no step has to ask for it."""
+"""The source's first row of a batch: ``value`` holds the request, packed, so that no step has to ask for it."""
 FILLER = -8
-"""Stands for nothing: what makes Spark hand on what lies before it (``standing``). No step sees it."""
+"""A filler, which makes Spark hand on the rows before it (``standing``). No step sees it."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 
@@ -65,7 +66,7 @@ say where it goes (``writes``)."""
 UNREADABLE_HEADERS = "tidemill.unreadable-headers"
 """The only header of an UNREADABLE row whose own headers can't be read."""
 SUMMED_HEADER = "tidemill.summed"
-"""Header of a pre-summed repartition record: its value is a long, how many records it stands for."""
+"""Header of a pre-summed repartition record: its value is a long, how many records it counts for."""
 
 SCHEMA = pa.schema(
     [
@@ -86,6 +87,22 @@ SCHEMA = pa.schema(
         ("wall", pa.int64()),
     ]
 )
+
+
+class SourceRow(TypedDict):
+    """A row of a source's record that no node has got: one that is unreadable, or refused."""
+
+    part: int
+    off: int
+    seq: int
+    ts: int
+    headers: bytes | None
+    key: bytes | None
+    value: bytes | None
+    n: int
+
+_CONTROL = {field.name: pa.nulls(1, field.type) for field in SCHEMA}
+_CONTROL |= {name: pa.array([what], SCHEMA.field(name).type) for name, what in {"part": -1, "seq": 0, "ts": 0}.items()}
 
 DDL: Mapping[str, str] = {
     "node": "int",
@@ -108,6 +125,12 @@ DDL: Mapping[str, str] = {
 
 def ddl(columns: tuple[str, ...] = tuple(DDL)) -> str:
     return ", ".join(f"{name} {DDL[name]}" for name in columns)
+
+
+def control_row(node: int, off: int, value: bytes) -> pa.RecordBatch:
+    """A row that is no record: the tag, its number and what it says."""
+    own = {"node": pa.array([node], pa.int32()), "off": pa.array([off], pa.int64()), "value": pa.array([value], pa.binary())}
+    return pa.RecordBatch.from_arrays(list({**_CONTROL, **own}.values()), schema=SCHEMA)
 
 
 TOPIC_BITS = 6

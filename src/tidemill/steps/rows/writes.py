@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
-from typing import Any
 
 import pyarrow as pa
 
 from tidemill.ids import TaskId
 from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
-from tidemill.steps.rows.headers import Headers, packed, unpacked
+from tidemill.steps.rows.headers import packed, unpacked
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.rows.schema import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE, first_child, in_sequence
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import StoreSpec
+from tidemill.task.raw_records import Headers
 
 
 def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int) -> Iterator[pa.RecordBatch]:
@@ -80,7 +80,7 @@ def _take_log(table: pa.Table | None, name: str, store: StoreSpec, state: StepSt
 
 
 def outputs_as_rows(outputs: Outputs, step: int) -> Iterator[pa.RecordBatch]:
-    """What the step sends; the first headers say where to."""
+    """Records that the step sends; the first headers name their destination."""
     number = first_child(step)
     for to, records in outputs:
         count = len(records)
@@ -117,7 +117,7 @@ def _address(to: Destination, records: Records, at: int) -> Headers:
 
 
 def _addressed(headers: Headers) -> tuple[Destination, int | None, Headers]:
-    """Where a record goes, the partition that its sink has chosen, and the record's own headers."""
+    """A record's destination, the partition that its sink has chosen, and its own headers."""
     (kind, name), *rest = headers
     assert name is not None
     if kind == "topic":
@@ -158,7 +158,7 @@ def take_outputs(tables: dict[int, pa.Table]) -> Outputs:
     return outputs
 
 
-def _rows(columns: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
+def _rows(columns: Mapping[str, Sequence[object]]) -> pa.RecordBatch:
     count = len(columns["node"])
     arrays = [
         pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA

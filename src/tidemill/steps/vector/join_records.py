@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumberSerde
@@ -20,8 +20,9 @@ from tidemill.steps.rows.decoded import DecodedRows
 from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.schema import topic_index
 from tidemill.steps.step_spec import GraphEntry, WindowJoin
-from tidemill.steps.vector.join_waiting import Joined, JoinerError
+from tidemill.steps.vector.join_waiting import JoinerError, JoinResults
 from tidemill.steps.vector.window_join import Arrivals, JoinTask
+from tidemill.topology.nodes import Serde
 
 _ONE_FORM = (StringSerde, BytesSerde, WholeNumberSerde, BooleanSerde)
 
@@ -35,7 +36,7 @@ class BothSides:
 
     def __init__(self, join: WindowJoin, arrived: Sequence[DecodedRows], shift: int) -> None:
         self._shift = shift
-        self._by_part: dict[int, Any] = {}
+        self._by_part: dict[int, npt.NDArray[np.int64]] = {}
         if not arrived:
             return
         side_of = {side.source: which for which, side in enumerate(join.sides)}
@@ -82,14 +83,14 @@ class TaskRecords:
     sequences: list[int]
     offsets: list[int | None]
 
-    def joined_by(self, task: JoinTask, of: TaskId, now_ms: int) -> Joined:
+    def joined_by(self, task: JoinTask, of: TaskId, now_ms: int) -> JoinResults:
         """Raises RecordError: the joiner failed, and for which record."""
         try:
             return task.run(self.arrivals, now_ms)
         except JoinerError as failed:
             raise self._problem(failed.node, failed.__cause__, of, failed.at) from failed.__cause__
 
-    def forward(self, made: Joined, target: str, key_serde: Any, of: TaskId, out: Records) -> None:
+    def forward(self, made: JoinResults, target: str, key_serde: Serde, of: TaskId, out: Records) -> None:
         """Adds the results, as bytes, to ``out``. ``target``: the node that they are for.
 
         Raises:
@@ -106,7 +107,7 @@ class TaskRecords:
         assert out.headers is not None
         out.headers += [None] * len(causes) if headers is None else [headers[at] or None for at in causes]
 
-    def _keys_of(self, made: Joined, target: str, serde: Any, of: TaskId) -> list[bytes | None]:
+    def _keys_of(self, made: JoinResults, target: str, serde: Serde, of: TaskId) -> list[bytes | None]:
         given, causes = self.arrivals, made.causes
         if made.keys is None and all(writes_as_read(entry.key_serde, serde) for entry in self.entries.values()):
             keys = given.keys
@@ -131,7 +132,7 @@ class TaskRecords:
         return RecordError(what, task=str(of), topic=topic, partition=of.partition, offset=-1 if offset is None else offset)
 
 
-def _objects(lists: Sequence[Sequence[Any]]) -> Any:
+def _objects(lists: Sequence[Sequence[object]]) -> npt.NDArray[np.object_]:
     found = np.empty(sum(map(len, lists)), object)
     begin = 0
     for one in lists:
@@ -140,13 +141,14 @@ def _objects(lists: Sequence[Sequence[Any]]) -> Any:
     return found
 
 
-def writes_as_read(read: Any, written: Any) -> bool:
-    """Whether ``written`` gives back the very bytes that ``read`` could read (of text: where they are UTF-8)."""
+def writes_as_read(read: Serde, written: Serde) -> bool:
+    """True if ``written`` gives back the very bytes that ``read`` could read (of text: where they are UTF-8)."""
     return isinstance(read, _ONE_FORM) and read == written
 
 
-def _written(arrived: DecodedRows, side: str, serde: Any) -> list[bytes | None]:
+def _written(arrived: DecodedRows, side: str, serde: Serde | None) -> list[bytes | None]:
     """One side of the records as ``serde`` writes it."""
+    assert serde is not None
     entry = arrived.entry
     came_as = entry.key_serde if side == "key" else entry.value_serde
     if writes_as_read(came_as, serde):

@@ -1,4 +1,4 @@
-"""What a join makes of a batch, and what of it waits for a match: left and outer joins in ``window_join``.
+"""Results of a join in a batch, and records that wait for a match: left and outer joins in ``window_join``.
 
 Decides nothing of its own: when a record waits, is matched or goes on alone is said by the operators' own store and operator
 (``operators.outer_join_store``, ``operators.stream_join``), which run here with results that are collected.
@@ -19,12 +19,12 @@ from tidemill.steps.step_spec import WindowJoin
 
 
 @dataclass(slots=True)
-class Joined:
-    """What was joined: which record of the arrivals caused it, the result as it is sent, its timestamp. ``keys``, decoded, of
+class JoinResults:
+    """Results: which record of the arrivals caused each, its value as it is sent, its timestamp. ``keys``, decoded, of
     joins whose results may be those of an earlier record: else they are the causes'."""
 
     causes: list[int] = field(default_factory=list)
-    keys: list[Any] | None = None
+    keys: list[object] | None = None
     values: list[bytes | None] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     dropped: int = 0
@@ -39,7 +39,7 @@ class JoinerError(Exception):
 
 
 class Waiting:
-    """What has found no match in a left or outer join: the operators' own store and rules, for a batch of one task."""
+    """Records without a match in a left or outer join: the operators' own store and rules, for a batch of one task."""
 
     def __init__(self, join: WindowJoin, rows: TaskRows, segments: tuple[Segments, Segments], emit_interval_ms: int) -> None:
         assert join.waiting is not None
@@ -59,7 +59,7 @@ class Waiting:
         left = join.sides[0].operation
         self._joiner: Joiner = with_key(left.joiner, left.takes_key)
 
-    def begin(self, made: Joined, now_ms: int) -> Waiting:
+    def begin(self, made: JoinResults, now_ms: int) -> Waiting:
         """Results of this batch go to ``made``."""
         self._made, self._at, self._context.wall_clock = made, 0, now_ms
         made.keys = []
@@ -85,7 +85,7 @@ class Waiting:
             self._made.dropped += 1
         return False
 
-    def matched(self, record: Record, is_right: bool, key: bytes, other_time: int, theirs: Any) -> None:
+    def matched(self, record: Record, is_right: bool, key: bytes, other_time: int, theirs: object) -> None:
         timestamp = record[2]
         self.store.discard(other_time, is_right, key, timestamp)
         self._join(record, is_right, record[1], theirs, max(timestamp, other_time))
@@ -94,7 +94,7 @@ class Waiting:
         if self._outer[is_right]:
             self._operators[is_right].wait_or_go_on(record, last)
 
-    def _join(self, record: Record, is_right: bool, mine: Any, theirs: Any, timestamp: int) -> None:
+    def _join(self, record: Record, is_right: bool, mine: object, theirs: object, timestamp: int) -> None:
         key, joiner = record[0], self._joiner
         joined = joiner(key, theirs, mine) if is_right else joiner(key, mine, theirs)
         self._forward(Record(key, joined, timestamp))

@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from struct import Struct
-from typing import Any
 
 from tidemill.dsl.serdes import BooleanSerde, BytesSerde, DoubleSerde, FloatSerde, StringSerde, UUIDSerde, WholeNumberSerde
 from tidemill.operators.segments import SEGMENTS_END, Segments, pack_time
 
 LIMIT = 200_000
 IMMUTABLE = (StringSerde, BytesSerde, WholeNumberSerde, DoubleSerde, FloatSerde, BooleanSerde, UUIDSerde)
-"""Serdes whose values nobody can change, so that these can be remembered; of others the bytes are."""
+"""Serdes of immutable values, which can be remembered; of others the bytes are."""
 _SLACK = 20_000
-Shown = tuple[int, int, Any]
+Shown = tuple[int, int, object]
 """(time, what tells rows of one time apart, the row or what it means); they are kept in this order."""
 
 
@@ -29,7 +28,7 @@ class ShownRows:
 
     __slots__ = ("_after", "_count", "_limit", "_read", "_suffix", "_sweep_at", "by_key", "is_complete")
 
-    def __init__(self, suffix: Struct, read: Callable[[bytes], Any], limit: int = LIMIT) -> None:
+    def __init__(self, suffix: Struct, read: Callable[[bytes], object], limit: int = LIMIT) -> None:
         self._suffix, self._read, self._limit = suffix, read, limit
         self.by_key: dict[bytes, list[Shown]] = {}
         self.is_complete = False

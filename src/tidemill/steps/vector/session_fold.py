@@ -11,7 +11,7 @@ either may follow the other.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from struct import Struct
@@ -31,14 +31,15 @@ from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
 from tidemill.steps.vector.window_count import Longs, coded_keys, longs
+from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import Aggregating, Counting, SessionAggregate
 
 _ENDS = Struct(">qq")
 _SUFFIX = _ENDS.size
 
-_Session = tuple[int, int, "int | None", Any]
+_Session = tuple[int, int, "int | None", object]
 """(end, start, which record of the table made it what it is, aggregate). Record None: as before the batch, and what was
-remembered of it stands for the aggregate."""
+remembered of it is in the aggregate's place."""
 _Result = tuple[int, bool, int, bytes, "bytes | None", int, bool]
 """A session as it goes on, in this order: (end, lives, start, key, data, which record, is kept). Data None: it is gone. Not
 kept: a store in memory refuses it as too old, but it goes on and is logged, as with the operator."""
@@ -56,19 +57,19 @@ class _Fold:
     oldest: int
     """Sessions that end before are hidden from all records of the batch."""
     shown: ShownRows
-    """What is remembered of sessions is their aggregates, or the bytes of those that a function may change."""
+    """Remembered sessions: their aggregates, or the bytes of those that a function may change."""
     close_times: list[int]
     """A session that ends before is too old for the record."""
     shown_from: list[int]
     """A session that ends before is hidden from the record."""
     highest: int
     """The highest timestamp, which always makes a session or lengthens one."""
-    decode_key: Any
+    decode_key: Callable[[bytes], object] | None
     """None: no function asks for keys."""
-    decode: Any
+    decode: Callable[[Any], object] | None
     """Of what is remembered of a session; None: that is the aggregate itself."""
-    encode: Any
-    values: list[Any] | None
+    encode: Callable[[object], bytes | None]
+    values: list[object] | None
     late: int = 0
     added: int = 0
     results: list[_Result] = field(default_factory=list)
@@ -108,7 +109,7 @@ class _Fold:
             over = [(bounds, row) for bounds, row in gone.items() if bounds in existed]
             results += [(end, False, start, raw, None, row, True) for (end, start), row in over]
 
-    def _only(self, key: Any, raw: bytes, found: list[Shown], time: int, number: int, row: int) -> None:
+    def _only(self, key: object, raw: bytes, found: list[Shown], time: int, number: int, row: int) -> None:
         """A key's only record in the batch, with no session near: what ``_add`` comes to then."""
         if time < self.close_times[number]:
             self.late += 1
@@ -122,8 +123,9 @@ class _Fold:
             self.added += 1
 
     def _add(
-        self, key: Any, raw: bytes, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int, row: int
-    ) -> None:
+        self, key: object, raw: bytes, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int,
+        row: int,
+    ) -> None:  # fmt: skip
         begin, add, merge = self.steps
         gap, shown, decode = self.gap, self.shown_from[number], self.decode
         low = time - gap if time - gap > shown else shown
@@ -195,13 +197,13 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
     return out
 
 
-def _values(table: pa.Table, serde: Any) -> list[Any]:
+def _values(table: pa.Table, serde: Serde) -> list[object]:
     return [serde.deserialize(data) for data in side_bytes(table, "value", serde)]
 
 
 def _begun(
     node: NodeSpec, operation: SessionAggregate, task: TaskId, rows: TaskRows, state: StepState, timestamps: Longs,
-    values: list[Any] | None,
+    values: list[object] | None,
 ) -> _Fold:  # fmt: skip
     """The task's clocks at each of its records, and where the batch leaves them."""
     kept = state.stores[operation.store].kept
@@ -211,7 +213,7 @@ def _begun(
     retention = operation.windows.retention if kept.retention_ms is None else kept.retention_ms
     segments = Segments(rows, retention, persistent=kept.persistent, time_ordered=False)
     decode, keeps_values = reading(kept.value_serde, kept.name), isinstance(kept.value_serde, IMMUTABLE)
-    shown: ShownRows | None = state.memory.get((task, kept.name))
+    shown = state.memory.get((task, kept.name))
     if shown is None:
         shown = state.memory[task, kept.name] = ShownRows(_ENDS, decode if keeps_values else bytes)
         try:
@@ -248,7 +250,7 @@ def _failed(node: NodeSpec, task: TaskId, table: pa.Table, at: int, problem: Exc
     what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
     offset = table.column("off")[at].as_py()
     return RecordError(
-        f"the function of {node.name} failed for a key whose first record in this batch stands there: {what}",
+        f"the function of {node.name} failed for a key whose first record in this batch is there: {what}",
         task=str(task), topic="|".join(node.topics) or node.name, partition=task.partition,
         offset=-1 if offset is None else offset,
     )

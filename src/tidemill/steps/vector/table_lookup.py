@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.stream_join import with_key
-from tidemill.steps.rows.codecs_wire import as_it_is
+from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is
 from tidemill.steps.rows.records import Records
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
@@ -40,7 +40,9 @@ def join_with_table(node: NodeSpec, operation: StreamTableJoin, records: Records
         keys = sorted({key for at in indexes if (key := records.keys[at]) is not None and records.values[at] is not None})
         rows = dict(zip(keys, state.readers[task].get_many(store, keys), strict=True)) if keys else {}
         held: dict[bytes, bytes | None] = {key: row[_TIMESTAMP_SIZE:] for key, row in rows.items() if row is not None}
-        before = _Table(held, as_it_is if makes_pairs(operation) else state.stores[store].value_serde.deserialize)
+        kept_with = state.stores[store].value_serde
+        assert kept_with is not None
+        before = _Table(held, as_it_is if makes_pairs(operation) else kept_with.deserialize)
         _join_task(node, operation, task, (records, indexes), (changes, changed), before, state, out)
     return out
 
@@ -50,15 +52,15 @@ class _Table:
 
     __slots__ = ("_decode", "_read", "rows")
 
-    def __init__(self, rows: dict[bytes, bytes | None], decode: Callable[[bytes | None], Any]) -> None:
+    def __init__(self, rows: dict[bytes, bytes | None], decode: Callable[[bytes | None], object]) -> None:
         self.rows, self._decode = rows, decode
-        self._read: dict[bytes, Any] = {}
+        self._read: dict[bytes, object] = {}
 
     def put(self, key: bytes, row: bytes | None) -> None:
         self.rows[key] = row
         self._read.pop(key, None)
 
-    def get(self, key: bytes) -> Any:
+    def get(self, key: bytes) -> object:
         value = self._read.get(key, _UNREAD)
         if value is _UNREAD:
             value = self._read[key] = self._decode(self.rows.get(key))
@@ -83,8 +85,10 @@ def _join_task(
     records, indexes = stream
     join, left = with_key(operation.joiner, operation.takes_key), operation.left
     read_key = node.key_serde.deserialize if operation.takes_key else lambda _key: None
-    read, write = node.value_serde.deserialize, node.out_value_serde.serialize
+    read: Callable[[bytes | None], object] = node.value_serde.deserialize
+    write: Callable[[Any], bytes | None] = node.out_value_serde.serialize
     if makes_pairs(operation):  # which the JVM opens: no value is read here
+        assert isinstance(node.out_value_serde, PairSerde)
         read, write = as_it_is, node.out_value_serde.of_bytes
     sequences: list[Any] = records.sequences
     coming = _Changes(changes[0], changes[1], table)

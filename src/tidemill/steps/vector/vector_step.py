@@ -16,10 +16,12 @@ from tidemill.steps.rows.records import Records, in_order, to_rows
 from tidemill.steps.rows.schema import in_sequence
 from tidemill.steps.state_step import StepState, aggregate, count, keep_latest, look, print_all, reduce, with_held
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.vector.in_batches import filter_in_batches, map_in_batches, peek_in_batches
 from tidemill.steps.vector.session_fold import fold_sessions
 from tidemill.steps.vector.table_lookup import join_with_table
 from tidemill.steps.vector.window_count import count_windows
 from tidemill.topology import operations as op
+from tidemill.topology.batch_operations import FilterInBatches, MapValuesInBatches, PeekInBatches
 from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]] = {
@@ -40,19 +42,22 @@ ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]
 ON_ROWS: Mapping[type, Callable[[NodeSpec, Any, pa.Table, StepState], Records]] = {
     op.WindowAggregate: count_windows,
     op.SessionAggregate: fold_sessions,
+    MapValuesInBatches: map_in_batches,
+    FilterInBatches: filter_in_batches,
+    PeekInBatches: peek_in_batches,
 }
 """Those that get it as rows in the order of their ``seq``."""
 
 
 def takes_rows(node: NodeSpec) -> bool:
-    """Whether the node takes its batch as rows, not as records."""
+    """True if the node takes its batch as rows, not as records."""
     return type(node.operation) in ON_ROWS
 
 
 def run_on_rows(
     node: NodeSpec, tag: int, table: pa.Table | None, inline: Sequence[Records], state: StepState
 ) -> Records:
-    """What the node forwards for rows that have arrived and records of nodes of the same step."""
+    """The records that the node forwards for rows that have arrived and records of nodes of the same step."""
     found = [] if table is None else [table]
     if inline:
         found.append(pa.Table.from_batches([to_rows(in_order(inline), tag, node.key_serde, node.value_serde)]))
@@ -60,5 +65,5 @@ def run_on_rows(
 
 
 def run_on_records(node: NodeSpec, records: Records, state: StepState) -> Records:
-    """What the node forwards for ``records``."""
+    """The records that the node forwards for ``records``."""
     return ON_RECORDS[type(node.operation)](node, node.operation, records, state)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import WindowAggregate
 from tidemill.topology.windows import TimeWindows
 
@@ -38,7 +38,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What a batch adds: per touched (key, window), in the order of start and key."""
+    """Counts that a batch adds: per touched (key, window), in the order of start and key."""
 
     codes: Longs
     """Which key."""
@@ -78,7 +78,7 @@ def count_windows(node: NodeSpec, operation: WindowAggregate, table: pa.Table, s
     return out
 
 
-def coded_keys(table: pa.Table, serde: Any) -> tuple[Longs, list[bytes]]:
+def coded_keys(table: pa.Table, serde: Serde) -> tuple[Longs, list[bytes]]:
     """The key of each row as a number, -1 for null, and the bytes of each; numbered in the order of their bytes."""
     fixed = fixed_width(serde.sql_type)
     name = "key" if fixed is None else "key" + fixed.kind.value

@@ -11,7 +11,7 @@ Which parts of a topology these are is ``join_shape``'s, what waits for a match 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -25,7 +25,7 @@ from tidemill.operators.stored_serdes import reading
 from tidemill.operators.stream_join import Joiner, with_key
 from tidemill.steps.rows.task_rows import Headers, TaskRows
 from tidemill.steps.step_spec import WindowJoin
-from tidemill.steps.vector.join_waiting import Joined, JoinerError, Waiting
+from tidemill.steps.vector.join_waiting import JoinerError, JoinResults, Waiting
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
 from tidemill.topology.nodes import Store
 
@@ -48,8 +48,8 @@ class Arrivals:
     timestamps: Longs
     keys: Sequence[bytes | None]
     rows: list[bytes | None]
-    decoded_keys: Sequence[Any]
-    values: Sequence[Any]
+    decoded_keys: Sequence[object]
+    values: Sequence[object]
     headers: Sequence[Headers] | None
 
 
@@ -63,9 +63,10 @@ class KeptSide:
             rows, DAY_MS if store.retention_ms is None else store.retention_ms, persistent=store.persistent, time_ordered=False
         )
         decode = reading(store.value_serde, store.name)
-        # A value that nobody can change is kept as it is read; of others the bytes, to be read for each match.
+        # An immutable value is kept as it is read; of others the bytes, to be read for each match.
         self.keeps_values = isinstance(store.value_serde, IMMUTABLE)
-        self.decode, self.encode = decode, store.value_serde.serialize
+        self.decode: Callable[[Any], object] = decode
+        self.encode = store.value_serde.serialize
         self.shown = ShownRows(_SUFFIX, decode if self.keeps_values else bytes)
         self.shown.load(self.segments)
 
@@ -89,13 +90,13 @@ class JoinTask:
     def close(self) -> None:
         """Nothing is held that has to be let go."""
 
-    def run(self, given: Arrivals, now_ms: int = 0) -> Joined:
+    def run(self, given: Arrivals, now_ms: int = 0) -> JoinResults:
         """Joins a batch, and writes it to the stores. ``now_ms``: the wall clock.
 
         Raises:
             JoinerError: the joiner failed.
         """
-        made = Joined()
+        made = JoinResults()
         if not len(given.timestamps):
             return made
         has_key, has_value = _are_there(given.keys), _are_there(given.values)
@@ -129,7 +130,7 @@ class JoinTask:
             numbers=(puts[0].numbers + puts[1].numbers).tolist(),
         )
 
-    def _match(self, given: Arrivals, joins: Flags, seen: _Seen, made: Joined) -> None:
+    def _match(self, given: Arrivals, joins: Flags, seen: _Seen, made: JoinResults) -> None:
         """Finds for each record what the other side shows, and shows the record to those that come after it."""
         left, right = self._sides
         lows, highs, live, numbers, which, stamp_of = seen.lows, seen.highs, seen.live, seen.numbers, seen.which, seen.times
@@ -220,7 +221,7 @@ class JoinTask:
             raise JoinerError(self._windowed[is_right], at) from problem
 
 
-def _are_there(data: Sequence[Any]) -> Flags:
+def _are_there(data: Sequence[object]) -> Flags:
     if None not in data:
         return np.ones(len(data), np.bool_)
     return np.fromiter((one is not None for one in data), np.bool_, len(data))
@@ -251,7 +252,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What a batch puts into one side's store; columns over all arrivals, zero or false where a record is the other side's.
+    """Rows that a batch puts into one side's store; columns over all arrivals, zero or false where a record is the other side's.
 
     ``puts``: has a key, so that the store is asked; ``live``: the store takes it; ``shown_from``: what the store shows when the
     record comes; ``numbers`` tell rows of one time apart. ``observed``: how far the store's time is in the end.

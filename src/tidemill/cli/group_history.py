@@ -1,0 +1,67 @@
+"""``tidemill group history``: the rebalances of a group, as the instances that led them have kept them.
+
+Decides how what several instances tell becomes one list, and how that is written. An instance that can't be asked is said: its
+rebalances are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from tidemill.cli.group_view import move_words, rebalance_words
+from tidemill.documents import Document
+from tidemill.errors import EnvironmentProblem, RetriableError
+from tidemill.printable import printable
+
+_ASK_LIMIT_S = 5.0
+_LONGEST_TEXT = 2_000
+
+
+def told_history(
+    bootstrap_server: str, group: str, settings: Mapping[str, object]
+) -> tuple[list[Document], tuple[str, ...]]:
+    """Rebalances, oldest first, and remarks on what is missing. EnvironmentProblem if no instance can be asked."""
+    from tidemill.cli.group_instances import group_instances, http_access_of
+    from tidemill.query.document_reader import UnreadableDocumentError, plain_document, read_document
+    from tidemill.query.group_documents import HistoryDocument
+    from tidemill.query.http_forward import document, fetch
+
+    access = http_access_of(settings)
+    told: dict[str, list[Document]] = {}
+    remarks = []
+    for one in group_instances(bootstrap_server, group, settings):
+        if one.host is None:
+            remarks.append(f"{one.name} has no address (--serve HOST:PORT): what it has led is missing.")
+            continue
+        try:
+            body = fetch(one.host, "/history", token=access.token, timeout_s=_ASK_LIMIT_S, tls=access.client)
+            found = read_document(HistoryDocument, document(body))
+        except (RetriableError, UnreadableDocumentError) as problem:
+            remarks.append(f"What {one.name} has led is missing: it {printable(problem)}.")
+            continue
+        if found.problem is not None:
+            remarks.append(f"What {one.name} led before it was started last is missing: {printable(found.problem)}.")
+        told[one.name] = [plain_document(led) for led in found.rebalances]
+    if not told:
+        raise EnvironmentProblem(f"no instance of {group} can be asked: {' '.join(remarks)}")
+    return merged_history(told), tuple(remarks)
+
+
+def merged_history(told: Mapping[str, Sequence[Document]]) -> list[Document]:
+    """By the instances that have led them, oldest first."""
+    found = [{**led, "led_by": name} for name, of_one in told.items() for led in of_one]
+    return sorted(found, key=lambda led: (led["at_ms"], led["led_by"]))
+
+
+def history_lines(rebalances: Sequence[Document], *, why: bool) -> Iterator[str]:
+    """One line for each, with ``why`` one more for each move."""
+    if not rebalances:
+        yield "no rebalance was led by an instance that can be asked"
+    for led in rebalances:
+        at = datetime.fromtimestamp(led["at_ms"] / 1e3).strftime("%Y-%m-%d %H:%M:%S")
+        words = rebalance_words(led) or "nothing moved"
+        yield printable(f"{at}  {led['led_by']}  {led['took_ms']} ms  {words}", longest=_LONGEST_TEXT)
+        for move in led["moves"] if why else ():
+            reason = move["reason"] or "no record tells why"
+            yield printable(f"    {move_words(move)}: {reason}", longest=_LONGEST_TEXT)

@@ -1,0 +1,170 @@
+"""Slices of the settings: what one part of an instance, or one tool, needs of them.
+
+Decides which settings belong together. A slice's fields are attributes of ``StreamsConfig``, of the same names and types;
+``StreamsConfig.slice`` cuts a slice out of an instance's settings, ``StreamsConfig.read_slice`` reads one for a tool that is no
+instance. So a part can't depend on a setting that its slice doesn't name, and a test makes a slice, not a whole configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidemill.config.values import (
+    ClientSettings,
+    DeserializationHandler,
+    OffsetReset,
+    OffsetResetByDuration,
+    ProcessingGuarantee,
+    StoreFormat,
+    StoreSuppliers,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientsConfig:
+    """Of Kafka clients: where the brokers are, and what is handed on to each client."""
+
+    bootstrap_servers: str
+    client_id: str
+    client_rack: str
+    transaction_timeout_ms: int
+    kafka: ClientSettings
+    consumer: ClientSettings
+    producer: ClientSettings
+    admin: ClientSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsConfig:
+    """Of the topics that an application needs on the brokers."""
+
+    application_id: str
+    bootstrap_servers: str
+    dead_letter_topic: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """Of whoever leads the group: the assignor and its limits, and what is said of internal topics."""
+
+    application_id: str
+    task_assignor_class: str
+    compatibility: str
+    acceptable_recovery_lag: int
+    max_warmup_replicas: int
+    num_standby_replicas: int
+    probing_rebalance_interval_ms: int
+    rack_aware_assignment_tags: tuple[str, ...]
+    rack_aware_assignment_strategy: str
+    rack_aware_assignment_traffic_cost: int | None
+    rack_aware_assignment_non_overlap_cost: int | None
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadConfig:
+    """Of a stream thread: its batches and commits, where inputs begin, and how it leaves."""
+
+    processing_guarantee: ProcessingGuarantee
+    commit_interval_ms: int
+    transaction_timeout_ms: int
+    heartbeat_interval_ms: int
+    num_standby_replicas: int
+    auto_offset_reset: OffsetReset | OffsetResetByDuration
+    batch_max_records: int
+    batch_max_bytes: int
+    batch_timeout_ms: int
+    restore_max_records: int
+    standby_max_records: int
+    promote_when_caught_up: bool
+    metrics_sample_window_ms: int
+    metrics_num_samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateConfig:
+    """Of state on disk: where it lies, here and on executors, and how long it is kept."""
+
+    application_id: str
+    state_dir: str
+    state_cleanup_delay_ms: int
+    state_cleanup_dir_max_age_ms: int
+    executor_state_dir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionConfig:
+    """Of exception handlers, and where records go that are put aside."""
+
+    deserialization_exception_handler: DeserializationHandler
+    processing_exception_handler: object
+    processing_exception_handler_global_enabled: bool
+    production_exception_handler: object
+    dead_letter_topic: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyConfig:
+    """Of a program's topology and its plan: what it leaves open, and how it is compiled."""
+
+    application_id: str
+    default_key_serde: object
+    default_value_serde: object
+    topology_optimization: tuple[str, ...]
+    ensure_explicit_internal_resource_naming: bool
+    processor_wrapper_class: object
+    dsl_store_suppliers_class: StoreSuppliers
+    dsl_store_format: StoreFormat
+    presum: bool
+    max_task_idle_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkConfig:
+    """Of the Spark session and the workers' way to the driver."""
+
+    application_id: str
+    num_stream_threads: int
+    spark: ClientSettings
+    control_listen: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpConfig:
+    """Of requests between instances, and of tools to instances: token and certificates."""
+
+    http_token: str = field(repr=False)
+    http_keystore: str
+    http_key_password: str = field(repr=False)
+    http_truststore: str
+    http_client_auth: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadsConfig:
+    """Of the reads that an instance answers: where it listens, and how long and how stale an answer may be."""
+
+    application_id: str
+    application_server: str
+    http_listen: str
+    http_max_staleness: int
+    http_max_staleness_ms: int | None
+    http_timeout_ms: int
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusConfig:
+    """Of the status pages: the settings that they show, and the level of the metrics."""
+
+    application_id: str
+    client_id: str
+    client_rack: str
+    client_tags: ClientSettings
+    processing_guarantee: ProcessingGuarantee
+    num_standby_replicas: int
+    max_warmup_replicas: int
+    acceptable_recovery_lag: int
+    probing_rebalance_interval_ms: int
+    task_assignor_class: str
+    metrics_recording_level: str

@@ -1,0 +1,159 @@
+"""Messages of the control channel: workers' questions to their driver, and the driver's to workers on executors.
+
+Decides the form of each message; who may ask, and who answers, is ``channel``'s. Each is a value that decodes as a whole or is
+refused (``message_pack``).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from tidemill.ids import TaskId, TopicPartition
+from tidemill.task.batch import BatchReport, Taken
+from tidemill.task.batch_id import BatchId
+
+
+class Purpose(Enum):
+    """The purpose of a worker's connection. It opens the one for questions first."""
+
+    QUESTIONS = "questions"
+    LEASH = "leash"
+    READS = "reads"
+
+
+class ControlMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message of the channel."""
+
+
+class Hello(ControlMessage, frozen=True):
+    """The first words on a connection. ``worker``: the name that the driver gave it, empty if none."""
+
+    purpose: Purpose
+    thread: str
+    step: str
+    pid: int
+    host: str
+    worker: str = ""
+
+
+class Welcome(ControlMessage, frozen=True):
+    """The answer to the first words on the connection for questions. ``lock``: the state directory's lock follows; ``worker``: a
+    name for the worker, where it is not on the driver's machine."""
+
+    lock: bool
+    worker: str = ""
+
+
+class NextRequest(ControlMessage, frozen=True, tag=True):
+    """The source step: the next batch of a run. Answered by a BatchRequest, or by nothing if the run ends."""
+
+    run: int
+
+
+class Report(ControlMessage, frozen=True, tag=True):
+    """The last step: what became of a batch."""
+
+    run: int
+    report: BatchReport
+
+
+class WaitServed(ControlMessage, frozen=True, tag=True):
+    """A step between: answered when the last step has reported of the batch."""
+
+    run: int
+    batch_id: int
+
+
+class AskMembership(ControlMessage, frozen=True, tag=True):
+    """The last step, before a commit. Answered by a CommittingMember."""
+
+
+class AskCommitted(ControlMessage, frozen=True, tag=True):
+    """The last step, of a new worker. Answered by the committed positions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class HandOver(ControlMessage, frozen=True, tag=True):
+    """The last step: call the function of a ``foreach_batch`` node. Answered by what it raised, or an empty text."""
+
+    node: str
+    path: str
+    batch_id: BatchId
+
+
+class Taking(ControlMessage, frozen=True, tag=True):
+    """The source step: what it is about to hand over. Not answered: nothing depends on it, and it is said before each chunk."""
+
+    batch_id: int
+    taken: Taken
+
+
+class HasRun(ControlMessage, frozen=True, tag=True):
+    """The last step: its functions are done with the batch."""
+
+    batch_id: int
+
+
+Question = NextRequest | Report | WaitServed | AskMembership | AskCommitted | HandOver | Taking | HasRun
+
+
+class Asked(ControlMessage, frozen=True):
+    """A question of a worker."""
+
+    question: Question
+
+
+class DriverAnswer(ControlMessage, frozen=True):
+    """``value``: packed, empty if there is nothing to say; ``failed``: what went wrong instead."""
+
+    value: bytes = b""
+    failed: str = ""
+
+
+class ReadPositions(ControlMessage, frozen=True, tag=True):
+    """Answered by changelog offsets by store."""
+
+
+class ReadRows(ControlMessage, frozen=True, tag=True):
+    """Answered by the value of each key, None where there is none."""
+
+    store: str
+    keys: tuple[bytes, ...]
+
+
+class ScanRows(ControlMessage, frozen=True, tag=True):
+    """Answered by pairs of key and value, ``low <= key < high`` (None: no bound), at most ``limit`` of them."""
+
+    store: str
+    low: bytes | None
+    high: bytes | None
+    limit: int
+
+
+class CountEntries(ControlMessage, frozen=True, tag=True):
+    """Answered by the number of keys in the store."""
+
+    store: str
+
+
+StoreRead = ReadPositions | ReadRows | ScanRows | CountEntries
+
+
+class AskedRead(ControlMessage, frozen=True):
+    """A question of the driver to a worker on an executor. ``folder``: below the task's own, empty for that itself."""
+
+    number: int
+    task: TaskId
+    folder: str
+    read: StoreRead
+
+
+class ReadAnswer(ControlMessage, frozen=True):
+    """``number``: of the question; the rest as in ``DriverAnswer``."""
+
+    number: int
+    value: bytes = b""
+    failed: str = ""

@@ -1,0 +1,112 @@
+"""Processors that ``processor.wrapper.class`` has wrapped (KIP-1112): those of the program, and the operators of the DSL.
+
+Decides which nodes have a processor that can be wrapped, and how an operator of the DSL looks as one. What a wrapper gives back
+as it was stays where it is in the plan; what it wraps runs record by record. Nodes whose function works on Columns run in the
+JVM, and nodes that only pass records on run nowhere: neither has a processor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, Protocol
+
+from tidemill.errors import TopologyError
+from tidemill.operators.context import Context, Operator
+from tidemill.operators.operation_table import Runs, entry_of, operator_of, runs, works_on_columns
+from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, made_processor
+from tidemill.operators.record import Record
+from tidemill.topology import operations as op
+from tidemill.topology.nodes import ProcessorNode, Topology
+
+
+class ProcessorWrapper(Protocol):
+    """Wraps or replaces the processors of a topology (org.apache.kafka.streams.processor.api.ProcessorWrapper, KIP-1112).
+
+    Given as ``processor.wrapper.class``: a class, or ``module:Class``, made without arguments, or an object. With a method
+    ``configure(config)`` it gets the settings of the topology first (``config.application_id`` and the like).
+    """
+
+    def wrap_processor_supplier(self, name: str, supplier: ProcessorSupplier) -> ProcessorSupplier:
+        """The supplier to use for the node ``name`` instead of ``supplier``, or that itself to leave the node as it is.
+
+        Called once for each node while the topology is made. What the given supplier makes has ``process(record)`` and may have
+        ``init(context)`` and ``close()``; what the result makes gets these calls, and hands on those that the inner one needs.
+        Records of a table have a ``Change`` (``old``, ``new``) as value.
+        """
+
+
+class DslProcessor:
+    """An operator of the DSL as a Processor: what wrappers get to wrap."""
+
+    def init(self, context: ProcessorContext) -> None:
+        assert context.operator is not None
+        self._operator = context.operator
+
+    def process(self, record: Record) -> None:
+        self._operator.process(record)
+
+
+class WrappedOperator:
+    """Runs what a wrapper has made of an operator of the DSL; others still look its rows up in the operator itself."""
+
+    def __init__(self, node: ProcessorNode, context: Context) -> None:
+        assert node.wrapped is not None
+        self._operator: Operator = operator_of(node.operation, context)
+        self._seen = ProcessorContext(context, node.stores)
+        self._seen.operator = self._operator
+        self._made = made_processor(context, node.wrapped, self._seen)
+
+    def process(self, record: Record) -> None:
+        self._seen.timestamp, self._seen.headers = record[2], record[3]
+        self._made.process(record)
+
+    def close(self) -> None:
+        for closed in (self._made, self._operator):
+            close = getattr(closed, "close", None)
+            if close is not None:
+                close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operator, name)
+
+
+def wrapped_topology(topology: Topology, wrapper: ProcessorWrapper) -> Topology:
+    """The topology with the processors that ``wrapper`` gives.
+
+    Raises:
+        TopologyError: it gives what is no supplier, or raises.
+    """
+    return replace(topology, nodes={
+        name: _wrapped(node, wrapper) if isinstance(node, ProcessorNode) else node for name, node in topology.nodes.items()
+    })
+
+
+def _wrapped(node: ProcessorNode, wrapper: ProcessorWrapper) -> ProcessorNode:
+    match node.operation:
+        case op.ProcessRecords(supplier=supplier) | op.GlobalUpdate(supplier=supplier) if supplier is not None:
+            made = _supplier(node.name, supplier, wrapper)
+            return node if made is supplier else replace(node, operation=replace(node.operation, supplier=made))
+        case operation if _has_processor(operation):
+            made = _supplier(node.name, DslProcessor, wrapper)
+            return node if made is DslProcessor else replace(node, wrapped=made)
+        case _:
+            return node
+
+
+def _has_processor(operation: op.Operation) -> bool:
+    of_columns = any(isinstance(getattr(operation, field.name), op.OfColumns) for field in fields(operation))
+    return not (
+        of_columns or entry_of(operation).operator is None or works_on_columns(operation) or runs(operation) is Runs.FORWARDS
+    )
+
+
+def _supplier(name: str, supplier: op.UserFunction, wrapper: ProcessorWrapper) -> op.UserFunction:
+    try:
+        made = wrapper.wrap_processor_supplier(name, supplier)
+    except Exception as problem:
+        raise TopologyError(
+            f"processor.wrapper.class: wrap_processor_supplier failed on {name}: {type(problem).__name__}: {problem}"
+        ) from problem
+    if not callable(made):
+        raise TopologyError(f"processor.wrapper.class: wrap_processor_supplier gave {made!r} for {name}, expected a supplier")
+    return made

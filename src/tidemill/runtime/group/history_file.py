@@ -1,0 +1,126 @@
+"""The rebalances that an instance has led, kept over its restarts: a file in its state directory, one line of JSON for each.
+
+Decides how many are kept (the last hundred), what of a file counts (lines that were written to their end; all of them must be
+rebalances) and what becomes of one that can't be read: it is put aside under another name, said, and a new one begins. What a
+line holds is ``rebalance_history``'s.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidemill.documents import Document
+from tidemill.log_format import LogEvent
+from tidemill.query.document_reader import UnreadableDocumentError, read_document
+from tidemill.query.group_documents import RebalanceDocument
+from tidemill.runtime.group.rebalance_history import KEPT, LedRebalances
+
+log = logging.getLogger("tidemill.leader")
+
+FILE = "rebalances.jsonl"
+ASIDE = "rebalances.jsonl.unreadable"
+_MOST_BYTES = 64 << 20
+_CLOSE_LIMIT_S = 5.0
+
+
+class HistoryFile:
+    """One writer at a time, which the state directory's lock sees to."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path, self._aside = directory / FILE, directory / ASIDE
+        self._lines = 0
+
+    def load(self) -> tuple[list[Document], str]:
+        """The rebalances in the file, oldest first, or none and the reason why it can't be read; it is put aside then."""
+        try:
+            found, lines = _read(self._path)
+        except (OSError, ValueError) as problem:
+            why = f"{self._path} can't be read: {problem}. It is put aside as {self._aside.name}, and a new one begins"
+            log.error(LogEvent("history-unreadable", problem=why))
+            try:
+                self._path.replace(self._aside)
+            except OSError as left:
+                why += f" (it could not be put aside: {left})"
+            return [], why
+        self._lines = lines
+        return found, ""
+
+    def append(self, led: Sequence[Document], kept: Sequence[Document]) -> None:
+        """Adds ``led``; once in a while the file is written again with ``kept`` only. OSError if that can't be."""
+        if self._lines + len(led) > 2 * KEPT:
+            draft = self._path.with_suffix(".draft")
+            draft.write_text("".join(map(_line, kept)), encoding="utf-8")
+            draft.replace(self._path)
+            self._lines = len(kept)
+            return
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(map(_line, led)))
+        self._lines += len(led)
+
+
+def _line(led: Document) -> str:
+    return json.dumps(led, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _read(path: Path) -> tuple[list[Document], int]:
+    """The last ones, and how many lines there are. ValueError if a line is no rebalance; the last one may be cut short."""
+    if not path.exists():
+        return [], 0
+    size = path.stat().st_size
+    if size > _MOST_BYTES:
+        raise ValueError(f"it has {size:,} bytes, expected at most {_MOST_BYTES:,}")
+    whole, _, cut = path.read_bytes().rpartition(b"\n")
+    if cut:
+        path.write_bytes(whole + b"\n" if whole else b"")
+    lines = whole.split(b"\n") if whole else []
+    return [_rebalance(number, line) for number, line in enumerate(lines, 1)][-KEPT:], len(lines)
+
+
+def _rebalance(number: int, line: bytes) -> Document:
+    try:
+        found: Document = json.loads(line)
+        read_document(RebalanceDocument, found)
+    except (UnreadableDocumentError, ValueError, RecursionError) as problem:
+        raise ValueError(f"line {number} is no rebalance ({problem})") from None
+    return found
+
+
+class HistoryKeeper:
+    """Writes what the instance leads, on a thread of its own: telling of a rebalance takes time, and the group waits for its
+    leader."""
+
+    def __init__(self, led: LedRebalances, directory: Path) -> None:
+        self._led, self._file = led, HistoryFile(directory)
+        self._news, self._ends = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tidemill-history", daemon=True)
+
+    def start(self) -> None:
+        """The earlier ones are read first."""
+        self._led.remember(*self._file.load())
+        self._led.on_news = self._news.set
+        self._thread.start()
+
+    def close(self) -> None:
+        """New ones are written before."""
+        self._ends.set()
+        self._news.set()
+        self._thread.join(_CLOSE_LIMIT_S)
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            self._news.wait()
+            self._news.clear()
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            new = self._led.unkept()
+            if new:
+                self._file.append(new, self._led.history())
+        except Exception as problem:  # the group must not suffer for it
+            log.warning(LogEvent("history-not-kept", problem=repr(problem)))

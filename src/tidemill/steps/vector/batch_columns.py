@@ -1,0 +1,223 @@
+"""Keys and values of a batch as columns for a function, and what it returns as values again.
+
+Decides how each form has them (``BatchForm``): fields of a struct are columns; whole numbers and booleans among which some are
+null are pandas' types with nulls, so that no number loses digits; times keep their microseconds. A result is taken by position:
+one of pandas whose index is in another order is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, StructType, parse_type
+from tidemill.steps.rows.codecs_wire import fixed_width, in_transit
+from tidemill.topology.batch_operations import BatchForm
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ARROW = {
+    "string": pa.string(), "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
+    "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(), "binary": pa.binary(), "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+_WITH_NULLS = {
+    "int8": "Int8", "int16": "Int16", "int32": "Int32", "int64": "Int64", "bool": "boolean",
+}  # fmt: skip
+"""pandas' types that have nulls, by Arrow's."""
+
+
+class ResultShapeError(Exception):
+    """A function of batches gave something that is no value for each record."""
+
+
+# --- what a function gets ---------------------------------------------------------------------------------------------
+
+
+def side_array(table: pa.Table, side: str, serde: Any) -> pa.Array:
+    """The keys or values of rows, typed."""
+    transit = in_transit(serde)
+    fixed = fixed_width(transit.sql_type)
+    kind = arrow_type(parse_type(transit.sql_type))
+    if fixed is not None:
+        return _one(table.column(side + fixed.kind.value).cast(kind))
+    if pa.types.is_struct(kind):
+        parsed = parse_type(transit.sql_type)
+        return pa.array([_for_arrow(transit.deserialize(data), parsed) for data in table.column(side).to_pylist()], kind)
+    return _one(table.column(side).cast(kind))
+
+
+def arrow_type(kind: JsonType) -> pa.DataType:
+    """Arrow's type of a Spark type."""
+    match kind:
+        case StructType(fields):
+            return pa.struct([(name, arrow_type(inner)) for name, inner in fields])
+        case ArrayType(inner):
+            return pa.list_(arrow_type(inner))
+        case MapType(inner):
+            return pa.map_(pa.string(), arrow_type(inner))
+        case DecimalType(precision, scale):
+            return pa.decimal128(precision, scale)
+        case _:
+            return _ARROW[kind.ddl]
+
+
+def _for_arrow(value: Any, kind: JsonType) -> Any:
+    """With maps as pairs, which is how Arrow takes them."""
+    if value is None:
+        return None
+    match kind:
+        case StructType(fields):
+            return {name: _for_arrow(value[name], inner) for name, inner in fields}
+        case ArrayType(inner):
+            return [_for_arrow(item, inner) for item in value]
+        case MapType(inner):
+            return [(name, _for_arrow(item, inner)) for name, item in value.items()]
+        case _:
+            return value
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+
+
+def given(array: pa.Array, form: BatchForm) -> Any:
+    """Typed values as a function of this form gets them."""
+    is_struct = pa.types.is_struct(array.type)
+    if form is BatchForm.ARROW:
+        return pa.Table.from_struct_array(array) if is_struct else array
+    if form is BatchForm.NUMPY:
+        return {field.name: _ndarray(array.field(at)) for at, field in enumerate(array.type)} if is_struct else _ndarray(array)
+    if not is_struct:
+        return _series(array)
+    import pandas as pd
+
+    columns = {field.name: _series(array.field(at)) for at, field in enumerate(array.type)}
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(array)))
+
+
+def _ndarray(array: pa.Array) -> np.ndarray[Any, Any]:
+    if pa.types.is_temporal(array.type) and not array.null_count:
+        return array.to_numpy(zero_copy_only=False)
+    is_plain = pa.types.is_floating(array.type) or pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)
+    if is_plain and not array.null_count:
+        return array.to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(array.type):
+        return array.to_numpy(zero_copy_only=False)  # null is NaN
+    found: np.ndarray[Any, Any] = np.empty(len(array), dtype=object)
+    found[:] = array.to_pylist(maps_as_pydicts="strict")
+    return found
+
+
+def _series(array: pa.Array) -> pd.Series[Any]:
+    import pandas as pd
+
+    with_nulls = _WITH_NULLS.get(str(array.type)) if array.null_count else None
+    if with_nulls is not None:
+        return pd.Series(array.to_pylist(), dtype=with_nulls)  # the name of a dtype
+    if pa.types.is_nested(array.type):
+        return pd.Series(array.to_pylist(maps_as_pydicts="strict"), dtype=object)
+    found: pd.Series[Any] = array.to_pandas(coerce_temporal_nanoseconds=False)
+    return found
+
+
+# --- what a function gives --------------------------------------------------------------------------------------------
+
+
+def result_values(result: Any, count: int) -> list[Any]:
+    """The values that a function gave for ``count`` records: dicts of a table's columns, else the values of one column.
+
+    Raises:
+        ResultShapeError: they are not so many, or in another order.
+    """
+    values = _values(result, count)
+    if len(values) != count:
+        raise ResultShapeError(f"it gave {len(values)} results for {count} records, expected one for each, in their order")
+    return values
+
+
+def _values(result: Any, count: int) -> list[Any]:
+    if isinstance(result, (pa.Table, pa.RecordBatch)):
+        return result.to_pylist(maps_as_pydicts="strict")
+    if isinstance(result, Mapping):
+        return _rows({str(name): _column(column, count) for name, column in result.items()}, count)
+    if _is_of_pandas(result, "DataFrame"):
+        _check_index(result, count)
+        if not result.columns.is_unique:
+            raise ResultShapeError(f"it gave a DataFrame with the columns {list(result.columns)}, expected each name once")
+        return _rows({str(name): _column(result[name], count) for name in result.columns}, count)
+    return _column(result, count)
+
+
+def _rows(columns: Mapping[str, list[Any]], count: int) -> list[Any]:
+    """ResultShapeError if a column is of another length."""
+    for name, column in columns.items():
+        if len(column) != count:
+            raise ResultShapeError(f"its column {name!r} has {len(column)} values for {count} records, expected one for each")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else [{}] * count
+
+
+def _column(column: Any, count: int) -> list[Any]:
+    if isinstance(column, (pa.Array, pa.ChunkedArray)):
+        return column.to_pylist(maps_as_pydicts="strict")
+    if _is_of_pandas(column, "Series"):
+        _check_index(column, count)
+        if column.dtype != object:
+            return pa.array(column, from_pandas=True).to_pylist()
+        return [_plain(item) for item in column.tolist()]
+    if isinstance(column, np.ndarray):
+        if column.ndim != 1:
+            raise ResultShapeError(f"it gave an array of the shape {column.shape}, expected one dimension")
+        if column.dtype == object:
+            return [_plain(item) for item in column]
+        return pa.array(column).to_pylist() if column.dtype.kind in "mM" else column.tolist()
+    if isinstance(column, (list, tuple)):
+        return [_plain(item) for item in column]
+    raise ResultShapeError(
+        f"it gave a {type(column).__name__}, expected a pandas DataFrame or Series, a pyarrow Table or Array, a numpy array,"
+        " a list, or a dict of columns"
+    )
+
+
+def _is_of_pandas(found: Any, name: str) -> bool:
+    """Without importing pandas for functions that do not need it."""
+    return any(cls.__name__ == name and cls.__module__.partition(".")[0] == "pandas" for cls in type(found).__mro__)
+
+
+def _check_index(found: Any, count: int) -> None:
+    """A sorted or filtered frame keeps the old places in its index."""
+    if len(found) == count and found.index.dtype.kind == "i" and not (found.index == np.arange(count)).all():
+        raise ResultShapeError(
+            "its rows are in another order than it got them; sort them by their index (sort_index), or give them a new one"
+            " (reset_index)"
+        )
+
+
+def _plain(value: Any) -> Any:
+    """A value out of a column of objects."""
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return None if type(value).__name__ in ("NAType", "NaTType") else value
+
+
+def truths(result: Any, count: int) -> list[bool]:
+    """As ``result_values``, of a predicate: null counts as false, and what is no boolean is a ResultShapeError, too."""
+    values = result_values(result, count)
+    for value in values:
+        if value is not None and not isinstance(value, bool):
+            raise ResultShapeError(f"it gave {value!r} of type {type(value).__name__}, expected a boolean")
+    return [bool(value) for value in values]
