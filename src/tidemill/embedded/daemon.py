@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -71,26 +72,23 @@ def start_broker(
     prepare(plan)
     end_old_registration(plan, limit_s=start_limit_s)
     log_offset = log_size(plan)
-    with plan.console_file.open("w") as console:
-        jvm = subprocess.Popen(
-            plan.run_command(),
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        began = psutil.Process(jvm.pid).create_time()
-        wait_until_ready(plan, log_offset=log_offset, is_alive=lambda: jvm.poll() is None, limit_s=start_limit_s)
-        set_users(plan)
-        broker = RunningBroker(
-            pid=jvm.pid, began=began, port=port, data=str(plan.data), internal_port=plan.internal_port
-        )
-        _remember(broker, records)
-    except BaseException:
-        jvm.kill()
-        jvm.wait()
-        raise
+    with ThreadPoolExecutor(1, "broker-start") as pool:
+        # Ctrl-C is raised in the main thread only. In another one it can't come between the JVM's start and knowing its pid.
+        spawned = pool.submit(_spawn, plan)
+        try:
+            jvm = spawned.result()
+            began = psutil.Process(jvm.pid).create_time()
+            wait_until_ready(plan, log_offset=log_offset, is_alive=lambda: jvm.poll() is None, limit_s=start_limit_s)
+            set_users(plan)
+            broker = RunningBroker(
+                pid=jvm.pid, began=began, port=port, data=str(plan.data), internal_port=plan.internal_port
+            )
+            _remember(broker, records)
+        except BaseException:
+            jvm = spawned.result()
+            jvm.kill()
+            jvm.wait()
+            raise
     return broker
 
 
@@ -120,6 +118,17 @@ def stop_broker(broker: RunningBroker, *, records: Path, limit_s: float = 30) ->
             process.kill()
             process.wait(limit_s)
     _record(broker.port, records).unlink(missing_ok=True)
+
+
+def _spawn(plan: BrokerPlan) -> subprocess.Popen[bytes]:
+    with plan.console_file.open("w") as console:
+        return subprocess.Popen(
+            plan.run_command(),
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def _remember(broker: RunningBroker, records: Path) -> None:
