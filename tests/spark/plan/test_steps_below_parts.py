@@ -1,4 +1,4 @@
-"""Vectorised nodes right below operators that run record by record: a layer lies between them, and nothing is lost there."""
+"""Nodes with functions of Columns right below nodes that run in Python: a layer lies between them, and nothing is lost there."""
 
 from __future__ import annotations
 
@@ -63,3 +63,47 @@ def test_a_table_of_columns_whose_stream_goes_on_to_python(spark: SparkSession, 
         for value in ("hello", "no"):
             given.pipe_input("a", value)
         assert driver.create_output_topic("out", TEXT, TEXT).read_key_values() == [("a", "hello!"), ("a", None)]
+
+
+TABLES = {
+    "a table's topic": lambda stream: stream.to_table(key=TEXT, value=LONG, store="above"),
+    "a count": lambda stream: stream.group_by_key(key=TEXT, value=LONG).count(store="above"),
+    "a reduce of Python values": lambda stream: stream.group_by_key(key=TEXT, value=LONG).reduce(lambda one, other: one + other),
+    "a reduce of Columns": lambda stream: stream.group_by_key(key=TEXT, value=LONG).reduce(
+        of_columns(lambda one, other: one + other)
+    ),
+    "an aggregate": lambda stream: stream.group_by_key(key=TEXT, value=LONG).aggregate(
+        lambda: 0, lambda _key, value, total: total + value, value=LONG
+    ),
+    "a table of columns with a store": lambda stream: stream.to_table(key=TEXT, value=LONG, store="above").map_values(
+        lambda value: value + 1, store="between"
+    ),
+}
+# What the table above holds after each of the values 1, 2, 2 of one key.
+ROWS = {
+    "a table's topic": [1, 2, 2],
+    "a count": [1, 2, 3],
+    "a reduce of Python values": [1, 3, 5],
+    "a reduce of Columns": [1, 3, 5],
+    "an aggregate": [1, 3, 5],
+    "a table of columns with a store": [2, 3, 3],
+}
+
+
+@pytest.mark.parametrize("above", TABLES)
+def test_a_table_with_a_store_computes_its_columns_below_a_table_with_a_store(spark: SparkSession, above: str) -> None:
+    builder = StreamsBuilder()
+    table: Any = TABLES[above](builder.stream("in", key=TEXT, value=LONG))
+    tenfold = table.map_values(lambda row: row * 10, store="tenfold", value=LONG)
+    tenfold.to_stream().to("mapped", key=TEXT, value=LONG)
+    tenfold.filter(lambda _, row: row < 25, store="small").to_stream().to("filtered", key=TEXT, value=LONG)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        given = driver.create_input_topic("in", TEXT, LONG)
+        for number in (1, 2, 2):
+            given.pipe_input("a", number)
+        mapped = [row * 10 for row in ROWS[above]]
+        assert [value for _, value in driver.create_output_topic("mapped", TEXT, LONG).read_key_values()] == mapped
+        small = [row if row < 25 else None for row in mapped]
+        assert [value for _, value in driver.create_output_topic("filtered", TEXT, LONG).read_key_values()] == small
+        assert [(key, row[0]) for key, row in driver.store("tenfold").all()] == [("a", mapped[-1])]
+        assert [(key, row[0]) for key, row in driver.store("small").all()] == [("a", row) for row in small[-1:] if row is not None]

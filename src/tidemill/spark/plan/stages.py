@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tidemill.errors import TopologyError
-from tidemill.operators.operation_table import Enters, Runs, entry_of, global_stores, kept_store, runs
+from tidemill.operators.operation_table import Enters, Runs, entry_of, functions_of, global_stores, kept_store, runs
 from tidemill.spark.plan.graph_parts import GraphPart, graph_parts
 from tidemill.spark.plan.planned_topology import planned
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
@@ -147,10 +147,16 @@ class _Placing:
             self.layer[name] = max((self.in_python[p] if p in self.in_python else self.layer[p] for p in parents), default=0)
 
     def _earliest_step(self, name: str, parent: str) -> int:
-        """The first step that can run a node of Python below ``parent``: between a part and a vectorised node lies a layer."""
+        """The first step that can run a node of Python below ``parent``: a layer lies between a part and a vectorised node, and
+        before a table whose function of Columns it computes."""
         step = _earliest_step(self._topology, parent, self.in_python, self.layer)
-        is_source = isinstance(self._topology.nodes[parent], SourceNode)
-        return step + (not is_source and parent in self.in_python and self._part_of.get(parent) != self._part_of.get(name))
+        if isinstance(self._topology.nodes[parent], SourceNode) or parent not in self.in_python:
+            return step
+        return step + (self._part_of.get(parent) != self._part_of.get(name) or self._is_computed_by_a_layer(name))
+
+    def _is_computed_by_a_layer(self, name: str) -> bool:
+        node = self._topology.nodes[name]
+        return name not in self._members and isinstance(node, ProcessorNode) and bool(functions_of(node.operation))
 
     def _merges_again(self, name: str) -> bool:
         """Does it wait for a layer that merges what its parent's step has found?"""
