@@ -1,0 +1,391 @@
+"""Programs of the DSL drawn by chance. Each of their functions is written in one of three ways: with Columns, or as a Python
+function of a record or of a batch. However it is written, it is the same program.
+
+Values are text, whole numbers or JSON structs, which may be null, as may keys. How many of a key's updates are passed on
+depends on the micro-batches, so ``Program.checks`` says for each output what holds for all of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import functions as F
+
+from tidemill import (
+    Joined,
+    JoinWindows,
+    KStream,
+    KTable,
+    Serde,
+    Serdes,
+    SessionWindows,
+    StreamJoined,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    of_columns,
+    per_batch,
+    per_record,
+)
+
+TEXT, NUMBER, ORDER = Serdes.string(), Serdes.long(), Serdes.json("n bigint, s string")
+SERDES: dict[str, Serde] = {"text": TEXT, "number": NUMBER, "order": ORDER}
+Sent = tuple[str, "str | None", Any, int]
+"""Kind of value (its topic), key, value, timestamp."""
+
+
+class Way(Enum):
+    COLUMNS = 0
+    RECORD = 1
+    BATCH = 2
+
+
+class Same(Enum):
+    """What is the same however many records a micro-batch has."""
+
+    UPDATES = "each key's records"
+    ROWS = "each key's last value"
+    NOTHING = "what updates a stream of a table gets depends on the batches"
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function in its ways; None where there is none."""
+
+    columns: Callable[..., Any] | None
+    record: Callable[..., Any]
+    batch: Callable[..., Any] | None = None
+
+
+def _unless_null(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else function(value)
+
+
+def _without_batch(function: Function) -> Function:
+    return Function(function.columns, function.record)
+
+
+PASSES = {
+    "text": Function(lambda k, v: F.length(v) > 1, lambda k, v: v is not None and len(v) > 1, lambda k, v: v.str.len() > 1),
+    "number": Function(lambda k, v: v % 2 == 0, lambda k, v: v is not None and v % 2 == 0, lambda k, v: v % 2 == 0),
+    "order": Function(
+        lambda k, v: v["n"] > 2,
+        lambda k, v: v is not None and v["n"] is not None and v["n"] > 2,
+        lambda k, v: (v["n"] > 2).fillna(False).astype(bool),
+    ),
+}
+HAS_KEY = Function(lambda k, v: k != "b", lambda k, v: k is not None and k != "b")
+MAPS = {
+    ("text", "text"): Function(lambda v: F.concat(v, F.lit("!")), _unless_null(lambda v: v + "!"), lambda v: v + "!"),
+    ("text", "number"): Function(lambda v: F.length(v).cast("bigint"), _unless_null(len), lambda v: v.str.len()),
+    ("text", "order"): Function(
+        lambda v: F.when(v.isNotNull(), F.struct(F.length(v).cast("bigint").alias("n"), v.alias("s"))),
+        _unless_null(lambda v: {"n": len(v), "s": v}),
+        lambda v: pd.DataFrame({"n": v.str.len(), "s": v}),
+    ),
+    ("number", "text"): Function(lambda v: v.cast("string"), _unless_null(str), lambda v: v.astype(str)),
+    ("number", "number"): Function(lambda v: v * 3 + 1, _unless_null(lambda v: v * 3 + 1), lambda v: v * 3 + 1),
+    ("number", "order"): Function(
+        lambda v: F.when(v.isNotNull(), F.struct(v.alias("n"), v.cast("string").alias("s"))),
+        _unless_null(lambda v: {"n": v, "s": str(v)}),
+        lambda v: pd.DataFrame({"n": v, "s": v.astype(str)}),
+    ),
+    ("order", "text"): Function(lambda v: v["s"], _unless_null(lambda v: v["s"]), lambda v: v["s"]),
+    ("order", "number"): Function(
+        lambda v: v["n"] + 1, _unless_null(lambda v: None if v["n"] is None else v["n"] + 1), lambda v: v["n"] + 1
+    ),
+}
+KEYS = {
+    "text": Function(lambda k, v: F.substring(v, 1, 1), lambda k, v: None if v is None else v[:1]),
+    "number": Function(lambda k, v: F.abs(v % 3).cast("string"), lambda k, v: None if v is None else str(abs(v) % 3)),
+    "order": Function(lambda k, v: v["s"], lambda k, v: None if v is None else v["s"]),
+}
+UPPER_KEY = Function(lambda k, v: F.upper(k), lambda k, v: None if k is None else k.upper())
+PIECES = Function(lambda v: F.split(v, ","), lambda v: [] if v is None else v.split(","))
+TURNED = Function(lambda k, v: (F.upper(k), v), lambda k, v: (None if k is None else k.upper(), v))
+WINDOW_KEY = Function(lambda k, v: F.concat_ws("@", k["key"], k["start"]), lambda k, v: f"{k.key}@{k.start}")
+REDUCERS: dict[str, Callable[[Any, Any], Any]] = {
+    "text": max,
+    "number": lambda one, other: one + other,
+    "order": lambda one, other: {"n": (one["n"] or 0) + (other["n"] or 0), "s": other["s"]},
+}
+
+
+@dataclass
+class Made:
+    """A stream or table of the program; ``inputs``: the topics that it comes from."""
+
+    at: Any
+    kind: str
+    same: Same
+    inputs: frozenset[str]
+
+
+@dataclass
+class Program:
+    """The program of ``seed``, written in ``ways`` as ``choose`` draws them."""
+
+    seed: int
+    choose: Callable[[list[Way]], Way]
+    builder: StreamsBuilder = field(default_factory=StreamsBuilder)
+    inputs: list[str] = field(default_factory=list)
+    outputs: dict[str, str] = field(default_factory=dict)
+    checks: dict[str, Same] = field(default_factory=dict)
+    steps: list[str] = field(default_factory=list)
+    multiplies: bool = False
+    """One record may become several of one key, of which a table passes on one update."""
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+        self._streams: list[Made] = []
+        self._tables: list[Made] = []
+        for kind in self._chance.sample(sorted(SERDES), self._chance.choice([1, 2, 2])):
+            self.inputs.append(kind)
+            topic, own = f"{kind}-in", frozenset({kind})
+            if self._chance.random() < 0.7:
+                self._streams.append(Made(self.builder.stream(topic, key=TEXT, value=SERDES[kind]), kind, Same.UPDATES, own))
+            else:
+                self._tables.append(Made(self.builder.table(topic, key=TEXT, value=SERDES[kind]), kind, Same.ROWS, own))
+        for _ in range(self._chance.randint(3, 8)):
+            self._step()
+        for number, stream in enumerate(self._streams[-4:]):
+            self._write(f"stream-{number}", stream.at, stream)
+        for number, table in enumerate(self._tables[-3:]):
+            self._write(f"table-{number}", table.at.to_stream(), table)
+
+    def _write(self, topic: str, stream: KStream, made: Made) -> None:
+        stream.to(topic, key=TEXT, value=SERDES[made.kind])
+        self.outputs[topic], self.checks[topic] = made.kind, made.same
+
+    def _step(self) -> None:
+        found = [*(STREAM_STEPS if self._streams else ()), *(TABLE_STEPS if self._tables else ())]
+        step = self._chance.choice(found)
+        made = self._chance.choice(self._streams if step in STREAM_STEPS else self._tables)
+        self.steps.append(f"{step.__name__.strip('_')} of {made.kind}")
+        step(self, made, self._chance.random(), self._chance.random())
+
+    def _written(self, function: Function, serde: Any = None) -> Any:
+        """The function in the way that is drawn."""
+        forms = {Way.COLUMNS: function.columns, Way.RECORD: function.record, Way.BATCH: function.batch}
+        way = self.choose([way for way, form in forms.items() if form is not None])
+        self.steps[-1] += f" {way.name.lower()}"
+        form: Any = forms[way]
+        if way is Way.COLUMNS:
+            return form
+        wrap = per_record if way is Way.RECORD else per_batch
+        return wrap(form) if serde is None else wrap(form, serde)
+
+    def _stream(self, at: KStream, kind: str, same: Same, *of: Made) -> None:
+        self._streams.append(Made(at, kind, same, frozenset().union(*(made.inputs for made in of))))
+
+    def _table(self, at: KTable, kind: str, above: Same, *of: Made) -> None:
+        same = above if above is Same.NOTHING else Same.ROWS
+        self._tables.append(Made(at, kind, same, frozenset().union(*(made.inputs for made in of))))
+
+    def _unrelated(self, found: list[Made], at: float, to: Made) -> Made | None:
+        """One that comes from other topics: else the order of what one record becomes on two ways would count."""
+        others = [made for made in found if made.inputs.isdisjoint(to.inputs)]
+        return others[int(at * len(others))] if others else None
+
+    def _store(self, at: float) -> Any:
+        return {"store": f"store-{len(self.steps)}"} if at < 0.5 else {}
+
+    # --- streams ---------------------------------------------------------------------------------------------------
+
+    def _filter(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.filter(self._written(PASSES[of.kind])), of.kind, of.same, of)
+
+    def _filter_not(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.filter_not(self._written(HAS_KEY)), of.kind, of.same, of)
+
+    def _map_values(self, of: Made, a: float, _b: float) -> None:
+        to = self._mapped_to(of, a)
+        self._stream(of.at.map_values(self._written(MAPS[of.kind, to], SERDES[to])), to, of.same, of)
+
+    def _mapped_to(self, of: Made, at: float) -> str:
+        found = [to for kind, to in MAPS if kind == of.kind]
+        return found[int(at * len(found))]
+
+    def _map(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.map(self._written(TURNED, (TEXT, SERDES[of.kind]))), of.kind, of.same, of)
+
+    def _select_key(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.select_key(self._written(KEYS[of.kind], TEXT)), of.kind, of.same, of)
+
+    def _flat_map_values(self, of: Made, _a: float, _b: float) -> None:
+        if of.kind == "text":
+            self.multiplies = True
+            self._stream(of.at.flat_map_values(self._written(PIECES, TEXT)), "text", of.same, of)
+
+    def _peek(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.peek(lambda key, value: None), of.kind, of.same, of)
+
+    def _process(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.process(PassesOn, key=TEXT, value=SERDES[of.kind]), of.kind, of.same, of)
+
+    def _merge(self, of: Made, a: float, _b: float) -> None:
+        found = [made for made in self._streams if made is not of and made.kind == of.kind]
+        if found:
+            other = found[int(a * len(found))]
+            self._stream(of.at.merge(other.at), of.kind, Same.NOTHING, of, other)
+
+    def _split(self, of: Made, _a: float, _b: float) -> None:
+        branches = of.at.split().branch(self._written(_without_batch(PASSES[of.kind])), name=f"some-{len(self.steps)}")
+        for branch in branches.default_branch(name=f"others-{len(self.steps)}").values():
+            self._stream(branch, of.kind, of.same, of)
+
+    def _repartition(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.repartition(key=TEXT, value=SERDES[of.kind]), of.kind, of.same, of)
+
+    def _to_table(self, of: Made, a: float, _b: float) -> None:
+        self._table(of.at.to_table(key=TEXT, value=SERDES[of.kind], **self._store(a)), of.kind, of.same, of)
+
+    def _count(self, of: Made, a: float, _b: float) -> None:
+        self._table(of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).count(**self._store(a)), "number", of.same, of)
+
+    def _group_by_count(self, of: Made, a: float, _b: float) -> None:
+        grouped = of.at.group_by(self._written(KEYS[of.kind], TEXT), key=TEXT, value=SERDES[of.kind])
+        self._table(grouped.count(**self._store(a)), "number", of.same, of)
+
+    def _reduce(self, of: Made, a: float, _b: float) -> None:
+        reducer: Any = REDUCERS[of.kind]
+        if of.kind == "number" and self.choose([Way.COLUMNS, Way.RECORD]) is Way.COLUMNS:
+            reducer = of_columns(reducer)
+            self.steps[-1] += " columns"
+        self._table(of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).reduce(reducer, **self._store(a)), of.kind, of.same, of)
+
+    def _aggregate(self, of: Made, a: float, _b: float) -> None:
+        grouped = of.at.group_by_key(key=TEXT, value=SERDES[of.kind])
+        added = grouped.aggregate(lambda: 0, lambda k, v, total: total + 1 + len(str(v)), value=NUMBER, **self._store(a))
+        self._table(added, "number", of.same, of)
+
+    def _count_windows(self, of: Made, _a: float, _b: float) -> None:
+        windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(TimeWindows.of_size(10))
+        counted = windowed.count().to_stream()
+        self._stream(counted.select_key(self._written(WINDOW_KEY, TEXT)), "number", Same.NOTHING, of)
+
+    def _final_counts_of_windows(self, of: Made, _a: float, _b: float) -> None:
+        windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(TimeWindows.of_size(10, grace=2))
+        counted = windowed.count().suppress(Suppressed.until_window_closes()).to_stream()
+        self._stream(counted.select_key(self._written(WINDOW_KEY, TEXT)), "number", Same.NOTHING, of)
+
+    def _reduce_windows(self, of: Made, _a: float, _b: float) -> None:
+        windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(TimeWindows.of_size(10, advance=5))
+        reduced = windowed.reduce(_of_nulls_too(REDUCERS[of.kind])).to_stream()
+        self._stream(reduced.select_key(self._written(WINDOW_KEY, TEXT)), of.kind, Same.NOTHING, of)
+
+    def _count_sessions(self, of: Made, _a: float, _b: float) -> None:
+        windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(SessionWindows.of_inactivity_gap(5))
+        counted = windowed.count().to_stream()
+        self._stream(counted.select_key(self._written(WINDOW_KEY, TEXT)), "number", Same.NOTHING, of)
+
+    def _cogroup(self, of: Made, a: float, _b: float) -> None:
+        if other := self._unrelated(self._streams, a, of):
+            one, more = (
+                made.at.group_by_key(key=TEXT, value=SERDES[made.kind], name=f"{name}-{len(self.steps)}")
+                for name, made in (("one", of), ("more", other))
+            )
+            lengths = one.cogroup(lambda k, v, total: total + len(str(v))).cogroup(more, lambda k, v, total: total + 1)
+            self._table(lengths.aggregate(lambda: 0, value=NUMBER), "number", Same.NOTHING, of, other)
+
+    def _joiner(self, one: Made, other: Made) -> Any:
+        if one.kind == other.kind == "text" and self.choose([Way.COLUMNS, Way.RECORD]) is Way.COLUMNS:
+            self.steps[-1] += " columns"
+            return of_columns(lambda left, right: F.format_string("%s|%s", left, F.coalesce(right, F.lit("None"))))
+        return per_record(_both, TEXT)
+
+    def _join_a_table(self, of: Made, a: float, b: float) -> None:
+        if other := self._unrelated(self._tables, a, of):
+            join = of.at.join if b < 0.5 else of.at.left_join
+            serdes = Joined(key=TEXT, value=SERDES[of.kind], other_value=SERDES[other.kind])
+            self._stream(join(other.at, self._joiner(of, other), joined=serdes), "text", Same.NOTHING, of, other)
+
+    def _join_a_stream(self, of: Made, a: float, b: float) -> None:
+        if other := self._unrelated(self._streams, a, of):
+            join = of.at.join if b < 0.5 else of.at.left_join
+            serdes = StreamJoined(key=TEXT, value=SERDES[of.kind], other_value=SERDES[other.kind])
+            windows = JoinWindows.of_time_difference(20)
+            self._stream(join(other.at, self._joiner(of, other), windows, joined=serdes), "text", Same.NOTHING, of, other)
+
+    # --- tables ----------------------------------------------------------------------------------------------------
+
+    def _filter_rows(self, of: Made, a: float, _b: float) -> None:
+        self._table(of.at.filter(self._written(_without_batch(PASSES[of.kind])), **self._store(a)), of.kind, of.same, of)
+
+    def _map_rows(self, of: Made, a: float, b: float) -> None:
+        to = self._mapped_to(of, a)
+        function = self._written(_without_batch(MAPS[of.kind, to]), SERDES[to])
+        self._table(of.at.map_values(function, value=SERDES[to], **self._store(b)), to, of.same, of)
+
+    def _to_stream(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.to_stream(), of.kind, Same.NOTHING, of)
+
+    def _to_stream_by_another_key(self, of: Made, _a: float, _b: float) -> None:
+        self._stream(of.at.to_stream(self._written(UPPER_KEY, TEXT)), of.kind, Same.NOTHING, of)
+
+    def _join_tables(self, of: Made, a: float, b: float) -> None:
+        if other := self._unrelated(self._tables, a, of):
+            join = [of.at.join, of.at.left_join, of.at.outer_join][int(b * 3)]
+            same = Same.NOTHING if Same.NOTHING in (of.same, other.same) else Same.ROWS
+            self._table(join(other.at, _both, value=TEXT), "text", same, of, other)
+
+    def _join_by_a_foreign_key(self, of: Made, a: float, _b: float) -> None:
+        if other := self._unrelated(self._tables, a, of):
+            joined = of.at.join(other.at, _both, foreign_key=lambda value: str(value)[:1], value=TEXT)
+            self._table(joined, "text", Same.NOTHING, of, other)
+
+    def _group_rows(self, of: Made, _a: float, _b: float) -> None:
+        grouped = of.at.group_by(per_record(lambda key, value: (str(value)[:1], value), (TEXT, SERDES[of.kind])))
+        self._table(grouped.count(), "number", of.same, of)
+
+
+class PassesOn:
+    """A processor that forwards what it gets."""
+
+    def init(self, context: Any) -> None:
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record)
+
+
+def _of_nulls_too(reducer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Windows drop null keys only, as in Kafka Streams: their reducers get null values."""
+    return lambda one, other: one if other is None else other if one is None else reducer(one, other)
+
+
+def _both(one: object, other: object) -> str:
+    return f"{one}|{other}"
+
+
+_p = Program
+STREAM_STEPS = [
+    _p._filter, _p._filter_not, _p._map_values, _p._map_values, _p._map, _p._select_key, _p._flat_map_values, _p._peek,
+    _p._process, _p._merge, _p._split, _p._repartition, _p._to_table, _p._count, _p._group_by_count, _p._reduce,
+    _p._aggregate, _p._count_windows, _p._final_counts_of_windows, _p._reduce_windows, _p._count_sessions, _p._cogroup,
+    _p._join_a_table, _p._join_a_stream,
+]  # fmt: skip
+TABLE_STEPS = [
+    _p._filter_rows, _p._filter_rows, _p._map_rows, _p._map_rows, _p._to_stream, _p._to_stream_by_another_key, _p._join_tables,
+    _p._join_by_a_foreign_key, _p._group_rows,
+]  # fmt: skip
+
+
+def records(seed: int, kinds: list[str], number: int) -> list[Sent]:
+    """Records of few keys, times mostly forwards."""
+    chance, time, sent = random.Random(seed), 0, []
+    values: dict[str, Callable[[], Any]] = {
+        "text": lambda: chance.choice(["x", "xy", "x,y", "zz,1,", "", ",", "é€"]),
+        "number": lambda: chance.randint(-4, 9),
+        "order": lambda: {"n": chance.choice([None, 1, 3, 5]), "s": chance.choice([None, "p", "qq"])},
+    }
+    for _ in range(number):
+        kind, time = chance.choice(kinds), max(0, time + chance.choice([0, 1, 2, 7, -3]))
+        key = chance.choice(["a", "b", "c", "a", "b", "c", None])
+        sent.append((kind, key, None if chance.random() < 0.12 else values[kind](), time))
+    return sent
