@@ -13,8 +13,8 @@ from tidemill.config.values import offset_reset
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import JoinFunction, OfColumns, PerRecord, UserFunction
+from tidemill.topology.values import Serde
 
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""

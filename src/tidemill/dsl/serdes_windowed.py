@@ -13,8 +13,7 @@ from typing import ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.nodes import Serde
-from tidemill.topology.values import Value
+from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import Windowed
 
 _LONG = Struct(">q")

@@ -20,7 +20,8 @@ from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.logical import Process
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows
 
 if TYPE_CHECKING:

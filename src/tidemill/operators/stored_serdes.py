@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemill.errors import SerdeError, StoredBytesError
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 
 def reading(serde: Serde, store: str) -> Callable[[bytes | None], object]:

@@ -17,7 +17,7 @@ from tidemill.dsl.json_writing import members_of
 from tidemill.query.rows import Row
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.keys import TIMESTAMP_SIZE
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"

@@ -14,15 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidemill.topology.batch_operations import FilterInBatches, MapValuesInBatches, PeekInBatches
 from tidemill.topology.spark_operations import DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
-from tidemill.topology.values import Value
+from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
-
-if TYPE_CHECKING:
-    from tidemill.topology.nodes import Serde
 
 UserFunction = Callable[..., Value]
 """A function of the program, of the arguments that its operation says."""
