@@ -240,6 +240,7 @@ class ThreadReader:
         left = dict.fromkeys(_INPUTS, request.max_records)
         left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
         left[_GLOBAL] = request.max_restore_records
+        # Times, not Deadlines: they move each other, and a round compares them all with one reading of the clock.
         began = now = time.monotonic()
         idle_until = began + request.wait_ms / 1e3
         closes_at = max(began + READ_LIMIT_S, idle_until)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
+from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
@@ -76,7 +77,7 @@ class MicroBatches:
         self._max_records = config.batch_max_records
         self._has_backlog = False
         self._size = BatchSize()
-        self._first_since: float | None = None
+        self._first_until: Deadline | None = None
         self._due = Due()
         self._were_read: frozenset[str] = frozenset()
         """The epochs of the tasks whose inputs the last batch has read."""
@@ -202,10 +203,10 @@ class MicroBatches:
         """Those that lack little, but not for ever: what they lack may belong to a transaction that is still open."""
         near = lifecycle.nearly_restored(active, self._config.restore_max_records)
         if not near:
-            self._first_since = None
+            self._first_until = None
             return near
-        self._first_since = self._first_since or time.monotonic()
-        return near if time.monotonic() - self._first_since < _FIRST_LIMIT_S else frozenset()
+        self._first_until = self._first_until or Deadline.after(_FIRST_LIMIT_S)
+        return frozenset() if self._first_until.is_over else near
 
     # --- what became of one ------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class ExecutorState:
         self._application_id = disk.application_id
         self._delay_s = disk.cleanup_delay_ms / 1e3
         self._locks: dict[TaskId, StateDirectoryLock] = {}
-        self._clean_next_s = time.monotonic() + _CLEAN_INTERVAL_S
+        self._cleans_at = Deadline.after(_CLEAN_INTERVAL_S)
 
     def here(self, runs: Sequence[TaskRun]) -> tuple[TaskRun, ...]:
         """The tasks with their folders on this machine."""
@@ -84,9 +84,9 @@ class ExecutorState:
 
     def clean(self, wanted: Collection[TaskId]) -> None:
         """Removes, once a minute at most, what nobody here has open, wants, or has written for the clean-up delay."""
-        if time.monotonic() < self._clean_next_s:
+        if not self._cleans_at.is_over:
             return
-        self._clean_next_s = time.monotonic() + _CLEAN_INTERVAL_S
+        self._cleans_at = Deadline.after(_CLEAN_INTERVAL_S)
         before_s = time.time() - self._delay_s
         for task in self.directory.tasks():
             path = self.directory.task_path(task)
