@@ -25,8 +25,8 @@ class TopologyMismatchError(ConfigError):
         too = " --earlier-topics" if self.others else ""
         super().__init__(
             f"the topology of {application} no longer fits what it has left: {'; '.join(self.misfits)}. Go back to the earlier "
-            "program, or run the new one under another application.id beside it until it has caught up; to give the state up and "
-            f"begin anew, stop all instances and run: tidemill reset APP.py --execute --local-state{too}"
+            "program, or run the new one in parallel under another application.id until it has caught up; to give the state up "
+            f"and begin again, stop all instances and run: tidemill reset APP.py --execute --local-state{too}"
         )
 
 
@@ -141,7 +141,7 @@ class ShutdownRequestedError(StopError):
 
 
 class RecordError(StopError):
-    """A record can't be read or processed; carries where it stands."""
+    """A record can't be read or processed; carries its topic, partition and offset."""
 
     def __init__(self, message: str, *, task: str, topic: str, partition: int, offset: int) -> None:
         super().__init__(f"task {task}, {topic}-{partition} at offset {offset}: {message}")

@@ -1,6 +1,6 @@
-"""What a start spends its time on: spans and moments, each told by whoever does the work, and a file of them for a viewer.
+"""The time that a start takes: spans and moments, each logged where the work is done, and a file of them for a viewer.
 
-Decides how both are told (as log events of ``tidemill.start`` at level DEBUG, which cost nothing while nobody listens) and how
+Decides how both are logged (as log events of ``tidemill.start`` at level DEBUG, which cost nothing without a handler) and how
 the file looks: Chrome's trace format, which chrome://tracing, Perfetto and speedscope open. It ends with the first output that
 was committed. Which spans there are is decided where the work is done.
 """
@@ -116,7 +116,7 @@ class TraceFile(logging.Handler):
             self._events.append({**common, "ph": "X", "ts": began, "dur": max(0, ended - began), **self._lane(process)})
 
     def close(self) -> None:
-        """What has been told until now is in the file."""
+        """Ends the file with what has been logged until now."""
         with self.lock or contextlib.nullcontext():
             if not self._is_over:
                 self._end()

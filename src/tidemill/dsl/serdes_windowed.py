@@ -1,6 +1,6 @@
 """Serdes of windowed keys with Kafka's bytes: TimeWindowed in topics is key | start 8, SessionWindowed key | end 8 | start 8.
 
-A time-windowed key says nothing about its window's size, so whoever reads one has to know it. Leaves the bytes of a store's
+A time-windowed key says nothing about its window's size, so a reader has to know it. Leaves the bytes of a store's
 changelog, which carry a sequence number as well, to the stores.
 """
 

@@ -110,26 +110,26 @@ def _on_assigned(state: MemberState, event: Assigned, now_ms: int) -> Step:
     if event.incarnation > state.incarnation:
         state, given_up = _lose(state, event.incarnation, "the membership was replaced")
     try:
-        told = received_assignment(event, used_version=state.used_version)
+        received = received_assignment(event, used_version=state.used_version)
         if state.config.topology is not None:
-            check_fits(told, state.config.topology)
+            check_fits(received, state.config.topology)
     except WireFormatError as error:
         state, ending = _fail(_adopt(state, event), AssignorError.ASSIGNMENT_ERROR, str(error))
         return state, (*given_up, *ending)
-    if told.info.error_code not in (AssignorError.NONE, AssignorError.DRAINING):
-        state, ending = _end_for_code(_adopt(state, event), told.info.error_code)
+    if received.info.error_code not in (AssignorError.NONE, AssignorError.DRAINING):
+        state, ending = _end_for_code(_adopt(state, event), received.info.error_code)
         return state, (*given_up, *ending)
     state = replace(
         _adopt(state, event),
-        drain=_drain_after(state, event, told.info),
-        active=told.active,
-        standby=told.standby,
-        partitions_by_host=told.info.partitions_by_host,
-        standby_partitions_by_host=told.info.standby_partitions_by_host,
+        drain=_drain_after(state, event, received.info),
+        active=received.active,
+        standby=received.standby,
+        partitions_by_host=received.info.partitions_by_host,
+        standby_partitions_by_host=received.info.standby_partitions_by_host,
         rejoin_reason=state.error_code.sentence if state.error_code is not AssignorError.NONE else None,
     )
     state, changes = _reconcile(state)
-    state, schedule = _schedule(state, told.info, now_ms)
+    state, schedule = _schedule(state, received.info, now_ms)
     state, rejoin = _rejoin_if_due(state)
     return state, (*given_up, *changes, *schedule, *rejoin)
 

@@ -1,4 +1,4 @@
-"""The context of an operator: the contract between operators and whoever runs them, for the record that is handled.
+"""The context of an operator: the contract between operators and the graph that runs them, for the record that is handled.
 
 ``task_graph`` runs them; stores are ``stores``' matter.
 """

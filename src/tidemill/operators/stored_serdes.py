@@ -1,6 +1,6 @@
 """The serdes of stores: what a store holds and can't be read is an error that names the store, not the record at work.
 
-Decides the sentence only. Such bytes stay what they are however often a batch is run, so whoever runs one must stop.
+Decides the sentence only. Such bytes stay what they are however often a batch is run, so the application must stop.
 """
 
 from __future__ import annotations

@@ -230,5 +230,5 @@ class LocalCopies:
 
     def _close(self, folders: Sequence[Path]) -> None:
         for folder in folders:
-            with suppress(StateError):  # of files that nobody reads any more, and the stream thread must go on
+            with suppress(StateError):  # of files that are not read any more, and the stream thread must go on
                 self._states.pop(folder).close(clean=False)

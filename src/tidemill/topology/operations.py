@@ -1,8 +1,8 @@
 """The operations of processor nodes: immutable values, made by the DSL, run by the Spark plan or by ``tidemill.operators``.
 
 Decides what an operation needs to know (functions, stores, windows); nothing here calls a function. Functions over
-(key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or it is said that
-they get Python values: then they run in a Python worker, one record at a time.
+(key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or described as functions
+that get Python values: then they run in a Python worker, one record at a time.
 
 What else there is to know of each (where it runs, its serdes, its shortcut) is in ``tidemill.operators.operation_table``.
 

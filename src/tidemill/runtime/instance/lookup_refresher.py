@@ -1,4 +1,4 @@
-"""Reading the static sides of ``join_dataframe`` again on their schedule, beside the stream threads.
+"""Reading the static sides of ``join_dataframe`` again on their schedule, in a thread of its own.
 
 Decides when; a refresh that fails leaves the sides as they are, says so and is tried again when the next one is due. New plans
 are built while the old ones go on running: a batch sees one version of a side, whole.
@@ -18,7 +18,7 @@ log = logging.getLogger("tidemill.join-dataframe")
 
 
 class LookupRefresher:
-    """``close`` waits for a refresh under way, but not for ever."""
+    """``close`` waits for a refresh under way, with a limit."""
 
     def __init__(self, lookups: Lookups) -> None:
         self._lookups = lookups

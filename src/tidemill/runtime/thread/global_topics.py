@@ -62,10 +62,10 @@ class GlobalTopics:
             return request
         if not self._ends and not self._look():
             return replace(request, inputs={})
-        anew = self._positions is None
+        is_reset = self._positions is None
         positions = self._begins if self._positions is None else self._positions
         inputs = request.inputs if self.are_read else {}
-        return replace(request, inputs=inputs, globals=positions, reset_globals=anew)
+        return replace(request, inputs=inputs, globals=positions, reset_globals=is_reset)
 
     def reported(self, report: BatchReport) -> None:
         """After a batch that has answered."""

@@ -43,7 +43,7 @@ _FEWEST_READ = 1_000
 _FIRST_LIMIT_S = 1.0
 """So long tasks that lack little are restored before all others."""
 _FAILURES_BEFORE_INSPECTION = 2
-"""Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
+"""Batches whose workers have died or failed, one after the other: a broken file may kill every process that reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class MicroBatches:
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
 
     def _restored_first(self, active: Mapping[TaskId, ActiveTask]) -> frozenset[TaskId]:
-        """Those that lack little, but not for ever: what they lack may belong to a transaction that is still open."""
+        """Those that lack few records, for a limited time: these may belong to a transaction that is still open."""
         near = lifecycle.nearly_restored(active, self._config.restore_max_records)
         if not near:
             self._first_until = None

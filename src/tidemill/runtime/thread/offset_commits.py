@@ -1,7 +1,7 @@
 """Committing input offsets apart from the results: at least once only, where no transaction holds the two together.
 
 Decides when offsets are committed (every ``commit.interval.ms``, and before tasks are given up) and that a refused commit costs
-nothing: what it covered is then processed again by whoever has the task.
+nothing: what it covered is then processed again by the task's owner.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class TaskOffsets:
             log.warning(LogEvent("standby-offsets-not-fetched", thread=self._thread, problem=problem))
 
     def reset(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched anew by themselves. False
+        """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched again in any case. False
         if the brokers could not be asked: the next batch finds the same, and comes here again."""
         inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}.intersection(partitions)
         if not inputs:

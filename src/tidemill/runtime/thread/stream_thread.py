@@ -236,11 +236,11 @@ class StreamThread(threading.Thread):
             log.exception(LogEvent("thread-crashed", thread=self.name))
             response = self._failed(StopError(f"{type(error).__name__}: {error}"))
         finally:
-            self._first_join.ready()  # nobody waits for a thread that has ended
+            self._first_join.ready()  # the others must not wait for a thread that has ended
             self._member.close(leave=self._leave_group)
             self._runner.close()
             if self.error is not None:
-                self._runner.end_workers()  # whatever they are doing: nobody asks them again
+                self._runner.end_workers()  # whatever they are doing: they get no further request
             self._registry.handle(ThreadEnded(reason="the thread ends"))
             self._local.ended()
             self.response = response
