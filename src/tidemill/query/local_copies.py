@@ -169,7 +169,7 @@ class LocalCopies:
         self._ran_at: dict[TaskId, tuple[str, Mapping[str, int]]] = {}
         self._is_closed = False
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Notes what runs, and closes what is not held any more; to be called when tasks have changed."""
         with self._lock:
             held = self._held(lambda _: True)

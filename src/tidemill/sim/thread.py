@@ -135,7 +135,7 @@ class Thread:
         own = {task for task, copy in copies.items() if copy.holder == self.name}
         held = {task: one.epoch for task, one in self.tasks.standby.items() if task in own}
         caught_up = {task for task in held if copies[task].follows}
-        self._promotions, ready = self._promotions.look(self.state, held, caught_up, standby_replicas)
+        self._promotions, ready = self._promotions.ask(self.state, held, caught_up, standby_replicas)
         if ready:
             self._group.rejoin(self, f"warm-ups have caught up: {', '.join(map(str, sorted(ready)))}")
 

@@ -382,7 +382,7 @@ class KafkaStreams:
     def _thread_changed(self) -> None:
         """Any thread: settles the instance's state by those of its threads."""
         if self._started is not None:
-            self._started.reads.look()
+            self._started.reads.refresh()
         with self._state.changed:
             if self.state not in (State.RUNNING, State.REBALANCING):
                 return

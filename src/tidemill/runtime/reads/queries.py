@@ -175,10 +175,10 @@ class InstanceReads:
         assert isinstance(side, GroupSide)
         self._sides[thread] = side
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """The threads' tasks have changed."""
         if self.queries is not None:
-            self.queries.copies.look()
+            self.queries.copies.refresh()
 
     def close(self) -> None:
         if self._server is not None:

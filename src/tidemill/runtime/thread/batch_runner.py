@@ -24,8 +24,8 @@ from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import Batch, MicroBatches
-from tidemill.runtime.thread.offset_commits import OwnCommits
-from tidemill.runtime.thread.offset_fetcher import TaskOffsets
+from tidemill.runtime.thread.offset_commits import OffsetCommitter
+from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import FIRST_OUTPUT, span, tell_moment
@@ -51,8 +51,8 @@ class BatchRunner:
         registry: TaskRegistry,
         group: GroupSide,
         writes: Collection[int],
-        commits: OwnCommits,
-        offsets: TaskOffsets,
+        commits: OffsetCommitter,
+        offsets: OffsetFetcher,
         member: GroupMember,
         global_topics: GlobalTopics,
         rebalance: RebalanceWatch,

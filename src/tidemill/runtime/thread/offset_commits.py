@@ -22,7 +22,7 @@ from tidemill.task.partition_time import PartitionTime, Times, metadata_of
 log = logging.getLogger("tidemill.thread")
 
 
-class OwnCommits:
+class OffsetCommitter:
     """Called by the stream thread only; ``waiting`` and ``committed`` are replaced, never changed, so any thread may read
     them."""
 

@@ -25,7 +25,7 @@ _RETRY_PAUSE_S = 0.2
 _STANDBY_PAUSE_S = 1.0
 
 
-class TaskOffsets:
+class OffsetFetcher:
     """Called by the stream thread only, between batches."""
 
     def __init__(self, thread: str, registry: TaskRegistry, start_offsets: StartOffsets) -> None:
