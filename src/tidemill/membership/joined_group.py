@@ -201,6 +201,7 @@ def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int]
     for subscription in said.values():
         for partition in dict.fromkeys(subscription.owned_partitions):  # naming one twice is no second claim
             claims.setdefault(partition, []).append(subscription.generation)
+    # A member that missed rebalances claims what it had then. Its generation shows that others were assigned after it.
     latest = {partition: max(generations) for partition, generations in claims.items()}
     doubles = sorted(partition for partition, generations in claims.items() if len(generations) > 1)
     disputed = frozenset(

@@ -251,7 +251,7 @@ def _encoded(
             members[member] = StreamsMemberAssignment(
                 partitions=tasks.partitions, info=info, user_data=encode_assignment(info, hosts)
             )
-            next_ms = LONG_MAX
+            next_ms = LONG_MAX  # one member of a client is enough to start the rebalance
     lines.append(leader_log.STABLE if is_stable else leader_log.UNSTABLE)
     return StreamsGroupAssignment(
         members=members,

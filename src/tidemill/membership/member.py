@@ -201,8 +201,9 @@ def _reconcile(state: MemberState) -> Step:
     for task in sorted(held):
         had = held[task]
         if had.hold is not Hold.OPEN:
-            continue
+            continue  # on its way out already: what follows from this assignment is found again when it is released
         if had.role is Role.ACTIVE and state.active.get(task) != had.partitions:
+            # Also where the same task is to have other partitions: its batches would go on with the old ones.
             revoked.add(task)
             held[task] = replace(had, hold=Hold.RELEASING)
         elif had.role is Role.STANDBY and task in state.active:
@@ -247,6 +248,8 @@ def _on_released(state: MemberState, event: TasksReleased, _now_ms: int) -> Step
     going = {task: had for task, had in state.held.items() if task in event.tasks and had.hold is not Hold.OPEN}
     if not going:
         return state, ()
+    # A task that comes back to this member has freed nothing for others, so it is no reason for a rebalance. Nor are tasks
+    # released for a join that waits: it is that rebalance.
     given_away = any(
         partition not in state.active.get(task, ())
         for task, had in going.items()
@@ -344,7 +347,7 @@ def _on_application_shutdown(state: MemberState, _event: ApplicationShutdownRequ
 
 def _on_drain(state: MemberState, event: DrainRequested, _now_ms: int) -> Step:
     if event.is_wanted == (state.drain is not Drain.NONE):
-        return state, ()
+        return state, ()  # asked for twice
     drain, reason = (Drain.ASKED, DRAINS) if event.is_wanted else (Drain.NONE, STAYS)
     return _rejoin_if_due(replace(state, drain=drain, rejoin_reason=state.rejoin_reason or reason))
 

@@ -129,6 +129,7 @@ def _followed(tasks: Tasks, said: Sequence[machine.Instruction]) -> Handled:
     going: dict[TaskId, str] = {}
     kept: frozenset[TaskId] = frozenset()
     for instruction in said:
+        # Rule 2: revoked tasks and unwanted standbys are collected, and closed before anything else is done.
         if (going or kept) and not isinstance(instruction, machine.RevokeTasks | machine.CloseStandbys):
             tasks, close = _close(tasks, going, kept)
             found.append(close)
@@ -141,7 +142,7 @@ def _followed(tasks: Tasks, said: Sequence[machine.Instruction]) -> Handled:
             case machine.CloseStandbys(tasks=unwanted):
                 going |= dict.fromkeys(sorted(unwanted), NOT_ASSIGNED)
             case machine.GiveUpTasks(tasks=lost, reason=reason):
-                found.append(ForgetOffsets())
+                found.append(ForgetOffsets())  # rule 3: they may have another owner by now, whose commits ours would set back
                 going |= {task: reason for task in sorted(lost) if task not in tasks.closing}
             case machine.AssignTasks(active=active, standby=standbys):
                 tasks, opened = _opened(tasks, active, standbys)

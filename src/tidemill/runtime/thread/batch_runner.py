@@ -170,7 +170,7 @@ class BatchRunner:
             raise
         finally:
             self._under_way = None
-            self._group.end_commit()
+            self._group.end_commit()  # a join that waited for the commit may begin now, however the batch has ended
         if report.outcome is Outcome.COMMITTED:
             self._batches.committed(report, time.monotonic() - self._asked_s)
         were_read = self._globals.are_read
@@ -196,6 +196,7 @@ class BatchRunner:
             log.warning(LogEvent("fenced", thread=self._thread, reason=report.message))
             self._count(report.message, is_misfit=False)
             self._forget(report)
+            # The broker no longer knows this member as the owner: only a new assignment tells what it may work on.
             self._member.request_rejoin("a commit was refused")
             return
         is_misfit = report.is_misfit

@@ -249,7 +249,7 @@ class MicroBatches:
     def adapt(self, report: BatchReport, asked_s: float) -> None:
         """The next batch's size and time, by what the report of one that was asked for then, for its own sake, says."""
         if report.outcome is Outcome.COMMITTED:
-            self._failures = 0
+            self._failures = 0  # not by a batch that only closes stores: it may succeed where reading still fails
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
             self._due = next_due(
                 self._due,
@@ -270,7 +270,7 @@ class MicroBatches:
     def fence(self) -> None:
         """Ends what this thread's producer has left open; the worker makes another one then."""
         self._fence()
-        self._fences += 1
+        self._fences += 1  # by which a worker sees that its producer is fenced now, and makes another one
 
 
 def _failure(lost: BatchLostError) -> Failure | None:

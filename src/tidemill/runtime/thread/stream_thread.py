@@ -259,6 +259,7 @@ class StreamThread(threading.Thread):
             self._member.start()
         self._runner.begin(self._make_engine(self))
         if not is_at_once:
+            # The first batch starts workers and compiles the plan, which takes seconds: before the join, others have the tasks.
             self._runner.run_empty()
             self._first_join.ready()
             with span("other threads waited for"):
