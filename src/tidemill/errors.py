@@ -50,7 +50,7 @@ class SerdeError(TidemillError):
 
 
 class StoredBytesError(SerdeError):
-    """What a store holds can't be read by its serde; reading it again ends in the same way."""
+    """Stored bytes can't be read by the store's serde; reading it again ends in the same way."""
 
     def __init__(self, store: str, found: str) -> None:
         super().__init__(
@@ -107,7 +107,7 @@ class BatchTimeoutError(BatchLostError):
 
 
 class MisfitError(BatchLostError):
-    """What arrived of a batch does not fit together, which no broker or process mends by coming back."""
+    """The rows of a batch do not fit together, which no broker or process mends by coming back."""
 
 
 class CommitRefusedError(BatchLostError):

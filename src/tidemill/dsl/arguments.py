@@ -57,7 +57,7 @@ def python_joiner(joiner: UserFunction, operator: str) -> tuple[UserFunction, bo
 
 
 def takes_both_keys(joiner: JoinFunction, operator: str) -> bool:
-    """Whether a joiner with a global table is one of ``(stream key, selected key, left, right)`` (KIP-1340): it takes four
+    """True if a joiner with a global table is one of ``(stream key, selected key, left, right)`` (KIP-1340): it takes four
     arguments, and neither two nor three."""
     inner = joiner.function if isinstance(joiner, (PerRecord, OfColumns)) else getattr(joiner, "func", joiner)
     signature = _signature(inner, ("left", "right"), operator)

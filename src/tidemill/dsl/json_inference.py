@@ -96,7 +96,7 @@ def infer_schema(texts: Iterable[bytes], *, is_required: bool = False) -> Inferr
 
 @dataclass(slots=True)
 class _Tally:
-    """What a place has held."""
+    """Counts of the values that a place has held."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)

@@ -86,7 +86,7 @@ _WRITERS_OF_TIMES: dict[str, Writer] = {"date": date_text, "timestamp": instant_
 
 
 def members_of(value: Value) -> dict[str, Value] | None:
-    """What JSON has of a dict, a row of PySpark, an instance of a dataclass or of a Pydantic model; None of anything else."""
+    """The JSON form of a dict, a row of PySpark, an instance of a dataclass or of a Pydantic model; None of anything else."""
     if isinstance(value, dict):
         return value
     if hasattr(value, "asDict"):

@@ -31,7 +31,7 @@ _COUNT, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 
 
 class EmitStrategy(Enum):
-    """When the result of a window is sent on (org.apache.kafka.streams.kstream.EmitStrategy, KIP-825)."""
+    """The time at which a window's result is sent on (org.apache.kafka.streams.kstream.EmitStrategy, KIP-825)."""
 
     ON_WINDOW_UPDATE = "on_window_update"
     """Each time it changes."""

@@ -98,7 +98,7 @@ class CopyReader:
         return found
 
     def require(self, offset: int) -> None:
-        """What is read of the copy from now on is from ``offset`` or later.
+        """Reads of the copy from now on are from ``offset`` or later.
 
         InvalidStateStoreError if it is before ``offset``; not of a running active that the group has confirmed: what others have
         read is in it, though a standby's position may count a transaction's marker that its own does not.

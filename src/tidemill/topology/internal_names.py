@@ -63,6 +63,6 @@ def _repartition_topics(topology: Topology) -> Iterable[str]:
 
 
 def _is_generated(name: str, generated: frozenset[str]) -> bool:
-    """Whether a name is a generated one, or begins with one: ``KSTREAM-KEY-SELECT-0000000001-repartition``."""
+    """True if a name is a generated one, or begins with one: ``KSTREAM-KEY-SELECT-0000000001-repartition``."""
     parts = name.split("-")
     return any("-".join(parts[:count]) in generated for count in range(1, len(parts) + 1))
