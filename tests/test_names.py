@@ -13,11 +13,11 @@ MODULES = {
 }
 OPERATIONS = "tidemill.topology.operations"
 CIRCLES = {
-    "tidemill.config.rules": "rules look at a whole config, which applies them when it is made: types only",
-    "tidemill.dsl.stream": "a stream makes groups, groups make tables, and tables make streams",
-    "tidemill.operators.node_context": "a node's context is a view of its graph: types only",
-    "tidemill.schema_registry.registry": "a registry makes serdes, which keep it",
-    "tidemill.topology.nodes": "a topology describes itself",
+    "tidemill.config.rules": "a config applies the rules when it is made, and a rule reads the whole config: for its type only",
+    "tidemill.dsl.stream": "Kafka Streams' API is one: streams make groups, groups make tables, and tables make streams",
+    "tidemill.operators.node_context": "a context is a node's view of its graph, which makes it: for the graph's type only",
+    "tidemill.schema_registry.registry": "a registry makes serdes, which keep it: its settings and client are one public value",
+    "tidemill.topology.nodes": "Topology.describe and the drawings are methods, as in Kafka Streams; their texts are made apart",
 }
 """One module of each circle that is closed by a type, or by an import within a function, and why it is one."""
 

@@ -121,8 +121,9 @@ if TYPE_CHECKING:
     from tidemill.schema_registry.registry import SchemaRegistry
     from tidemill.task.batch_id import BatchId, OffsetRange
     from tidemill.task.progress import SuspendReason
-    from tidemill.topology.nodes import Serde, Store, Topology
+    from tidemill.topology.nodes import Store, Topology
     from tidemill.topology.partitioning import StreamPartitioner
+    from tidemill.topology.values import Serde
     from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 __all__ = [

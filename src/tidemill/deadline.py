@@ -1,7 +1,7 @@
-"""A deadline: until when something may take. One way to write what every wait must have, a limit.
+"""A deadline: the end of a wait, or the time from which something is due again.
 
-Decides only how much time is left, on the monotonic clock. What is waited for, and what happens when the
-time is over, is the caller's matter.
+Decides only how much time is left, on the monotonic clock. What is waited for, and what happens at the deadline, is up to
+the caller.
 """
 
 from __future__ import annotations

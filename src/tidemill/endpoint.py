@@ -28,7 +28,7 @@ class HostInfo(NamedTuple):
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether this is an address at all: an IP address, or a name without empty or overlong parts, and a port."""
+        """True if this is an address at all: an IP address, or a name without empty or overlong parts, and a port."""
         if not 1 <= self.port <= 65_535 or len(self.host) > LONGEST_NAME:
             return False
         if ":" not in self.host:

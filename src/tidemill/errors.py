@@ -25,8 +25,8 @@ class TopologyMismatchError(ConfigError):
         too = " --earlier-topics" if self.others else ""
         super().__init__(
             f"the topology of {application} no longer fits what it has left: {'; '.join(self.misfits)}. Go back to the earlier "
-            "program, or run the new one under another application.id beside it until it has caught up; to give the state up and "
-            f"begin anew, stop all instances and run: tidemill reset APP.py --execute --local-state{too}"
+            "program, or run the new one in parallel under another application.id until it has caught up; to give the state up "
+            f"and begin again, stop all instances and run: tidemill reset APP.py --execute --local-state{too}"
         )
 
 
@@ -50,7 +50,7 @@ class SerdeError(TidemillError):
 
 
 class StoredBytesError(SerdeError):
-    """What a store holds can't be read by its serde; reading it again ends in the same way."""
+    """Stored bytes can't be read by the store's serde; reading it again ends in the same way."""
 
     def __init__(self, store: str, found: str) -> None:
         super().__init__(
@@ -107,7 +107,7 @@ class BatchTimeoutError(BatchLostError):
 
 
 class MisfitError(BatchLostError):
-    """What arrived of a batch does not fit together, which no broker or process mends by coming back."""
+    """The rows of a batch do not fit together, which no broker or process mends by coming back."""
 
 
 class CommitRefusedError(BatchLostError):
@@ -141,7 +141,7 @@ class ShutdownRequestedError(StopError):
 
 
 class RecordError(StopError):
-    """A record can't be read or processed; carries where it stands."""
+    """A record can't be read or processed; carries its topic, partition and offset."""
 
     def __init__(self, message: str, *, task: str, topic: str, partition: int, offset: int) -> None:
         super().__init__(f"task {task}, {topic}-{partition} at offset {offset}: {message}")

@@ -1,6 +1,6 @@
-"""What a start spends its time on: spans and moments, each told by whoever does the work, and a file of them for a viewer.
+"""The time that a start takes: spans and moments, each logged where the work is done, and a file of them for a viewer.
 
-Decides how both are told (as log events of ``tidemill.start`` at level DEBUG, which cost nothing while nobody listens) and how
+Decides how both are logged (as log events of ``tidemill.start`` at level DEBUG, which cost nothing without a handler) and how
 the file looks: Chrome's trace format, which chrome://tracing, Perfetto and speedscope open. It ends with the first output that
 was committed. Which spans there are is decided where the work is done.
 """
@@ -30,8 +30,8 @@ FIRST_OUTPUT = "first output committed"
 
 @contextlib.contextmanager
 def span(what: str, **details: object) -> Iterator[dict[str, object]]:
-    """What is done within it, on this thread; what it gives takes more details. ``cpu_ms``, the thread's own, tells work from
-    waiting."""
+    """A span of this thread: all that is done within it. The value takes more details. ``cpu_ms``, the thread's own, tells work
+    from waiting."""
     if not is_traced():
         yield details
         return
@@ -44,7 +44,7 @@ def span(what: str, **details: object) -> Iterator[dict[str, object]]:
 
 
 def tell_span(what: str, began_s: float, ended_s: float, *, process: tuple[int, str] | None = None, **details: object) -> None:
-    """What took from ``began_s`` to ``ended_s`` (since the epoch). ``process``: another one, its pid and what it is."""
+    """A span from ``began_s`` to ``ended_s`` (since the epoch). ``process``: another one, its pid and what it is."""
     if is_traced():
         log.debug(LogEvent(SPAN, what=what, began_s=began_s, ended_s=ended_s, process=process, details=details))
 
@@ -56,19 +56,19 @@ def tell_moment(what: str, **details: object) -> None:
 
 
 def is_traced() -> bool:
-    """Whether anybody listens: for what has to be asked for."""
+    """True if a handler takes the events: for details that cost something."""
     return log.isEnabledFor(logging.DEBUG)
 
 
 def tell_process(what: str, pid: int, name: str, ended_s: float) -> None:
-    """What a process of this machine took from its creation to ``ended_s``; nothing if it has ended, or is on another one."""
+    """The span of a process of this machine from its creation to ``ended_s``; nothing if it has ended, or is on another one."""
     if is_traced():
         with contextlib.suppress(psutil.NoSuchProcess):
             tell_span(what, _began_s(pid), ended_s, process=(pid, name))
 
 
 def _began_s(pid: int) -> float:
-    """When a process was created. What the system tells of it counts from its boot, whose time it knows to a second only."""
+    """Creation time of a process. The system counts it from its boot, whose time it knows to a second only."""
     since_boot_s = float(psutil.Process(pid).create_time() - psutil.boot_time())
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return since_boot_s + float(psutil.boot_time())
@@ -116,7 +116,7 @@ class TraceFile(logging.Handler):
             self._events.append({**common, "ph": "X", "ts": began, "dur": max(0, ended - began), **self._lane(process)})
 
     def close(self) -> None:
-        """What has been told until now is in the file."""
+        """Ends the file with what has been logged until now."""
         with self.lock or contextlib.nullcontext():
             if not self._is_over:
                 self._end()

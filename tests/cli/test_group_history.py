@@ -10,7 +10,7 @@ import pytest
 from tests.query.stand_in_status import group_app, recorded
 from tests.query.stand_ins import ask
 from tidemill.cli import group_instances
-from tidemill.cli.group_history import history_lines, merged_history, told_history
+from tidemill.cli.group_history import fetched_history, history_lines, merged_history
 from tidemill.cli.group_instances import GroupInstance
 from tidemill.errors import EnvironmentProblem, RetriableError
 from tidemill.ids import ProcessId
@@ -63,7 +63,7 @@ def test_who_can_not_be_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         return json.dumps(told).encode()
 
     monkeypatch.setattr(http_forward, "fetch", fetch)
-    found, remarks = told_history("none:1", "app", {})
+    found, remarks = fetched_history("none:1", "app", {})
     assert [one["led_by"] for one in found] == ["one:1", "one:3"]
     assert remarks == (
         "What one:2 has led is missing: it does not answer.",
@@ -72,7 +72,7 @@ def test_who_can_not_be_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     instances[:] = instances[3:]
     with pytest.raises(EnvironmentProblem, match="no instance of app can be asked"):
-        told_history("none:1", "app", {})
+        fetched_history("none:1", "app", {})
 
 
 def test_an_instance_tells_its_history() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tidemill import Serdes
 from tidemill.dsl.serdes import serde_by_name
 from tidemill.errors import ConfigError, SerdeError
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 ALL: list[Serde] = [
     Serdes.string(), Serdes.bytes(), Serdes.long(), Serdes.integer(), Serdes.double(), Serdes.json("a int"),

@@ -7,7 +7,7 @@ import pytest
 from tests.operators.harness import Run, start
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.suppressed import Suppressed
-from tidemill.errors import StateError, StopError
+from tidemill.errors import StateError, StopError, TopologyError
 from tidemill.operators.stores import store_of
 
 STRING = Serdes.string()
@@ -47,7 +47,7 @@ def test_a_full_buffer_that_may_not_send_early_stops_the_application_and_says_ho
     run = _run(Suppressed.until_time_limit(1000, max_records=1, shut_down_when_full=True))
     _pipe(run, "a", "1", 1)
     _pipe(run, "a", "2", 2)
-    with pytest.raises(StopError, match=r"holds 2 records \(at most 1\).*shut down when full"):
+    with pytest.raises(StopError, match=r"holds 2 records \(at most 1\).*leave out shut_down_when_full"):
         _pipe(run, "b", "1", 3)
 
 
@@ -114,3 +114,10 @@ def test_what_waits_for_the_wall_clock_waits_on_where_it_is_restored() -> None:
     other.graph.store(name).load()
     assert _after(other, 1499) == []
     assert _after(other, 1) == [("a", "1", 1)]
+
+
+@pytest.mark.parametrize("limits", [{"max_records": -1}, {"max_bytes": 1.5}, {"max_records": True}])
+def test_a_limit_is_a_whole_number_however_a_suppressed_is_made(limits: dict[str, int]) -> None:
+    for make in (lambda: Suppressed(wait_ms=1, **limits), lambda: Suppressed.until_wall_clock_limit(1, **limits)):
+        with pytest.raises(TopologyError, match="must be a whole number from 0 on"):
+            make()

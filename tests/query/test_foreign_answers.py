@@ -59,9 +59,9 @@ def test_a_group_is_answered_whatever_one_instance_tells(path: tuple[Any, ...], 
     reply = ask(app, "/group")
     assert reply.status == 200
     group = read_group(reply.json)
-    assert [one.host for one in group.instances if one.told is not None][-1] == str(THIRD)
+    assert [one.host for one in group.instances if one.reported is not None][-1] == str(THIRD)
     [other] = [one for one in group.instances if one.host == str(OTHER)]
-    assert (other.told is None) == (other.away is not None)
+    assert (other.reported is None) == (other.away is not None)
 
 
 @pytest.mark.parametrize(

@@ -204,13 +204,13 @@ def test_a_standby_is_for_those_who_take_stale_answers(instance: Instance) -> No
 
 
 def test_after_a_lost_batch_what_was_committed_goes_on_being_read(instance: Instance) -> None:
-    instance.copies.look()
+    instance.copies.refresh()
     instance.take(0, is_running=False)
     assert instance.get(A[1]) == 1
 
 
 def test_files_that_were_wiped_are_not_believed_until_they_hold_again_what_they_held(instance: Instance) -> None:
-    instance.copies.look()
+    instance.copies.refresh()
     instance.writers.pop(0).close(clean=True)
     wipe_files(instance.folder / "1_0")
     with pytest.raises(InvalidStateStoreError):
@@ -224,9 +224,9 @@ def test_files_that_were_wiped_are_not_believed_until_they_hold_again_what_they_
 
 
 def test_a_demoted_and_promoted_task_is_not_believed_for_what_it_was(instance: Instance) -> None:
-    instance.copies.look()
+    instance.copies.refresh()
     instance.take(0, Role.STANDBY, is_running=False)
-    instance.copies.look()
+    instance.copies.refresh()
     instance.take(0, is_running=False)
     with pytest.raises(InvalidStateStoreError, match="being restored"):
         instance.get(A[0])
@@ -236,7 +236,7 @@ def test_what_is_given_up_is_closed_and_elsewhere(instance: Instance) -> None:
     assert instance.get(B[0]) == 0
     scan = instance.queries.view("counts", stale=False, partition=None).all()
     del instance.held[1]
-    instance.copies.look()
+    instance.copies.refresh()
     with pytest.raises(InvalidStateStoreError, match="needs partition 1"):
         instance.get(B[0])
     with pytest.raises(InvalidStateStoreError, match="closed"):

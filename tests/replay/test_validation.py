@@ -36,7 +36,7 @@ def test_a_valid_answer_has_no_fault():
         (answer(a=([], [STATELESS]), b=([], [])), FaultKind.INVALID_STANDBY_TASK, "no state"),
         (answer(a=([STATEFUL], [])), FaultKind.MISSING_PROCESS_ID, str(B)),
         (answer(a=([], []), b=([], []), stranger=([], [])), FaultKind.UNKNOWN_PROCESS_ID, str(STRANGER)),
-        (answer(a=([STATEFUL], [STATEFUL]), b=([], [])), FaultKind.STANDBY_BESIDE_ITS_ACTIVE, "1_0"),
+        (answer(a=([STATEFUL], [STATEFUL]), b=([], [])), FaultKind.STANDBY_NEXT_TO_ITS_ACTIVE, "1_0"),
     ],
 )
 def test_each_fault_is_named(given, kind, words):

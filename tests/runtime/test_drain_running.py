@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from tests.runtime.instance_process import InstanceProcess, until
-from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
+from tests.runtime.instance_pair import InstancePair
+from tests.runtime.words import PARTITIONS
 from tidemill.cli.drain import drain_at
 from tidemill.cli.roll import roll
 from tidemill.embedded.broker import EmbeddedBroker
@@ -21,73 +20,46 @@ from tidemill.query.http_tls import HttpAccess
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
 APPLICATION = "drained"
-TASKS = 2 * PARTITIONS
 LIMIT_S = 120.0
 
 
-@dataclass
-class Pair:
-    one: InstanceProcess
-    two: InstanceProcess
-    hosts: dict[str, HostInfo]
-    feed: Feed
-    counts: Counts
-
-    def share(self) -> None:
-        def shared() -> bool:
-            tasks = [instance.look() for instance in (self.one, self.two)]
-            return all(at["state"] == "RUNNING" and len(at["tasks"]) == TASKS // 2 for at in tasks)
-
-        assert until(shared), f"{self.one.look()} {self.two.look()}: {self.one.log_end()}"
-
-    def all_is_counted_exactly(self) -> None:
-        self.feed.stop()
-        total = self.feed.expected.total()
-        assert self.counts.reach(total), f"{sum(self.counts.latest.values())} of {total}: {self.two.log_end()}"
-        self.counts.settle()
-        assert differences(self.counts.latest, self.feed.expected) == {}
-        assert self.counts.not_rising == []
+@pytest.fixture(scope="module")
+def hosts() -> dict[str, HostInfo]:
+    return {name: HostInfo("127.0.0.1", free_port()) for name in ("one", "two")}
 
 
 @pytest.fixture(scope="module")
-def pair(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    create_topics(broker.bootstrap_servers, APPLICATION)
-    folder = tmp_path_factory.mktemp(APPLICATION)
-    hosts = {name: HostInfo("127.0.0.1", free_port()) for name in ("one", "two")}
-    one, two = (
-        InstanceProcess(
-            folder / name,
-            broker.bootstrap_servers,
-            APPLICATION,
-            settings={
-                "session.timeout.ms": 20_000,
-                "acceptable.recovery.lag": 1_000,
-                "probing.rebalance.interval.ms": 600_000,
-                "tidemill.http.listen": str(host),
-                "tidemill.promote.when.caught.up": True,
-            },
-        )
-        for name, host in hosts.items()
-    )
-    feed, counts = Feed(broker.bootstrap_servers, APPLICATION, seed=5), Counts(broker.bootstrap_servers, APPLICATION)
+def pair(
+    broker: EmbeddedBroker, hosts: dict[str, HostInfo], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[InstancePair]:
+    settings = [
+        {
+            "session.timeout.ms": 20_000,
+            "acceptable.recovery.lag": 1_000,
+            "probing.rebalance.interval.ms": 600_000,
+            "tidemill.http.listen": str(host),
+            "tidemill.promote.when.caught.up": True,
+        }
+        for host in hosts.values()
+    ]
+    pair = InstancePair.of(broker, tmp_path_factory.mktemp(APPLICATION), APPLICATION, settings, seed=5)
     try:
-        one.start()
-        two.start()
-        yield Pair(one, two, hosts, feed, counts)
+        pair.one.start()
+        pair.two.start()
+        yield pair
     finally:
-        feed.stop()
-        counts.close()
-        one.end()
-        two.end()
+        pair.end()
 
 
-def test_a_drained_instances_stateful_tasks_go_where_a_copy_has_caught_up_and_it_ends(pair: Pair) -> None:
+def test_a_drained_instances_stateful_tasks_go_where_a_copy_has_caught_up_and_it_ends(
+    pair: InstancePair, hosts: dict[str, HostInfo]
+) -> None:
     pair.share()
     pair.feed.send(300)
     pair.feed.start()
     stateful = {task for task in pair.one.look()["tasks"] if task.startswith("1_")}
     shown: list[str] = []
-    last = drain_at(pair.hosts["one"], HttpAccess(), LIMIT_S, shown.append)
+    last = drain_at(hosts["one"], HttpAccess(), LIMIT_S, shown.append)
     assert last.message == "every task has been handed over"
     assert pair.one.wait_ended() == 0
     assert {event["task"] for event in pair.two.events("standby-promoted")} >= stateful
@@ -96,13 +68,15 @@ def test_a_drained_instances_stateful_tasks_go_where_a_copy_has_caught_up_and_it
     pair.all_is_counted_exactly()
 
 
-def test_an_instance_that_is_alone_does_not_drain(pair: Pair) -> None:
+def test_an_instance_that_is_alone_does_not_drain(
+    pair: InstancePair, hosts: dict[str, HostInfo]
+) -> None:
     with pytest.raises(EnvironmentProblem, match="there is no other instance in its group"):
-        drain_at(pair.hosts["two"], HttpAccess(), LIMIT_S, lambda _text: None)
+        drain_at(hosts["two"], HttpAccess(), LIMIT_S, lambda _text: None)
     assert pair.two.look()["state"] == "RUNNING"
 
 
-def test_an_instance_that_comes_back_has_its_share_long_before_the_group_probes(pair: Pair) -> None:
+def test_an_instance_that_comes_back_has_its_share_long_before_the_group_probes(pair: InstancePair) -> None:
     """Its warm-ups are promoted when they have caught up."""
     pair.feed.send(3_000)
     pair.feed.start()
@@ -111,7 +85,7 @@ def test_an_instance_that_comes_back_has_its_share_long_before_the_group_probes(
     pair.all_is_counted_exactly()
 
 
-def test_a_group_is_restarted_one_instance_after_the_other(pair: Pair, broker: EmbeddedBroker) -> None:
+def test_a_group_is_restarted_one_instance_after_the_other(pair: InstancePair, broker: EmbeddedBroker) -> None:
     pair.feed.start()
     restarted: list[str] = []
     is_over = threading.Event()

@@ -279,4 +279,5 @@ def test_a_changelog_that_was_made_anew_empties_the_stores_and_says_so(place: Pl
         counted.send(0, range(5))
         view = streams.store("counts")
         assert until(lambda: dict(view.all()) == expected), dict(view.all())
-    assert [line for line in caplog.messages if "event=state-note task=0_0" in line and "was made anew: its topic id is" in line]
+    notes = [line for line in caplog.messages if "event=state-note task=0_0" in line]
+    assert [note for note in notes if "was created again: its topic id is" in note]

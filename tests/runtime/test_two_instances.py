@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from tests.runtime.instance_process import InstanceProcess, until
-from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences, stored_counts
+from tests.runtime.instance_pair import InstancePair, has_all
+from tests.runtime.instance_process import until
+from tests.runtime.words import differences, stored_counts
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import CommitStep
 
@@ -19,64 +19,28 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.m
 APPLICATION = "two-instances"
 SESSION_TIMEOUT_MS = 6_000
 TRANSACTION_TIMEOUT_MS = 120_000
-TASKS = 2 * PARTITIONS
-
-
-@dataclass
-class Pair:
-    """Both run, and share the tasks, at the beginning of each test."""
-
-    one: InstanceProcess
-    two: InstanceProcess
-    feed: Feed
-    counts: Counts
-
-    def share(self) -> None:
-        def shared() -> bool:
-            tasks = [instance.look() for instance in (self.one, self.two)]
-            return all(at["state"] == "RUNNING" and len(at["tasks"]) == TASKS // 2 for at in tasks)
-
-        assert until(shared), f"{self.one.look()} {self.two.look()}: {self.one.log_end()}"
-
-    def has_all(self, instance: InstanceProcess) -> None:
-        instance.wait(lambda at: len(at["tasks"]) == TASKS and at["state"] == "RUNNING", "owner of all tasks")
-
-    def all_is_counted_exactly(self) -> None:
-        self.feed.send(30)
-        self.feed.stop()
-        total = self.feed.expected.total()
-        assert self.counts.reach(total), f"{sum(self.counts.latest.values())} of {total}: {self.two.log_end()}"
-        self.counts.settle()
-        assert differences(self.counts.latest, self.feed.expected) == {}
-        assert self.counts.not_rising == []
 
 
 @pytest.fixture(scope="module")
-def pair(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    create_topics(broker.bootstrap_servers, APPLICATION)
+def pair(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstancePair]:
+    """Both run, and share the tasks, at the beginning of each test."""
     settings = {"session.timeout.ms": SESSION_TIMEOUT_MS, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
-    folder = tmp_path_factory.mktemp(APPLICATION)
-    one, two = (
-        InstanceProcess(folder / name, broker.bootstrap_servers, APPLICATION, settings=settings) for name in ("one", "two")
-    )
-    counts = Counts(broker.bootstrap_servers, APPLICATION)
+    pair = InstancePair.of(broker, tmp_path_factory.mktemp(APPLICATION), APPLICATION, [settings] * 2, seed=2)
     try:
-        one.start()
-        two.start()
-        yield Pair(one, two, Feed(broker.bootstrap_servers, APPLICATION, seed=2), counts)
+        pair.one.start()
+        pair.two.start()
+        yield pair
     finally:
-        counts.close()
-        one.end()
-        two.end()
+        pair.end()
 
 
-def test_a_killed_instances_tasks_move_and_are_restored_from_the_changelog_through_spark(pair: Pair) -> None:
+def test_a_killed_instances_tasks_move_and_are_restored_from_the_changelog_through_spark(pair: InstancePair) -> None:
     pair.share()
     pair.all_is_counted_exactly()
     pair.feed.start()
     restored = pair.two.look()["restored"]
     pair.one.kill_tree()
-    pair.has_all(pair.two)
+    has_all(pair.two)
     pair.two.wait(lambda at: at["restored"] > restored, "restored from the changelogs")
     pair.all_is_counted_exactly()
     pair.one.start()
@@ -85,7 +49,7 @@ def test_a_killed_instances_tasks_move_and_are_restored_from_the_changelog_throu
 
 
 @pytest.mark.parametrize("at", [CommitStep.MEMBERSHIP, CommitStep.COMMIT], ids=lambda step: step.value)
-def test_an_instance_frozen_past_its_session_commits_nothing_when_it_goes_on(pair: Pair, at: CommitStep) -> None:
+def test_an_instance_frozen_past_its_session_commits_nothing_when_it_goes_on(pair: InstancePair, at: CommitStep) -> None:
     """Its worker stops right before it commits, or right after and before it writes its stores."""
     pair.share()
     lost = len(pair.one.events("membership-lost"))
@@ -93,7 +57,7 @@ def test_an_instance_frozen_past_its_session_commits_nothing_when_it_goes_on(pai
     pair.feed.start()
     assert until(lambda: not order.exists())
     frozen = pair.one.freeze()
-    pair.has_all(pair.two)
+    has_all(pair.two)
     time.sleep(1)
     pair.all_is_counted_exactly()
     for process in frozen:
@@ -104,7 +68,7 @@ def test_an_instance_frozen_past_its_session_commits_nothing_when_it_goes_on(pai
     pair.all_is_counted_exactly()
 
 
-def test_an_instance_killed_within_a_transaction_holds_nobody_up_until_the_transactions_time_out(pair: Pair) -> None:
+def test_an_instance_killed_within_a_transaction_holds_nobody_up_until_the_transactions_time_out(pair: InstancePair) -> None:
     pair.share()
     order = pair.one.order("step-1", CommitStep.PRODUCE.value, signal.SIGSTOP, "self")
     pair.feed.send(30)
@@ -117,11 +81,11 @@ def test_an_instance_killed_within_a_transaction_holds_nobody_up_until_the_trans
     pair.share()
 
 
-def test_an_instance_that_is_closed_hands_its_tasks_over_and_the_stores_hold_the_same_counts(pair: Pair) -> None:
+def test_an_instance_that_is_closed_hands_its_tasks_over_and_the_stores_hold_the_same_counts(pair: InstancePair) -> None:
     pair.share()
     pair.feed.start()
     assert pair.one.close() == 0
-    pair.has_all(pair.two)
+    has_all(pair.two)
     told = [line for line in pair.one.log.splitlines() if "event=leaving " in line or "event=assigned thread=" in line]
     (leaves,) = (number for number, line in enumerate(told) if "event=leaving " in line)
     assert len(told) > leaves + 1, "it goes on until the group has gathered"

@@ -25,8 +25,8 @@ from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.micro_batches import MicroBatches
-from tidemill.runtime.thread.offset_commits import OwnCommits
-from tidemill.runtime.thread.offset_fetcher import TaskOffsets
+from tidemill.runtime.thread.offset_commits import OffsetCommitter
+from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.runtime.thread.task_changes import TaskChanges
 from tidemill.runtime.thread.task_registry import TaskRegistry
@@ -96,10 +96,10 @@ class ThreadAlone:
             "thread", config, FACTS, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
             is_paused=lambda: False,
         )  # fmt: skip
-        commits = OwnCommits("thread", member, config.commit_interval_ms)
+        commits = OffsetCommitter("thread", member, config.commit_interval_ms)
         self.runner = BatchRunner(
             "thread", config, batches=self.batches, registry=self.registry, group=group, writes=(), commits=commits,
-            offsets=TaskOffsets("thread", self.registry, unused), member=member, global_topics=topics, rebalance=rebalance,
+            offsets=OffsetFetcher("thread", self.registry, unused), member=member, global_topics=topics, rebalance=rebalance,
             metrics=self.metrics, on_change=lambda: None,
         )  # fmt: skip
         self.runner.begin(engine)  # type: ignore[arg-type]

@@ -106,12 +106,13 @@ def source(place: Place, spec: SourceSpec, steps: int) -> Callable[[Iterable[pa.
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        number, stands = run_of_task()
+        number, is_standing = run_of_task()
 
         def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
             return source_rows(GivenReader(_context(place.records, "source").records()), request, spec)
 
-        yield from source_run(partial(control_of(place, "source").next_request, number), rows_of, stands=stands, steps=steps)
+        asked = partial(control_of(place, "source").next_request, number)
+        yield from source_run(asked, rows_of, is_standing=is_standing, steps=steps)
 
     return read
 
@@ -126,14 +127,14 @@ def step(
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         control = control_of(place, name)
-        number, stands = run_of_task()
+        number, is_standing = run_of_task()
         if not spec.last:
 
             def middle(request: BatchRequest, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 return run_middle_step(request, rows, spec, context())
 
             served = partial(control.wait_served, number)
-            yield from step_run(batches, middle, served, stands=stands, next_is_last=spec.number + 1 == steps)
+            yield from step_run(batches, middle, served, is_standing=is_standing, next_is_last=spec.number + 1 == steps)
             return
         for request, rows in micro_batches(batches):
             here = context()

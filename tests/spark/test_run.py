@@ -37,7 +37,7 @@ class Beside:
 
 
 def test_a_request_reaches_the_source_that_waits_for_it_and_its_report_the_thread() -> None:
-    run = Run(stands=True)
+    run = Run(is_standing=True)
     source = Beside(run.next)
     run.ask(request(1))
     assert source.result() == request(1)
@@ -49,7 +49,7 @@ def test_a_request_reaches_the_source_that_waits_for_it_and_its_report_the_threa
 
 
 def test_a_report_counts_once_and_only_for_the_request_under_way() -> None:
-    run = Run(stands=True)
+    run = Run(is_standing=True)
     assert not run.reported(report(1)), "nothing was asked"
     run.ask(request(2))
     assert not run.reported(report(1)), "of another request"
@@ -60,7 +60,7 @@ def test_a_report_counts_once_and_only_for_the_request_under_way() -> None:
 
 
 def test_a_run_that_is_ended_serves_the_request_that_was_asked_before_and_then_ends() -> None:
-    run = Run(stands=True)
+    run = Run(is_standing=True)
     run.ask(request(1))
     run.end()
     assert run.next() == request(1)
@@ -69,7 +69,7 @@ def test_a_run_that_is_ended_serves_the_request_that_was_asked_before_and_then_e
 
 @pytest.mark.parametrize("waits", [Run.next, lambda run: run.wait(LONG_S), lambda run: run.wait_served(1)])
 def test_whoever_waits_hears_of_a_run_that_is_over(waits: Callable[[Run], Any]) -> None:
-    run = Run(stands=True)
+    run = Run(is_standing=True)
     run.ask(request(1))
     run.next()
     waiting = Beside(lambda: waits(run))
@@ -80,7 +80,7 @@ def test_whoever_waits_hears_of_a_run_that_is_over(waits: Callable[[Run], Any]) 
 
 
 def test_a_report_that_came_before_the_run_was_over_is_not_lost_with_it() -> None:
-    run = Run(stands=True)
+    run = Run(is_standing=True)
     run.ask(request(1))
     run.reported(report(1))
     run.over()
@@ -88,7 +88,7 @@ def test_a_report_that_came_before_the_run_was_over_is_not_lost_with_it() -> Non
 
 
 def test_no_report_in_time_is_a_time_out() -> None:
-    run = Run(stands=True)
+    run = Run(is_standing=True)
     run.ask(request(1))
     with pytest.raises(TimeoutError):
         run.wait(0.01)
@@ -96,7 +96,7 @@ def test_no_report_in_time_is_a_time_out() -> None:
 
 
 def test_a_step_between_two_others_waits_for_the_report_of_its_batch_and_no_longer() -> None:
-    run = Run(stands=True)
+    run = Run(is_standing=True)
     run.wait_served(1)  # not asked
     run.ask(request(1))
     step = Beside(lambda: run.wait_served(1))
@@ -109,7 +109,7 @@ def test_a_step_between_two_others_waits_for_the_report_of_its_batch_and_no_long
 
 
 def test_a_run_that_ends_lets_go_of_the_steps_between_two_others_before_it_is_over() -> None:
-    run = Run(stands=True)
+    run = Run(is_standing=True)
     run.ask(request(1))
     step = Beside(lambda: run.wait_served(1))
     run.end()
@@ -118,4 +118,4 @@ def test_a_run_that_ends_lets_go_of_the_steps_between_two_others_before_it_is_ov
 
 
 def test_runs_have_numbers_of_their_own() -> None:
-    assert Run(stands=True).number != Run(stands=True).number
+    assert Run(is_standing=True).number != Run(is_standing=True).number

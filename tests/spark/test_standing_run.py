@@ -249,11 +249,11 @@ def test_settings_of_the_session_are_local_properties_of_the_job(spark: SparkSes
 def test_a_run_takes_what_is_set_and_small_arrow_batches_only_while_it_stands() -> None:
     rows = "spark.sql.execution.arrow.maxRecordsPerBatch"
     own = {"spark.sql.ansi.enabled": "false", rows: "7", "spark.app.name": "a"}
-    standing, single = task_settings(own, stands=True), task_settings(own, stands=False)
+    standing, single = task_settings(own, is_standing=True), task_settings(own, is_standing=False)
     assert standing["spark.sql.ansi.enabled"] == single["spark.sql.ansi.enabled"] == "false"
     assert (standing[rows], single[rows]) == (str(ARROW_ROWS), "7")
     assert "spark.app.name" not in standing
-    assert task_settings({}, stands=False)[rows] is None, "as Spark has it, whatever the run before had"
+    assert task_settings({}, is_standing=False)[rows] is None, "as Spark has it, whatever the run before had"
 
 
 def test_a_pyspark_whose_worker_is_built_in_another_way_is_told_in_a_sentence() -> None:

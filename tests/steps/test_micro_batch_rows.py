@@ -77,7 +77,7 @@ def tags(batch: pa.RecordBatch) -> list[int]:
 @pytest.mark.parametrize("seed", range(20))
 def test_each_micro_batch_has_its_request_its_rows_and_its_marker_wherever_arrow_batches_end(seed: int) -> None:
     requests = [request(number) for number in (1, 2, 3)]
-    run = source_run(given(*requests), rows_of, stands=True, steps=2)
+    run = source_run(given(*requests), rows_of, is_standing=True, steps=2)
     found = []
     for asked, pieces in micro_batches(cut_anew(run, random.Random(seed))):
         held = list(pieces)
@@ -89,7 +89,7 @@ def test_each_micro_batch_has_its_request_its_rows_and_its_marker_wherever_arrow
 
 
 def test_a_run_of_one_request_ends_with_its_marker() -> None:
-    run = list(source_run(given(request(1)), rows_of, stands=False, steps=1))
+    run = list(source_run(given(request(1)), rows_of, is_standing=False, steps=1))
     assert [tags(batch)[0] for batch in run] == [HEAD, DATA, MARKER]
     assert Output.flushed == 0, "the end of the run flushes it"
 
@@ -110,7 +110,7 @@ def test_before_a_step_that_is_not_the_last_more_follows_than_its_socket_holds()
 
 
 def test_a_micro_batch_that_is_cut_short_has_no_marker() -> None:
-    whole = list(source_run(given(request(1)), rows_of, stands=False, steps=1))
+    whole = list(source_run(given(request(1)), rows_of, is_standing=False, steps=1))
     [(asked, pieces)] = [(asked, list(pieces)) for asked, pieces in micro_batches(whole[:-1])]
     assert asked == request(1)
     assert [tags(piece)[0] for piece in pieces] == [DATA]
@@ -120,8 +120,8 @@ def test_rows_before_the_first_request_belong_to_none() -> None:
     assert list(micro_batches([rows(1, 3), *rows_behind(next_is_last=True)])) == []
 
 
-@pytest.mark.parametrize("stands", [True, False])
-def test_a_step_hands_on_requests_and_waits_for_the_report_before_it_reads_on(stands: bool) -> None:
+@pytest.mark.parametrize("is_standing", [True, False])
+def test_a_step_hands_on_requests_and_waits_for_the_report_before_it_reads_on(is_standing: bool) -> None:
     events: list[Any] = []
 
     def reading(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,12 +135,16 @@ def test_a_step_hands_on_requests_and_waits_for_the_report_before_it_reads_on(st
 
     heads = [head_rows(pack(request(batch))) for batch in (1, 2)]
     source = [heads[0], *rows_of(request(1)), heads[1], *rows_of(request(2))]
-    made = step_run(reading(source), run, lambda batch: events.append(("served", batch)), stands=stands, next_is_last=True)
+
+    def served(batch: int) -> None:
+        events.append(("served", batch))
+
+    made = step_run(reading(source), run, served, is_standing=is_standing, next_is_last=True)
     handed_on = [(asked.batch_id, [tags(piece)[0] for piece in pieces]) for asked, pieces in micro_batches(made)]
     assert handed_on == [(1, [DATA, MARKER]), (2, [DATA, MARKER])]
     of_a_batch = [("read", HEAD), ("run", 0), ("read", DATA), ("read", MARKER)]
     expected = [(what, number if what == "run" else tag) for number in (1, 2) for what, tag in of_a_batch]
-    if stands:
+    if is_standing:
         expected = [*expected[:4], ("served", 1), *expected[4:], ("served", 2)]
     assert events == expected
-    assert Output.flushed == (2 if stands else 0)
+    assert Output.flushed == (2 if is_standing else 0)

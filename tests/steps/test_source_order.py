@@ -151,6 +151,17 @@ def test_a_time_to_idle_waits_so_long_for_an_input_that_has_nothing() -> None:
     assert reading.batch(now_ms=2500) == [("t0", 1)]
 
 
+def test_a_task_that_comes_back_waits_again_however_long_it_was_away() -> None:
+    reading = Reading([[1, 5], [2]], idle_ms=1000)
+    assert reading.batch(now_ms=0) == [("t0", 0), ("t1", 0)]
+    assert reading.batch(now_ms=100) == []
+    there, reading.at = reading.at, {}
+    assert reading.batch(now_ms=500) == []  # another instance has the task
+    reading.at = there
+    assert reading.batch(now_ms=5000) == []
+    assert reading.batch(now_ms=6000) == [("t0", 1)]
+
+
 def test_while_much_is_held_back_only_what_is_waited_for_is_read() -> None:
     reading = Reading([[1] * 10, [0, 2]], much=4)
     assert reading.batch(t0=5, t1=0) == []

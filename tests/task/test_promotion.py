@@ -21,7 +21,7 @@ def member(**changes: Any) -> MemberState:
 def look(
     promotions: Promotions, state: MemberState, copies: dict[TaskId, str], *caught_up: TaskId, replicas: int = 0
 ) -> tuple[Promotions, frozenset[TaskId]]:
-    return promotions.look(state, copies, set(caught_up), replicas)
+    return promotions.ask(state, copies, set(caught_up), replicas)
 
 
 BOTH = {T0: "e1", T1: "e2"}

@@ -15,10 +15,10 @@ from enum import Enum
 from itertools import cycle
 
 from tidemill.assignment.java.java_hash import TaskHash, hash_order, string_order, task_hash, task_hash_2_7
-from tidemill.assignment.java.task_heap import TaskHeap
 from tidemill.assignment.model import ClientAssignment, ClientState
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId
+from tidemill.java_queue import JavaPriorityQueue
 
 TasksOfThreads = dict[str, list[TaskId]]
 
@@ -174,7 +174,7 @@ def _spread(
     thread had to go above it.
     """
     given: TasksOfThreads = {thread: [] for thread in previous}
-    left = TaskHeap(tasks)
+    left = JavaPriorityQueue.of(tasks)
     if not left:
         return given, deque()
     minimum = (sum(load.values()) + len(tasks)) // len(previous)
@@ -194,7 +194,7 @@ def _spread(
 
 
 def _return_to_previous_threads(
-    left: TaskHeap,
+    left: JavaPriorityQueue[TaskId],
     given: TasksOfThreads,
     previous: Mapping[str, Sequence[TaskId]],
     load: Mapping[str, int],
@@ -213,7 +213,7 @@ def _return_to_previous_threads(
     return skipped
 
 
-def _fill_up_to_minimum(left: TaskHeap, given: TasksOfThreads, load: Mapping[str, int], minimum: int) -> None:
+def _fill_up_to_minimum(left: JavaPriorityQueue[TaskId], given: TasksOfThreads, load: Mapping[str, int], minimum: int) -> None:
     """Least tasks first, in turn to the threads below the minimum."""
     below = deque(thread for thread in given if len(given[thread]) < minimum - load[thread])
     while below:

@@ -61,12 +61,12 @@ def live_explanation(question: Question) -> LiveExplanation:
 
     config, topology = _application(question)
     group = live_group(group_client_settings(config.slice(ClientsConfig)), config.application_id)
-    told = {
+    received = {
         name: decode_assignment(member.assignment.user_data)
         for name, member in group.members.items()
         if member.assignment.user_data
     }
-    facts = _facts(config, topology, group, told)
+    facts = _facts(config, topology, group, received)
     state, assignment = _as_its_leader(question, config, facts, group)
     process_of = {
         consumer.member: client.process_id for client in state.clients for consumer in client.consumers
@@ -76,13 +76,13 @@ def live_explanation(question: Question) -> LiveExplanation:
         f"(Kafka {question.compatibility or '4.3'}, {question.assignor or config.task_assignor_class})",
         state=state,
         assignment=assignment,
-        due=_due(told, state.config),
+        due=_due(received, state.config),
         names={
             process_of[name]: member.client_id
             for name, member in sorted(group.members.items(), reverse=True)
             if name in process_of
         },
-        remarks=(*_limits(state.config, topology is None), *_differences(state, assignment, told, process_of)),
+        remarks=(*_limits(state.config, topology is None), *_differences(state, assignment, received, process_of)),
     )
 
 
@@ -100,7 +100,7 @@ def _application(question: Question) -> tuple[StreamsConfig, Topology | None]:
 
 
 def _facts(
-    config: StreamsConfig, topology: Topology | None, group: LiveGroup, told: Mapping[str, AssignmentInfo]
+    config: StreamsConfig, topology: Topology | None, group: LiveGroup, received: Mapping[str, AssignmentInfo]
 ) -> TopologyFacts:
     from tidemill.membership.observed_topology import observed_facts
     from tidemill.membership.topology_facts import topology_facts
@@ -112,7 +112,7 @@ def _facts(
         )
     partitions_of: dict[TaskId, list[TopicPartition]] = {}
     with_state: set[TaskId] = set()
-    for name, info in told.items():
+    for name, info in received.items():
         given = sorted(group.members[name].assignment.partitions)
         if len(given) != len(info.active_tasks):
             raise EnvironmentProblem(
@@ -189,13 +189,13 @@ def _assignment_config(config: GroupConfig) -> AssignmentConfig:
     )
 
 
-def _due(told: Mapping[str, AssignmentInfo], config: AssignmentConfig) -> Callable[[int], str]:
+def _due(received: Mapping[str, AssignmentInfo], config: AssignmentConfig) -> Callable[[int], str]:
     """From the next rebalance in a member's assignment; without one, as a duration."""
     from tidemill.assignment.model import LONG_MAX
     from tidemill.sim.report import duration
 
     interval_ms = config.probing_rebalance_interval_ms
-    next_ms = min((info.next_rebalance_ms for info in told.values()), default=LONG_MAX)
+    next_ms = min((info.next_rebalance_ms for info in received.values()), default=LONG_MAX)
 
     def due(rebalances: int) -> str:
         if next_ms in (0, LONG_MAX):
@@ -222,12 +222,12 @@ def _limits(config: AssignmentConfig, is_observed: bool) -> Iterator[str]:
 def _differences(
     state: ApplicationState,
     assignment: Assignment,
-    told: Mapping[str, AssignmentInfo],
+    received: Mapping[str, AssignmentInfo],
     process_of: Mapping[str, ProcessId],
 ) -> Iterator[str]:
     """Active tasks that the group's leader has put elsewhere than these settings and offsets would."""
     runs_on = {
-        _plain(task): process_of[name] for name, info in told.items() if name in process_of for task in info.active_tasks
+        _plain(task): process_of[name] for name, info in received.items() if name in process_of for task in info.active_tasks
     }
     for task in sorted(state.tasks):
         here = next(p for p, held in sorted(assignment.clients.items()) if task in held.active)

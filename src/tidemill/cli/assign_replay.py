@@ -184,8 +184,8 @@ class _Replay:
 
     @cached_property
     def _inputs(self) -> dict[str, Record]:
-        beside = self.file.with_name(self.file.name.removeprefix("kafka272_"))
-        file = self.inputs_file or (beside if beside.name != self.file.name else None)
+        other = self.file.with_name(self.file.name.removeprefix("kafka272_"))
+        file = self.inputs_file or (other if other.name != self.file.name else None)
         if file is None or not file.exists():
             raise ConfigError(
                 f"{self.file}: records with an answer but no inputs; give the file that has them with --inputs"
@@ -195,11 +195,11 @@ class _Replay:
 
     @cached_property
     def _topologies(self) -> dict[str, Record]:
-        beside = [self.file.with_name(name) for name in ("topologies.jsonl.gz", "topologies.jsonl")]
-        files = self.topologies_files or [path for path in beside if path.exists()][:1]
+        usual = [self.file.with_name(name) for name in ("topologies.jsonl.gz", "topologies.jsonl")]
+        files = self.topologies_files or [path for path in usual if path.exists()][:1]
         if not files:
             raise ConfigError(
-                f"{self.file}: records of whole rebalances name topologies, but there is no {beside[0]}; "
+                f"{self.file}: records of whole rebalances name topologies, but there is no {usual[0]}; "
                 "give their file with --topologies"
             )
         return {str(record.get("id")): record for file in files for _, record in read_records(file)}

@@ -51,8 +51,8 @@ class Reads:
                 return
             began = time.monotonic()
             try:
-                told = document(fetch(host, f"/stores/{self._store}/{quote(word, safe='')}", token="", timeout_s=_LIMIT_S))
-                self._failed += not isinstance(told.get("value"), int)
+                answer = document(fetch(host, f"/stores/{self._store}/{quote(word, safe='')}", token="", timeout_s=_LIMIT_S))
+                self._failed += not isinstance(answer.get("value"), int)
                 self._took_s.append(time.monotonic() - began)
             except RetriableError:
                 self._failed += 1

@@ -26,7 +26,7 @@ class Watch:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._group: Document | None = None
-        self._told: set[tuple[int, str]] = set()
+        self._shown: set[tuple[int, str]] = set()
         self._states: dict[str, str] = {}
         self._tried_at = 0.0
         self.looked_at = 0.0
@@ -117,8 +117,8 @@ class Watch:
                 self._say(f"{one['host']}: {state}")
         for led in group["rebalances"]:
             which = (led["at_ms"], led["led_by"])
-            if which not in self._told:
-                self._told.add(which)
+            if which not in self._shown:
+                self._shown.add(which)
                 if is_news(led):
                     self._say(f"rebalance, led by {led['led_by']}: {rebalance_words(led)}")
 

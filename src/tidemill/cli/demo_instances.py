@@ -111,9 +111,9 @@ class DemoInstance:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.view = from_line(line) or self.view
-            told = _ADDRESS.search(line)
-            if told is not None:
-                self.address = told[1]
+            found = _ADDRESS.search(line)
+            if found is not None:
+                self.address = found[1]
 
 
 class Instances:

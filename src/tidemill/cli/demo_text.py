@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 _NOT_A_WORD = re.compile(r"[^a-zA-Z_0-9]+")
-_TOLD = 5
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,6 @@ def differences(expected: Mapping[str, int], found: Mapping[str, int]) -> str:
     wrong = sorted(word for word in expected.keys() | found.keys() if expected.get(word) != found.get(word))
     if not wrong:
         return ""
-    told = "; ".join(f"{word!r} is there {expected.get(word, 0)} times, counted {found.get(word, 0)}" for word in wrong[:_TOLD])
-    rest = f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else ""
-    return f"{len(wrong)} counts differ: {told}{rest}"
+    shown = "; ".join(f"{word!r} is there {expected.get(word, 0)} times, counted {found.get(word, 0)}" for word in wrong[:_SHOWN])
+    rest = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return f"{len(wrong)} counts differ: {shown}{rest}"

@@ -93,15 +93,15 @@ class DrainView:
 
 def drain_view(group: GroupDocument) -> DrainView:
     """Of the instance that was asked for the group's document."""
-    own = next((one.told for one in group.instances if one.host == group.asked and one.told is not None), None)
+    own = next((one.reported for one in group.instances if one.host == group.asked and one.reported is not None), None)
     if own is None:
         return DrainView(drain=None)
     mine = {task.task for thread in own.threads for task in thread.active}
     behind = sorted(
-        (copy.lag, copy.task, one.host or one.told.process[:8], copy.seconds_left)
+        (copy.lag, copy.task, one.host or one.reported.process[:8], copy.seconds_left)
         for one in group.instances
-        if one.told is not None and one.told is not own
-        for thread in one.told.threads
+        if one.reported is not None and one.reported is not own
+        for thread in one.reported.threads
         for copy in thread.standby
         if copy.task in mine and copy.lag is not None
     )

@@ -135,7 +135,7 @@ def _plans(
 
 
 def _step(name: str) -> ArrowStep:
-    """Stands for a Python step; the plan shows its name."""
+    """Placeholder of a Python step; the plan shows its name."""
 
     def step(_rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from ()

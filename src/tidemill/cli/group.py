@@ -109,9 +109,9 @@ def history(
     config: GroupConfig = None,
 ) -> None:
     """Show the last rebalances, what moved and why, from the instances that led them."""
-    from tidemill.cli.group_history import history_lines, told_history
+    from tidemill.cli.group_history import fetched_history, history_lines
 
-    found, remarks = told_history(servers_of(bootstrap_server), group, outside_settings(settings or (), config))
+    found, remarks = fetched_history(servers_of(bootstrap_server), group, outside_settings(settings or (), config))
     shown = found[-last:]
     typer.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(history_lines(shown, why=why)))
     for remark in remarks:

@@ -1,7 +1,7 @@
 """``tidemill group history``: the rebalances of a group, as the instances that led them have kept them.
 
-Decides how what several instances tell becomes one list, and how that is written. An instance that can't be asked is said: its
-rebalances are missing.
+Decides how the answers of several instances become one list, and how that is written. An instance that can't be asked is named:
+its rebalances are missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ASK_LIMIT_S = 5.0
 _LONGEST_TEXT = 2_000
 
 
-def told_history(
+def fetched_history(
     bootstrap_server: str, group: str, settings: Mapping[str, object]
 ) -> tuple[list[Document], tuple[str, ...]]:
     """Rebalances, oldest first, and remarks on what is missing. EnvironmentProblem if no instance can be asked."""
@@ -28,7 +28,7 @@ def told_history(
     from tidemill.query.http_forward import document, fetch
 
     access = http_access_of(settings)
-    told: dict[str, list[Document]] = {}
+    histories: dict[str, list[Document]] = {}
     remarks = []
     for one in group_instances(bootstrap_server, group, settings):
         if one.host is None:
@@ -42,15 +42,15 @@ def told_history(
             continue
         if found.problem is not None:
             remarks.append(f"What {one.name} led before it was started last is missing: {printable(found.problem)}.")
-        told[one.name] = [plain_document(led) for led in found.rebalances]
-    if not told:
+        histories[one.name] = [plain_document(led) for led in found.rebalances]
+    if not histories:
         raise EnvironmentProblem(f"no instance of {group} can be asked: {' '.join(remarks)}")
-    return merged_history(told), tuple(remarks)
+    return merged_history(histories), tuple(remarks)
 
 
-def merged_history(told: Mapping[str, Sequence[Document]]) -> list[Document]:
+def merged_history(histories: Mapping[str, Sequence[Document]]) -> list[Document]:
     """By the instances that have led them, oldest first."""
-    found = [{**led, "led_by": name} for name, of_one in told.items() for led in of_one]
+    found = [{**led, "led_by": name} for name, of_one in histories.items() for led in of_one]
     return sorted(found, key=lambda led: (led["at_ms"], led["led_by"]))
 
 

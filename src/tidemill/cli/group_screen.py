@@ -101,7 +101,7 @@ def _copies(rows: list[CopyRow], most: int | None) -> RenderableType:
 
 
 def _bar(lag: int | None, worst: int) -> str:
-    """As long as the copy is behind, beside the one that is most."""
+    """Its length is the copy's lag, relative to the largest one."""
     if not lag or not worst:
         return ""
     return "█" * max(1, round(_BAR * lag / worst))

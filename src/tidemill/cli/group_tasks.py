@@ -27,7 +27,7 @@ _ASK_LIMIT_S = 2.0
 
 
 def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """A row per task of each member, by client id, and what must be said beside them. EnvironmentProblem if the group can't
+    """A row per task of each member, by client id, and remarks on them. EnvironmentProblem if the group can't
     be seen."""
     from tidemill.cli.assign_live_group import live_explanation
     from tidemill.config.slices import ClientsConfig, HttpConfig
@@ -44,9 +44,9 @@ def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, .
     rows: list[tuple[str, ...]] = []
     under_way, silent = _under_way(members, http_access(StreamsConfig.read_slice(HttpConfig, question.settings)))
     for name, member in sorted(members.items(), key=lambda item: (item[1].client_id, item[0])):
-        told = decode_assignment(member.assignment.user_data) if member.assignment.user_data else None
-        active = {task for task in told.active_tasks if isinstance(task, TaskId)} if told else set()
-        standby = {task for task in told.standby_tasks if isinstance(task, TaskId)} if told else set()
+        assigned = decode_assignment(member.assignment.user_data) if member.assignment.user_data else None
+        active = {task for task in assigned.active_tasks if isinstance(task, TaskId)} if assigned else set()
+        standby = {task for task in assigned.standby_tasks if isinstance(task, TaskId)} if assigned else set()
         client = client_of.get(name)
         tasks = [] if client is None else list(task_rows(client, active, standby, found.state, found.assignment))
         measured = under_way.get(name, {})
@@ -71,7 +71,7 @@ def _under_way(
     from tidemill.membership.wire import host_of, known_subscription
     from tidemill.query.http_forward import copies_at
 
-    told: dict[HostInfo, dict[str, CopyProgress]] = {}
+    copies_of: dict[HostInfo, dict[str, CopyProgress]] = {}
     by_member: dict[str, dict[str, CopyProgress]] = {}
     silent: dict[str, None] = {}
     for name, member in sorted(members.items()):
@@ -80,14 +80,14 @@ def _under_way(
         if host is None:
             silent["Instances without application.server (tidemill.http.listen) can't be asked how fast they restore."] = None
             continue
-        if host not in told:
+        if host not in copies_of:
             try:
                 copies = copies_at(host, token=access.token, timeout_s=_ASK_LIMIT_S, tls=access.client)
-                told[host] = {str(copy.task): copy for copy in copies}
+                copies_of[host] = {str(copy.task): copy for copy in copies}
             except RetriableError as problem:
-                told[host] = {}
+                copies_of[host] = {}
                 silent[f"How fast it restores is not known: {problem}."] = None
-        by_member[name] = told[host]
+        by_member[name] = copies_of[host]
     return by_member, tuple(silent)
 
 

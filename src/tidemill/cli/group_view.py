@@ -116,8 +116,8 @@ def _drains(one: Document) -> bool:
 
 
 def _drain_words(one: Document) -> str:
-    told = one.get("drain") or {}
-    return f"drains: {told['active']} active tasks and {told['standby']} copies are still here" if _drains(one) else ""
+    drain = one.get("drain") or {}
+    return f"drains: {drain['active']} active tasks and {drain['standby']} copies are still here" if _drains(one) else ""
 
 
 def _restores(one: Document) -> bool:
@@ -128,10 +128,11 @@ def _restoring_words(one: Document) -> str:
     """The tasks, the offsets left, the speed and the time left, as far as they are known."""
     if not _restores(one):
         return ""
-    told = one["restoring"]
-    left = "how much is left is not known yet" if told["offsets_left"] is None else f"{told['offsets_left']:,} offsets left"
-    speed = "" if told["offsets_per_s"] is None else f", {told['offsets_per_s']:,.0f}/s"
-    return f"restores {listed(told['tasks'])}: {left}{speed}, time left {duration(told['seconds_left'])}"
+    restoring = one["restoring"]
+    offsets = restoring["offsets_left"]
+    left = "how much is left is not known yet" if offsets is None else f"{offsets:,} offsets left"
+    speed = "" if restoring["offsets_per_s"] is None else f", {restoring['offsets_per_s']:,.0f}/s"
+    return f"restores {listed(restoring['tasks'])}: {left}{speed}, time left {duration(restoring['seconds_left'])}"
 
 
 def _assigned(one: Document) -> str:
@@ -208,8 +209,8 @@ def summary(group: Document) -> str:
     copies = sum(len(thread["standby"]) for thread in threads)
     per_s = sum(thread["records_per_s"] for thread in threads)
     away = f", {len(instances) - len(present)} away" if len(present) < len(instances) else ""
-    nobody = "whoever leads does not answer" if tasks else "no assignment yet"
-    leader = f"led by {group['leader']}" if group["leader"] else nobody
+    unknown = "the leader does not answer" if tasks else "no assignment yet"
+    leader = f"led by {group['leader']}" if group["leader"] else unknown
     return (
         f"{group['application']}: {running} of {len(instances)} instances running{away} · {tasks} active tasks, "
         f"{copies} copies · {per_s:,.0f} records/s · {leader}"

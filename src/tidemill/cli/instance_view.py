@@ -25,7 +25,7 @@ class InstanceView:
     """An instance's state, its active tasks and running totals of records since it started.
 
     ``restoring``: how many of the tasks don't run yet. ``skipped``: records that no serde could read. ``lost``: micro-batches
-    that were run again. ``behind``: records that wait in the tasks' inputs, as far as the last fetch told.
+    that were run again. ``behind``: records that wait in the tasks' inputs, as of the last fetch.
     """
 
     state: str
@@ -38,7 +38,7 @@ class InstanceView:
     lost: int = 0
     behind: int = 0
     seconds_left: float | None = None
-    """Until the last of those that are restored runs; None if none is, or that can't be told. Not in the line."""
+    """Until the last of those that are restored runs; None if none is, or that is not known. Not in the line."""
 
     @property
     def is_at_work(self) -> bool:

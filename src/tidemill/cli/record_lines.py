@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tidemill.errors import ConfigError, SerdeError
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 GRAMMAR = "[@TIME] [TOPIC:] [KEY =>] VALUE"
 _TIME = re.compile(r"@(\S+)\s+(.*)\Z", re.DOTALL)

@@ -82,7 +82,7 @@ def reset(
     plan = plan_reset(
         topology, known.slice(TopicsConfig), admin, target, inputs=inputs, state_dir=state_dir, with_earlier=earlier_topics
     )
-    for line in told(plan):
+    for line in plan_lines(plan):
         typer.echo(line)
     if not execute:
         typer.echo("nothing was done: add --execute to do it")
@@ -91,7 +91,7 @@ def reset(
     typer.echo("done")
 
 
-def told(plan: ResetPlan) -> list[str]:
+def plan_lines(plan: ResetPlan) -> list[str]:
     """The plan in words."""
     lines = [f"application {plan.application_id}:"]
     for seek in plan.seeks:

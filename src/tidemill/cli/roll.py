@@ -1,7 +1,7 @@
 """``tidemill roll``: every instance of a group is drained, ends and comes back, one after the other.
 
 Decides the order (the leader last), what counts as an instance that has come back, and what is waited for before the next one
-goes: every instance of the group is ready. Starting instances again is the business of whoever runs them (systemd, Kubernetes).
+goes: every instance of the group is ready. What runs the instances (systemd, Kubernetes) starts them again.
 """
 
 from __future__ import annotations

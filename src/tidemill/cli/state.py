@@ -1,4 +1,4 @@
-"""`tidemill state`: what lies in a state directory, beside a running instance or without one; and removing it.
+"""`tidemill state`: the contents of a state directory, whether an instance runs or not; and removing it.
 
 Decides how it is shown. Looking only reads, and takes any of `state.dir`, an application's directory in it or a task's directory;
 cleaning takes an application's directory, since that is what an instance holds.

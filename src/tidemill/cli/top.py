@@ -83,8 +83,8 @@ class GroupQuestion:
             except UnreadableDocumentError as problem:
                 problems.append(f"{host} answers, but shows no group: something else listens there ({problem})")
                 continue
-            told = [host_of(one.host) for one in found.instances if one.host and one.away is None]
-            self._hosts = list(dict.fromkeys([host, *(one for one in told if one), *self._hosts]))
+            hosts = [host_of(one.host) for one in found.instances if one.host and one.away is None]
+            self._hosts = list(dict.fromkeys([host, *(one for one in hosts if one), *self._hosts]))
             return {name: _for_terminal(value) for name, value in found.to_json().items()}
         raise EnvironmentProblem(
             f"no instance can be asked: {'; '.join(problems)}. Start them with --serve HOST:PORT; where a token is set give it "

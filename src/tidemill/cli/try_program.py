@@ -20,7 +20,8 @@ from tidemill.cli.record_lines import GRAMMAR, TypedRecord, record_of, records_o
 from tidemill.cli.run import ConfigFile, Settings, outside_settings
 from tidemill.errors import ConfigError
 from tidemill.printable import printable
-from tidemill.topology.nodes import Serde, StoreKind
+from tidemill.topology.nodes import StoreKind
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ PySpark's Column is a thin Python class over an object of the JVM. Here it gets 
 function of Columns runs as it will, refusals of PySpark's Python included, while nothing is computed and no session is started.
 A Column that outlives this (a memo of the user's) is no trap: on the first use with a real JVM its calls are made there.
 
-Decides what can't be recorded: a session, which would have to be started. ``Undecided`` then, and whoever asks stays silent.
+Decides what can't be recorded: a session, which would have to be started. ``Undecided`` then, and no mistake is reported.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class TopicsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Of whoever leads the group: the assignor and its limits, and what is said of internal topics."""
+    """The group leader's: the assignor and its limits, and the configuration of internal topics."""
 
     application_id: str
     task_assignor_class: str

@@ -267,7 +267,7 @@ class ControlClient:
     def __init__(self, address: str, key: bytes, thread: str, step: str) -> None:
         self._address, self._key = address, key
         self.hurried = threading.Event()
-        """Set when the stream thread is needed; whoever waits for records clears it."""
+        """Set when the stream thread is needed; a wait for records clears it."""
         self._thread, self._step = thread, step
         self._name = ""
         self._connection = self._open(Purpose.QUESTIONS)
@@ -363,6 +363,6 @@ def _answer_reads(connection: Connection, answer: AnswerRead) -> None:
                 continue
             try:
                 found = ReadAnswer(number=asked.number, value=answer(asked.task, asked.folder, asked.read))
-            except Exception as problem:  # whoever reads gets it
+            except Exception as problem:  # the caller of the read gets it
                 found = ReadAnswer(number=asked.number, failed=as_utf8(f"{type(problem).__name__}: {problem}"))
             connection.send_bytes(pack(found))

@@ -85,7 +85,8 @@ class HandOver(ControlMessage, frozen=True, tag=True):
 
 
 class Taking(ControlMessage, frozen=True, tag=True):
-    """The source step: what it is about to hand over. Not answered: nothing depends on it, and it is said before each chunk."""
+    """From the source step: what it is about to hand over. Sent before each chunk, and not answered, since nothing depends on
+    it."""
 
     batch_id: int
     taken: Taken

@@ -1,7 +1,7 @@
 """The sockets of the control channel: a Unix socket where driver and workers share a machine, TCP where they don't.
 
 Decides addresses, limits and the greeting, in which both sides prove that they have the session's key (HMAC challenges; the
-key itself never travels here). What is said afterwards is ``channel``'s, and travels in plain text: batch requests, offsets,
+key itself never travels here). The messages after that are ``channel``'s, and travel in plain text: batch requests, offsets,
 and on executors what reads of stores ask and find.
 """
 

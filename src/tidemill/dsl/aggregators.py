@@ -14,9 +14,8 @@ from typing import Any
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import PerRecord
-from tidemill.topology.values import Value
+from tidemill.topology.values import Serde, Value
 
 Of = Callable[[Value], Value]
 """The part of a value that goes in: ``lambda order: order["amount"]``."""

@@ -13,8 +13,8 @@ from tidemill.config.values import offset_reset
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import JoinFunction, OfColumns, PerRecord, UserFunction
+from tidemill.topology.values import Serde
 
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
@@ -57,7 +57,7 @@ def python_joiner(joiner: UserFunction, operator: str) -> tuple[UserFunction, bo
 
 
 def takes_both_keys(joiner: JoinFunction, operator: str) -> bool:
-    """Whether a joiner with a global table is one of ``(stream key, selected key, left, right)`` (KIP-1340): it takes four
+    """True if a joiner with a global table is one of ``(stream key, selected key, left, right)`` (KIP-1340): it takes four
     arguments, and neither two nor three."""
     inner = joiner.function if isinstance(joiner, (PerRecord, OfColumns)) else getattr(joiner, "func", joiner)
     signature = _signature(inner, ("left", "right"), operator)

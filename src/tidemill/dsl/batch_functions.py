@@ -24,8 +24,8 @@ from tidemill.topology.batch_operations import (
     PerRecordAsync,
 )
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import UserFunction
+from tidemill.topology.values import Serde
 
 
 def per_batch(

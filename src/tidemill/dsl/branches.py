@@ -16,8 +16,8 @@ from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import Branch, PassThrough
+from tidemill.topology.values import Serde
 
 Stream_co = TypeVar("Stream_co", covariant=True)
 Stream = TypeVar("Stream")

@@ -29,8 +29,9 @@ from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology.logical import GlobalSource, KTableSource, LogicalNode, StateStore, StreamSource
 from tidemill.topology.lowering import lower
-from tidemill.topology.nodes import Serde, Store, StoreKind, Topology
+from tidemill.topology.nodes import Store, StoreKind, Topology
 from tidemill.topology.optimization import optimizations, optimized
+from tidemill.topology.values import Serde
 
 
 class StreamsBuilder:

@@ -19,7 +19,8 @@ from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name, numbered
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import overload
 from tidemill.dsl.function_types import ColumnJoiner, ColumnJoinerWithKey
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import OfColumns, PerRecord
+from tidemill.topology.values import Serde
 
 
 def per_record(

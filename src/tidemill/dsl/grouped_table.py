@@ -19,7 +19,8 @@ from tidemill.dsl.table import KTable
 from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process, Repartition
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
+from tidemill.topology.values import Serde
 
 _STORE = "KTABLE-AGGREGATE-"
 

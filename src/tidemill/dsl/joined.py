@@ -13,8 +13,9 @@ from tidemill.dsl.arguments import serde_or_none
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
 from tidemill.topology.partitioning import StreamPartitioner
+from tidemill.topology.values import Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,7 +163,7 @@ def schema_of(cls: type) -> tuple[StructType, Shape | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What an annotation is."""
+    """The JSON type of an annotation."""
 
     kind: JsonType
     shape: Shape | None = None

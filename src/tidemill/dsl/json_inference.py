@@ -2,7 +2,7 @@
 
 Decides the narrowest type of a schema that all values of a field fit: whole numbers are bigint, text is a date or a time where
 all of it is, an object with very many names a map. Where values are of several kinds that no type holds, the most frequent one is
-taken and a note says how many records such a serde would refuse. Nothing is said of what the sample does not show.
+taken and a note says how many records such a serde would refuse. Fields that are not in the sample are not in the schema.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def infer_schema(texts: Iterable[bytes], *, is_required: bool = False) -> Inferr
 
 @dataclass(slots=True)
 class _Tally:
-    """What a place has held."""
+    """Counts of the values that a place has held."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)

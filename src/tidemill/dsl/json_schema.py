@@ -180,7 +180,7 @@ def parse_type(text: str) -> JsonType:
 
 
 class _Tokens:
-    """What is left of the DDL text; quoted names carry a leading back-quote so that they are never keywords."""
+    """The rest of the DDL text; quoted names carry a leading back-quote so that they are never keywords."""
 
     def __init__(self, text: str, tokens: list[str]) -> None:
         self.text, self.tokens = text, tokens
@@ -235,7 +235,7 @@ def _fields(tokens: _Tokens, closing: str) -> StructType:
 
 
 def _is_required(tokens: _Tokens) -> bool:
-    """Whether NOT NULL follows a field's type; a comment is passed over."""
+    """True if NOT NULL follows a field's type; a comment is passed over."""
     is_required = (tokens.ahead(0), tokens.ahead(1)) == ("not", "null")
     if is_required:
         tokens.take()

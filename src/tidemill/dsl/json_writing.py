@@ -2,7 +2,7 @@
 
 Decides the form: fields in the schema's order, null fields left out, no spaces, binary as base64, times as ISO 8601 with six
 digits of a second (in UTC, where they are instants), numbers and escapes as Java writes them. It is that of Spark's ``to_json``,
-since keys are compared by their bytes, whoever has written them. Numbers that JSON has no form for are refused.
+since keys are compared by their bytes, of whichever writer. Numbers that JSON has no form for are refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ESCAPES = {chr(code): f"\\u{code:04X}" for code in range(32)} | {
 }  # fmt: skip
 _ESCAPED = re.compile(r'[\x00-\x1f"\\]')
 _PLAIN_FROM, _PLAIN_TO = -3, 7
-"""Java writes numbers whose first digit stands so far from the point with an exponent."""
+"""Java writes numbers whose first digit is so far from the point with an exponent."""
 
 
 def write_json(value: Value, writer: Writer) -> bytes:
@@ -86,7 +86,7 @@ _WRITERS_OF_TIMES: dict[str, Writer] = {"date": date_text, "timestamp": instant_
 
 
 def members_of(value: Value) -> dict[str, Value] | None:
-    """What JSON has of a dict, a row of PySpark, an instance of a dataclass or of a Pydantic model; None of anything else."""
+    """The JSON form of a dict, a row of PySpark, an instance of a dataclass or of a Pydantic model; None of anything else."""
     if isinstance(value, dict):
         return value
     if hasattr(value, "asDict"):

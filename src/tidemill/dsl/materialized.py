@@ -14,7 +14,8 @@ from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows
 
 Windows = TimeWindows | SlidingWindows | SessionWindows

@@ -24,9 +24,10 @@ from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology.draft import Draft
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import GlobalUpdate, ProcessRecords
 from tidemill.topology.partitioning import StreamPartitioner
+from tidemill.topology.values import Serde
 
 
 class TopologyBuilder:

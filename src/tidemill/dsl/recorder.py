@@ -23,8 +23,9 @@ from tidemill.topology.logical import (
     moved_last,
 )
 from tidemill.topology.naming import legal_name, numbered, repartition_nodes, repartition_topic
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
 from tidemill.topology.operations import UserFunction
+from tidemill.topology.values import Serde
 
 
 class Recorder:

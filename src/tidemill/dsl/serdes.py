@@ -19,8 +19,7 @@ from tidemill.dsl.json_reading import MAX_BYTES, TextReader, text_reader
 from tidemill.dsl.json_schema import StructType, declared, parse_schema
 from tidemill.dsl.json_writing import Writer, utf8, write_json, writer_of
 from tidemill.errors import ConfigError, SerdeError, TopologyError
-from tidemill.topology.nodes import Serde
-from tidemill.topology.values import Value
+from tidemill.topology.values import Serde, Value
 
 
 def java_text(data: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.operators.record import Change
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 _NEW, _BOTH = 1, 2
 _WITH_LATEST = 3

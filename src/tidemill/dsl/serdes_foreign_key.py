@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 _VERSION, _NO_HASH, _HASH_SIZE = 1, 0x80, 16
 _PARTITION = struct.Struct(">i")

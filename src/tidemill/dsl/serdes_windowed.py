@@ -1,6 +1,6 @@
 """Serdes of windowed keys with Kafka's bytes: TimeWindowed in topics is key | start 8, SessionWindowed key | end 8 | start 8.
 
-A time-windowed key says nothing about its window's size, so whoever reads one has to know it. Leaves the bytes of a store's
+A time-windowed key says nothing about its window's size, so a reader has to know it. Leaves the bytes of a store's
 changelog, which carry a sequence number as well, to the stores.
 """
 
@@ -13,8 +13,7 @@ from typing import ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.nodes import Serde
-from tidemill.topology.values import Value
+from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import Windowed
 
 _LONG = Struct(">q")

@@ -12,7 +12,8 @@ from tidemill.dsl.arguments import serde_or_none
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.values import Serde
 
 
 class Stores:

@@ -44,9 +44,10 @@ from tidemill.topology.batch_operations import BatchFunction
 from tidemill.topology.durations import Duration
 from tidemill.topology.logical import LogicalNode, Process, Sink
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
 from tidemill.topology.partitioning import StreamPartitioner
 from tidemill.topology.spark_operations import ForeachBatch
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import JoinWindows
 
 

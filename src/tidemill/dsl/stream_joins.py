@@ -20,7 +20,8 @@ from tidemill.topology import operations as op
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoinNode, answers_as_of
 from tidemill.topology.naming import numbered
-from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import JoinWindows
 
 if TYPE_CHECKING:

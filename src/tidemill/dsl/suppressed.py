@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds
@@ -30,6 +30,13 @@ class Suppressed:
     name: str | None = None
     on_wall_clock: bool = False
 
+    def __post_init__(self) -> None:
+        _check_limit(self.max_records, "max_records")
+        _check_limit(self.max_bytes, "max_bytes")
+        if self.name is not None:
+            legal_name(self.name, "an operator")
+        object.__setattr__(self, "changelog_config", dict(self.changelog_config))
+
     @classmethod
     def until_window_closes(
         cls,
@@ -46,9 +53,9 @@ class Suppressed:
         grows as it must. Only for windowed tables.
         """
         return cls(
-            wait_ms=None, max_records=_limit(max_records, "max_records"), max_bytes=_limit(max_bytes, "max_bytes"),
-            shut_down_when_full=True, logged=logged, changelog_config=dict(changelog_config or {}), name=_name(name),
-        )
+            wait_ms=None, max_records=max_records, max_bytes=max_bytes, shut_down_when_full=True, logged=logged,
+            changelog_config=changelog_config or {}, name=name,
+        )  # fmt: skip
 
     @classmethod
     def until_time_limit(
@@ -68,10 +75,9 @@ class Suppressed:
         ``shut_down_when_full``.
         """
         return cls(
-            wait_ms=milliseconds(wait, "suppress: wait"), max_records=_limit(max_records, "max_records"),
-            max_bytes=_limit(max_bytes, "max_bytes"), shut_down_when_full=shut_down_when_full, logged=logged,
-            changelog_config=dict(changelog_config or {}), name=_name(name),
-        )
+            wait_ms=milliseconds(wait, "suppress: wait"), max_records=max_records, max_bytes=max_bytes,
+            shut_down_when_full=shut_down_when_full, logged=logged, changelog_config=changelog_config or {}, name=name,
+        )  # fmt: skip
 
     @classmethod
     def until_wall_clock_limit(
@@ -88,18 +94,13 @@ class Suppressed:
         """As ``until_time_limit``, with ``wait`` counted by the wall clock from when a key's first change comes here: a change is
         sent although no later record comes. Kafka Streams has no such form.
         """
-        limited = cls.until_time_limit(
-            wait, max_records=max_records, max_bytes=max_bytes, shut_down_when_full=shut_down_when_full, logged=logged,
-            changelog_config=changelog_config, name=name,
-        )
-        return replace(limited, on_wall_clock=True)
+        return cls(
+            wait_ms=milliseconds(wait, "suppress: wait"), max_records=max_records, max_bytes=max_bytes,
+            shut_down_when_full=shut_down_when_full, logged=logged, changelog_config=changelog_config or {}, name=name,
+            on_wall_clock=True,
+        )  # fmt: skip
 
 
-def _limit(limit: int | None, what: str) -> int | None:
+def _check_limit(limit: int | None, what: str) -> None:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         raise TopologyError(f"suppress: {what} must be a whole number from 0 on, or None for no limit, got {limit!r}")
-    return limit
-
-
-def _name(name: str | None) -> str | None:
-    return None if name is None else legal_name(name, "an operator")

@@ -32,7 +32,8 @@ from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process, is_versioned, window_close_of
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.values import Serde
 
 if TYPE_CHECKING:
     from tidemill.dsl.grouped_table import KGroupedTable

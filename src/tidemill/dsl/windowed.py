@@ -20,7 +20,8 @@ from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.logical import Process
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _COUNT, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 
 
 class EmitStrategy(Enum):
-    """When the result of a window is sent on (org.apache.kafka.streams.kstream.EmitStrategy, KIP-825)."""
+    """The time at which a window's result is sent on (org.apache.kafka.streams.kstream.EmitStrategy, KIP-825)."""
 
     ON_WINDOW_UPDATE = "on_window_update"
     """Each time it changes."""

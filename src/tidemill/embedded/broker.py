@@ -170,7 +170,7 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._data_is_temporary:  # nobody will read it again: no need to wait for an orderly end
+        if self._data_is_temporary:  # it is not read again: no need to wait for an orderly end
             self.kill()
             self._remove_temporary_data()
         else:

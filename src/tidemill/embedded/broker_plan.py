@@ -235,9 +235,9 @@ def _format(plan: BrokerPlan) -> None:
         ) from error
     if done.returncode != 0:
         said = (done.stderr + done.stdout).splitlines()
-        told = [line for line in said if line.strip() and line[0] != "\t" and not _LAUNCHER_SAYS.match(line)]
+        errors = [line for line in said if line.strip() and line[0] != "\t" and not _LAUNCHER_SAYS.match(line)]
         raise EnvironmentProblem(
-            f"can't format the broker's storage in {plan.data}: {told[0] if told else 'Kafka said nothing'}"
+            f"can't format the broker's storage in {plan.data}: {errors[0] if errors else 'Kafka said nothing'}"
         )
 
 
@@ -303,12 +303,12 @@ def failed_start(plan: BrokerPlan, offset: int) -> EnvironmentProblem:
 def _last_word(plan: BrokerPlan, offset: int) -> str:
     """The line that most likely explains why a broker doesn't start: its last error, or what the JVM said."""
     log = log_since(plan, offset).splitlines()
-    told = [line for line in log if "] FATAL" in line or "] ERROR" in line or line.startswith("Caused by")]
+    errors = [line for line in log if "] FATAL" in line or "] ERROR" in line or line.startswith("Caused by")]
     try:
         console = plan.console_file.read_text(errors="replace").strip().splitlines()
     except OSError:
         console = []
-    return (told[-1:] or console[:1] or log[-1:] or ["it said nothing"])[0]
+    return (errors[-1:] or console[:1] or log[-1:] or ["it said nothing"])[0]
 
 
 _ITERATIONS = 4096

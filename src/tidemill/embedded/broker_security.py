@@ -2,7 +2,7 @@
 
 Decides the listener that clients get, its users and its authorizer. A secured broker also has a listener without any of that,
 for itself and for who sets it up (``BrokerPlan.internal_servers``); it is on the loopback interface like everything else, and
-whoever can reach it is a super user. That is for tests and for trying things out, not for a broker that others rely on.
+every client that can reach it is a super user. That is for tests and for trying things out, not for a broker that others rely on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SECURITY = "org.apache.kafka.common.security"
 class BrokerSecurity:
     """``keystore``: a PEM file with the broker's private key and certificates; ``truststore``: one with those that sign clients'.
 
-    ``users``: name -> password, for every mechanism. ``acls``: what nobody was granted is refused, to all but ``super_users``
+    ``users``: name -> password, for every mechanism. ``acls``: operations without a grant are refused, to all but ``super_users``
     (``User:admin``). ConfigError if these don't fit together.
     """
 

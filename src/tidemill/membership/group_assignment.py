@@ -1,4 +1,4 @@
-"""The leader's answer as a value: what each member is told, or why no one is given anything.
+"""The leader's answer as a value: each member's assignment, or why no member gets one.
 
 Decides the shapes, and how an answer becomes bytes: the hosts, which are the same for all members, are encoded once.
 """
@@ -53,14 +53,14 @@ class StreamsGroupAssignment:
 def refused(members: Iterable[str], refusal: Refusal) -> StreamsGroupAssignment:
     """Every member gets the error code, in the latest version as Kafka does, and nothing else."""
     return StreamsGroupAssignment(
-        members=dict.fromkeys(members, told_only(refusal.code)),
+        members=dict.fromkeys(members, error_only(refusal.code)),
         is_stable=False,
         log=(LogLine(f"{refusal.code.name}: {refusal.reason}", LogLevel.ERROR),),
         refusal=refusal,
     )
 
 
-def told_only(code: AssignorError) -> StreamsMemberAssignment:
+def error_only(code: AssignorError) -> StreamsMemberAssignment:
     """The part of a member that gets an error code and nothing else."""
     info = AssignmentInfo(error_code=code)
     return StreamsMemberAssignment(partitions=(), info=info, user_data=encode_assignment(info))

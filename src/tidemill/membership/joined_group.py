@@ -4,9 +4,9 @@ Decides which members form a client, who owns which partition, and which version
 guard against stale claims: a partition that members of different generations claim belongs to the latest of them; one
 that two members of the same (known) generation claim is disputed, and no one may have it until they have let go; members
 of an unknown future version form one client of their own, of which only owned partitions are known. A member whose
-subscription can't be read, or can't be answered beside the others, is left out with all that it claims, so that it troubles
-nobody else; its commits are still fenced by the generation. Of a subscription that can be read, what makes no sense is left out
-by itself and remarked: an endpoint that is none, sums that no positions add up to, more client tags than there can be.
+subscription can't be read, or can't be answered together with the others, is left out with all that it claims, so that it affects
+no other member; its commits are still fenced by the generation. Of a subscription that can be read, what makes no sense is left
+out by itself and remarked: an endpoint that is none, sums that no positions add up to, more client tags than there can be.
 What is assigned is decided by ``tidemill.membership.leader``.
 """
 
@@ -33,7 +33,7 @@ from tidemill.membership.wire.assignment import AssignorError
 from tidemill.printable import printable
 
 FUTURE_PROCESS = ProcessId(0, 0)
-"""Stands for the process of members whose version can't be read (Kafka draws a random one)."""
+"""The process of members whose version can't be read (Kafka draws a random one)."""
 
 
 _THREAD = re.compile(r"(.+)-StreamThread-(\d+)-consumer-[0-9A-Fa-f-]{36}")
@@ -201,6 +201,7 @@ def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int]
     for subscription in said.values():
         for partition in dict.fromkeys(subscription.owned_partitions):  # naming one twice is no second claim
             claims.setdefault(partition, []).append(subscription.generation)
+    # A member that missed rebalances claims what it had then. Its generation shows that others were assigned after it.
     latest = {partition: max(generations) for partition, generations in claims.items()}
     doubles = sorted(partition for partition, generations in claims.items() if len(generations) > 1)
     disputed = frozenset(
@@ -272,7 +273,7 @@ def _endpoint(process_id: ProcessId, first: SubscriptionInfo | None, remarks: li
 
 
 def _tags(process_id: ProcessId, first: SubscriptionInfo | None, remarks: list[str]) -> Mapping[str, str]:
-    """All or none: which of too many would count is nobody's to say."""
+    """All or none: which of too many would count can't be decided."""
     if first is None:
         return {}
     tags = first.client_tags

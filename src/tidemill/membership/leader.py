@@ -40,7 +40,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership import leader_log
 from tidemill.membership.client_states import FetchedOffsets, application_state
 from tidemill.membership.cooperative import MemberTasks, Ownership, member_tasks
-from tidemill.membership.group_assignment import Refusal, StreamsGroupAssignment, StreamsMemberAssignment, refused, told_only
+from tidemill.membership.group_assignment import Refusal, StreamsGroupAssignment, StreamsMemberAssignment, error_only, refused
 from tidemill.membership.joined_group import FUTURE_PROCESS, JoinedClient, JoinedGroup, MemberSaid, join_group
 from tidemill.membership.leader_log import LogLevel, LogLine
 from tidemill.membership.topic_plan import (
@@ -221,7 +221,7 @@ def _encoded(
     hosts = encode_hosts(group.used_version, active_hosts, standby_hosts)
     probing_ms = now_ms + config.settings.probing_rebalance_interval_ms if assignment.followup_needed else LONG_MAX
     hands_over = False
-    members = dict.fromkeys(group.unreadable, told_only(AssignorError.ASSIGNMENT_ERROR))
+    members = dict.fromkeys(group.unreadable, error_only(AssignorError.ASSIGNMENT_ERROR))
     is_stable = group.future_version is None
     lines = list(log)
     for joined, client in zip(group.clients, state.clients, strict=True):
@@ -251,7 +251,7 @@ def _encoded(
             members[member] = StreamsMemberAssignment(
                 partitions=tasks.partitions, info=info, user_data=encode_assignment(info, hosts)
             )
-            next_ms = LONG_MAX
+            next_ms = LONG_MAX  # one member of a client is enough to start the rebalance
     lines.append(leader_log.STABLE if is_stable else leader_log.UNSTABLE)
     return StreamsGroupAssignment(
         members=members,

@@ -110,26 +110,26 @@ def _on_assigned(state: MemberState, event: Assigned, now_ms: int) -> Step:
     if event.incarnation > state.incarnation:
         state, given_up = _lose(state, event.incarnation, "the membership was replaced")
     try:
-        told = received_assignment(event, used_version=state.used_version)
+        received = received_assignment(event, used_version=state.used_version)
         if state.config.topology is not None:
-            check_fits(told, state.config.topology)
+            check_fits(received, state.config.topology)
     except WireFormatError as error:
         state, ending = _fail(_adopt(state, event), AssignorError.ASSIGNMENT_ERROR, str(error))
         return state, (*given_up, *ending)
-    if told.info.error_code not in (AssignorError.NONE, AssignorError.DRAINING):
-        state, ending = _end_for_code(_adopt(state, event), told.info.error_code)
+    if received.info.error_code not in (AssignorError.NONE, AssignorError.DRAINING):
+        state, ending = _end_for_code(_adopt(state, event), received.info.error_code)
         return state, (*given_up, *ending)
     state = replace(
         _adopt(state, event),
-        drain=_drain_after(state, event, told.info),
-        active=told.active,
-        standby=told.standby,
-        partitions_by_host=told.info.partitions_by_host,
-        standby_partitions_by_host=told.info.standby_partitions_by_host,
+        drain=_drain_after(state, event, received.info),
+        active=received.active,
+        standby=received.standby,
+        partitions_by_host=received.info.partitions_by_host,
+        standby_partitions_by_host=received.info.standby_partitions_by_host,
         rejoin_reason=state.error_code.sentence if state.error_code is not AssignorError.NONE else None,
     )
     state, changes = _reconcile(state)
-    state, schedule = _schedule(state, told.info, now_ms)
+    state, schedule = _schedule(state, received.info, now_ms)
     state, rejoin = _rejoin_if_due(state)
     return state, (*given_up, *changes, *schedule, *rejoin)
 
@@ -201,8 +201,9 @@ def _reconcile(state: MemberState) -> Step:
     for task in sorted(held):
         had = held[task]
         if had.hold is not Hold.OPEN:
-            continue
+            continue  # on its way out already: what follows from this assignment is found again when it is released
         if had.role is Role.ACTIVE and state.active.get(task) != had.partitions:
+            # Also where the same task is to have other partitions: its batches would go on with the old ones.
             revoked.add(task)
             held[task] = replace(had, hold=Hold.RELEASING)
         elif had.role is Role.STANDBY and task in state.active:
@@ -247,6 +248,8 @@ def _on_released(state: MemberState, event: TasksReleased, _now_ms: int) -> Step
     going = {task: had for task, had in state.held.items() if task in event.tasks and had.hold is not Hold.OPEN}
     if not going:
         return state, ()
+    # A task that comes back to this member has freed nothing for others, so it is no reason for a rebalance. Nor are tasks
+    # released for a join that waits: it is that rebalance.
     given_away = any(
         partition not in state.active.get(task, ())
         for task, had in going.items()
@@ -344,7 +347,7 @@ def _on_application_shutdown(state: MemberState, _event: ApplicationShutdownRequ
 
 def _on_drain(state: MemberState, event: DrainRequested, _now_ms: int) -> Step:
     if event.is_wanted == (state.drain is not Drain.NONE):
-        return state, ()
+        return state, ()  # asked for twice
     drain, reason = (Drain.ASKED, DRAINS) if event.is_wanted else (Drain.NONE, STAYS)
     return _rejoin_if_due(replace(state, drain=drain, rejoin_reason=state.rejoin_reason or reason))
 

@@ -76,9 +76,9 @@ def _received(partitions: tuple[TopicPartition, ...], user_data: bytes, used_ver
     )
 
 
-def check_fits(told: ReceivedAssignment, topology: Mapping[int, SubtopologyFacts]) -> None:
+def check_fits(received: ReceivedAssignment, topology: Mapping[int, SubtopologyFacts]) -> None:
     """WireFormatError if a task is none of ``topology`` (sub-topologies by number), or reads what that sub-topology doesn't."""
-    for task, partitions in (*told.active.items(), *told.standby.items()):
+    for task, partitions in (*received.active.items(), *received.standby.items()):
         part = topology.get(task.subtopology)
         if part is None:
             raise WireFormatError(

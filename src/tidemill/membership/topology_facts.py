@@ -26,7 +26,7 @@ from tidemill.topology.nodes import Topology
 class SubtopologyFacts:
     """Topics of one sub-topology; ``changelog_topics`` holds source topics too where they serve as changelogs.
 
-    ``source_patterns``: regular expressions of topics that it reads as well once they exist, whoever sees them first.
+    ``source_patterns``: regular expressions of topics that it reads as well once they exist, whichever member sees them first.
     """
 
     subtopology: int

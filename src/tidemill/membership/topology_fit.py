@@ -1,9 +1,9 @@
 """Fit of a topology with the internal topics that an earlier version of it has left on the brokers.
 
 Decides what no longer fits and says what changed and what to do; asking the brokers is left to others. A topology that is changed
-behind its application's back goes wrong silently: names with generated numbers move, so that a store starts empty beside the
-changelog that it had; a topic with another number of partitions has keys where their tasks don't look for them; a store that is
-something else now finds bytes in its changelog that it can't read.
+without its application's knowledge gives wrong results silently: names with generated numbers move, so that a store starts empty
+next to the changelog that it had; a topic with another number of partitions has keys where their tasks don't look for them; a
+store that is something else now finds bytes in its changelog that it can't read.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _policies(text: str) -> frozenset[str]:
 
 
 def _moved_names(plan: TopicPlan, found: TopicsFound, application: str, others: tuple[str, ...]) -> list[str]:
-    """A topic that is missing, beside one that differs in its generated number only."""
+    """A topic that is missing, and one that differs from it in its generated number only."""
     by_stem: dict[str, list[str]] = {}
     for name in others:
         if _GENERATED.search(name):

@@ -1,4 +1,4 @@
-"""The context of an operator: the contract between operators and whoever runs them, for the record that is handled.
+"""The context of an operator: the contract between operators and the graph that runs them, for the record that is handled.
 
 ``task_graph`` runs them; stores are ``stores``' matter.
 """
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tidemill.ids import TaskId
 from tidemill.operators.record import Headers, Record
-from tidemill.topology.nodes import Serde, Topology
-from tidemill.topology.values import Key, TableRow
+from tidemill.topology.nodes import Topology
+from tidemill.topology.values import Key, Serde, TableRow
 
 
 class RecordMetadata(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import overload
 
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 
 @overload

@@ -65,7 +65,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExceptionHandlers:
-    """``processing``: of functions and processors. ``production``: of what a sink can't write. A response stands for itself.
+    """``processing``: of functions and processors. ``production``: of what a sink can't write. A response instead of a handler is
+    the answer to every error.
 
     ``cover_global_stores``: ``processing`` is also asked about the processors of global stores (KIP-1270).
     """

@@ -32,8 +32,7 @@ from tidemill.operators.stream_join import with_key
 from tidemill.operators.subscription_store import SubscriptionStore
 from tidemill.topology import operations as op
 from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
-from tidemill.topology.nodes import Serde
-from tidemill.topology.values import Key, TableRow, Value
+from tidemill.topology.values import Key, Serde, TableRow, Value
 
 _SEED = 104729
 _HASH = Struct(">QQ")

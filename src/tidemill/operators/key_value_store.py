@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
-from tidemill.topology.nodes import Serde, Store
-from tidemill.topology.values import TableRow
+from tidemill.topology.nodes import Store
+from tidemill.topology.values import Serde, TableRow
 
 _LONG = struct.Struct(">q")
 _pack, _unpack = _LONG.pack, _LONG.unpack_from

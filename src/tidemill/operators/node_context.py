@@ -15,7 +15,8 @@ from tidemill.operators.context import AsOfGetter, Getter, RecordMetadata, Subsc
 from tidemill.operators.punctuation import first_from
 from tidemill.operators.record import Record
 from tidemill.operators.versioned_tables import is_versioned_table
-from tidemill.topology.nodes import ProcessorNode, Serde, Topology
+from tidemill.topology.nodes import ProcessorNode, Topology
+from tidemill.topology.values import Serde
 
 if TYPE_CHECKING:
     from tidemill.operators.task_graph import TaskGraph

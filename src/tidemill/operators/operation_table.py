@@ -2,9 +2,9 @@
 
 Decides for each operation (``topology.operations``, ``topology.spark_operations``) where it runs, which class runs it record by
 record, which of its fields are functions, stores and tables, with which serdes records enter and leave it, and its shortcut.
-Whoever plans, infers or runs asks here; no other module tells operations apart by their classes. Leaves to the three places how
-they do it: the classes named here, ``steps.vector.vector_step`` and ``spark.plan.column_nodes`` (``test_operation_table``
-holds them against this table).
+Planning, inference of serdes and execution use this table; no other module tells operations apart by their classes. Leaves to the
+three places how they do it: the classes named here, ``steps.vector.vector_step`` and ``spark.plan.column_nodes``
+(``test_operation_table`` holds them against this table).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Leaves(Enum):
     COUNT = "count"
     """A count's: long."""
     OWN = "own"
-    """Nobody's but the application's default: a function makes it."""
+    """The application's default only, since a function makes the value."""
     AGGREGATE = "aggregate"
     """As its ``aggregation`` says: COUNT, ARRIVING (of a reduce) or STORED (of an aggregate)."""
 

@@ -1,6 +1,6 @@
 """Rows of one store of one task as operators' stores see them: bytes, this batch's own writes included.
 
-The contract between ``stores`` (what a row means) and whoever holds the rows: the overlay over a task's state in a worker,
+The contract between ``stores`` (what a row means) and what holds the rows: the overlay over a task's state in a worker,
 a sorted dictionary in tests.
 """
 

@@ -1,6 +1,6 @@
 """The serdes of stores: what a store holds and can't be read is an error that names the store, not the record at work.
 
-Decides the sentence only. Such bytes stay what they are however often a batch is run, so whoever runs one must stop.
+Decides the sentence only. Such bytes stay what they are however often a batch is run, so the application must stop.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemill.errors import SerdeError, StoredBytesError
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 
 def reading(serde: Serde, store: str) -> Callable[[bytes | None], object]:

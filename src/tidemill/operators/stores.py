@@ -22,7 +22,8 @@ from tidemill.operators.subscription_store import SubscriptionStore
 from tidemill.operators.suppress_buffer import SuppressBuffer
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import TimestampedWindowStore, WindowStore
-from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.values import Serde
 
 _CLASSES: Mapping[StoreKind, Callable[[Store, Rows], Any]] = {
     StoreKind.KEY_VALUE: KeyValueStore,

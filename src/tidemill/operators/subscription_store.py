@@ -15,7 +15,8 @@ from tidemill.operators.key_value_store import after_prefix
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows
 from tidemill.topology.foreign_keys import SubscriptionWrapper
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
+from tidemill.topology.values import Serde
 
 _INT = Struct(">i")
 _LONG = Struct(">q")

@@ -15,6 +15,8 @@ from tidemill.operators.suppress_buffer import SuppressBuffer
 from tidemill.topology import operations as op
 from tidemill.topology.values import TableRow
 
+_EARLY = "give it a larger limit or a shorter wait, or leave out shut_down_when_full, so that the oldest is sent early"
+
 
 class Suppress:
     """KTableSuppressProcessor."""
@@ -69,7 +71,7 @@ class Suppress:
         ]
         return (
             f"{self._context.node}: the buffer of suppress holds {' and '.join(limits)}, and is set to shut down when full:"
-            " give it a larger limit, a shorter window or grace, or emit_early_when_full()"
+            f" {'give it a larger limit, or a shorter window or grace' if self._until_close else _EARLY}"
         )
 
     def _emit(self) -> None:

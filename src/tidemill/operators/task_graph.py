@@ -3,7 +3,7 @@
 Decides the order in which nodes see records (children in the order of their definition, each through before the next), the
 task's stream time, when punctuators run (after the record that made them due, or when the wall clock is moved) and how an
 error is named. Leaves what a node does to its operator (``operation_table``), whether an error is one to go on after to
-``exception_handlers``, rows to ``Rows``, and commits, tasks and topics to whoever runs it.
+``exception_handlers``, rows to ``Rows``, and commits, tasks and topics to its caller.
 
     graph = TaskGraph(topology, TaskId(0, 0), rows=lambda store: ..., key_serde=..., value_serde=...)
     graph.read("KSTREAM-SOURCE-0000000000", origin, b"key", b"value", 1000, headers)  # bytes in
@@ -36,10 +36,10 @@ from tidemill.operators.record import Headers, Record, extracted_time, invalid_t
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
-from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import UserFunction
 from tidemill.topology.partitioning import Partitioning
-from tidemill.topology.values import Key, Value
+from tidemill.topology.values import Key, Serde, Value
 
 UNKNOWN_TIME = -1
 
@@ -203,7 +203,7 @@ class TaskGraph:
             if close is not None:
                 close()
 
-    # --- for contexts and whoever runs the graph ---
+    # --- for contexts and the caller ---
 
     def store(self, name: str) -> Any:
         """The store object of that name; ``restore`` on it brings changelog records in."""

@@ -184,17 +184,18 @@ class InstanceDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDocument:
-    """An instance as /group has it: what it told, or why it is ``away``. ``assigned``: the active tasks that it is to have."""
+    """An instance as /group has it: what it reported, or why it is ``away``. ``assigned``: the active tasks that it is to
+    have."""
 
     host: str | None
-    told: InstanceDocument | None
+    reported: InstanceDocument | None
     away: str | None
     assigned: tuple[TaskId, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        told = {} if self.told is None else plain_document(replace(self.told, led=()))
-        told.pop("led", None)
-        return {**told, "host": self.host, "away": self.away, "assigned": to_plain(self.assigned)}
+        document = {} if self.reported is None else plain_document(replace(self.reported, led=()))
+        document.pop("led", None)
+        return {**document, "host": self.host, "away": self.away, "assigned": to_plain(self.assigned)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,11 +282,11 @@ def read_group(found: object) -> GroupDocument:
     instances = [
         MemberDocument(
             host=one.host,
-            told=None if one.away is not None else read_document(InstanceDocument, told),
+            reported=None if one.away is not None else read_document(InstanceDocument, document),
             away=one.away,
             assigned=one.assigned,
         )
-        for one, told in zip(head.instances, raw, strict=True)
+        for one, document in zip(head.instances, raw, strict=True)
     ]
     return GroupDocument(
         application=head.application, asked=head.asked, now_ms=head.now_ms, leader=head.leader, instances=tuple(instances),

@@ -17,7 +17,7 @@ from tidemill.dsl.json_writing import members_of
 from tidemill.query.rows import Row
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.keys import TIMESTAMP_SIZE
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -54,8 +54,8 @@ def to_arrow(store: StoreFacts, rows: Sequence[Row], facts: Mapping[str, object]
     columns = {"key": keys, "value": _column(store.value_serde, [row.stored[skipped:] for row in rows])}
     if store.timestamped:
         columns["timestamp"] = pa.array([store.timestamp_ms(row.stored) for row in rows], pa.timestamp("ms", "UTC"))
-    told = {f"tidemill.{name}": json.dumps(_plain(value)) for name, value in facts.items()}
-    batch = pa.RecordBatch.from_pydict(columns, metadata=told)
+    metadata = {f"tidemill.{name}": json.dumps(_plain(value)) for name, value in facts.items()}
+    batch = pa.RecordBatch.from_pydict(columns, metadata=metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -100,7 +100,7 @@ def _refusal(status: int, sentence: str, *headers: tuple[str, str]) -> Answer:
 class ReadsApp:
     """``token``: what every request must carry; "" = none, only for servers that listen on a loopback address.
     ``max_staleness``, ``max_staleness_ms``: how many offsets a standby may be behind, and how old, if the request says nothing.
-    ``any_name``: whoever asks has shown a certificate, under whatever host name it asks."""
+    ``any_name``: the client has shown a certificate, under whatever host name it asks."""
 
     router: Router
     application_id: str
@@ -147,8 +147,8 @@ class ReadsApp:
 
     def _has_token(self, scope: Scope) -> bool:
         given: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
-        scheme, _, told = (given[0] if len(given) == 1 else b"").partition(b" ")
-        return hmac.compare_digest(told.strip(), self.token.encode()) and scheme.lower() == b"bearer"
+        scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
+        return hmac.compare_digest(token.strip(), self.token.encode()) and scheme.lower() == b"bearer"
 
     def _refused(self, scope: Scope) -> Answer | None:
         if self.token:
@@ -216,11 +216,11 @@ class ReadsApp:
 
     async def _stores(self) -> Answer:
         directory = self.router.directory
-        told = []
+        stores = []
         for store in directory.stores.values():
             count = await self._count(store)
             owners = [directory.owners(store, partition) for partition in range(count)]
-            told.append(
+            stores.append(
                 {
                     "name": store.name,
                     "key": store.key_serde.name,
@@ -237,7 +237,7 @@ class ReadsApp:
                 }
             )
         own = directory.own_host
-        answer = {"application": self.application_id, "host": None if own is None else str(own), "stores": told}
+        answer = {"application": self.application_id, "host": None if own is None else str(own), "stores": stores}
         return Answer(200, http_answer.to_json(answer))
 
     async def _key(self, request: Request, store: StoreFacts, key: str) -> Answer:

@@ -1,6 +1,6 @@
 """Connections of an instance's HTTP server: their number, and the time that each may take.
 
-The server shares the process, and so its file descriptors, with the stream threads: nobody who connects may use them up.
+The server shares the process, and so its file descriptors, with the stream threads: clients must not be able to use them up.
 
 - At most ``MOST_CONNECTIONS``. For one more, the connection that has waited longest for its next request is ended; if all of them
   are being answered, the new one is.
@@ -106,7 +106,7 @@ class LimitedServer(uvicorn.Server):
     async def _open(self, accepted: socket.socket) -> None:
         tls = self.config.ssl
         limit_s = None if tls is None else self.limits.handshake_limit_s
-        with contextlib.suppress(OSError):  # whoever connected has gone, or speaks no TLS
+        with contextlib.suppress(OSError):  # the client has gone, or speaks no TLS
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._connection, accepted, ssl=tls, ssl_handshake_timeout=limit_s
             )

@@ -123,7 +123,7 @@ def fetch(
 
 
 def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: Deadline) -> bytes:
-    """All of it: with a limit for each part alone an answer could trickle for ever."""
+    """All of it: with a limit for each part alone an answer could arrive in small parts without an end."""
     if (answer.length or 0) > MOST_BYTES:
         raise RetriableError(f"answers with {answer.length} bytes, expected at most {MOST_BYTES}")
     parts, size = [], 0
@@ -147,12 +147,12 @@ def copies_at(
     """RetriableError, with why, if the instance does not answer."""
     try:
         found = document(fetch(host, "/tasks", token=token, timeout_s=timeout_s, tls=tls))
-        told = read_document(CopiesUnderWay, found)
+        copies = read_document(CopiesUnderWay, found)
     except UnreadableDocumentError as error:
         raise RetriableError(f"{host} answers, but is no instance of this version of Tidemill: {error}") from None
     except RetriableError as error:
         raise RetriableError(f"{host} {error}") from None
     return tuple(
         CopyProgress(task=one.task, is_active=one.role == "restoring", lag=one.lag, offsets_per_s=one.offsets_per_s)
-        for one in told.tasks
+        for one in copies.tasks
     )

@@ -1,9 +1,9 @@
 """The whole group as one document, from those of its instances, which are asked side by side.
 
 Decides who is asked (all hosts of the newest assignment), how long one is waited for, and what replaces one that does not
-answer, or whose answer can't be read: the active tasks that it is to have, which nobody may be running now. The rebalances that
-instances have led are put into one timeline; who has led the newest one counts as leader, and what it means a copy for (standby
-or warm-up) counts.
+answer, or whose answer can't be read: the active tasks that it is to have, which may not be running anywhere now. The rebalances
+that instances have led are put into one timeline; who has led the newest one counts as leader, and what it means a copy for
+(standby or warm-up) counts.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ def members(
     own: InstanceDocument, answers: Mapping[HostInfo, InstanceDocument | str], assigned: Mapping[str, Sequence[TaskId]]
 ) -> list[MemberDocument]:
     """This instance and the others, each under the address at which it was asked."""
-    found = [MemberDocument(host=own.host, told=own, away=None)]
+    found = [MemberDocument(host=own.host, reported=own, away=None)]
     for host, answer in answers.items():
         if isinstance(answer, str):
-            found.append(MemberDocument(host=str(host), told=None, away=answer))
+            found.append(MemberDocument(host=str(host), reported=None, away=answer))
         else:
-            found.append(MemberDocument(host=str(host), told=replace(answer, host=str(host)), away=None))
+            found.append(MemberDocument(host=str(host), reported=replace(answer, host=str(host)), away=None))
     return [replace(one, assigned=tuple(assigned.get(one.host or "", ()))) for one in found]
 
 
 def merged(application: str, asked: str | None, found: Sequence[MemberDocument], now_ms: int) -> GroupDocument:
     """One document of all; instances by address, rebalances oldest first."""
     instances = sorted(found, key=lambda one: (one.host is None, _by_address(one.host or "")))
-    told = [one.told for one in instances if one.told is not None]
-    rebalances = [replace(led, led_by=one.host or one.process[:8]) for one in told for led in one.led]
+    reported = [one.reported for one in instances if one.reported is not None]
+    rebalances = [replace(led, led_by=one.host or one.process[:8]) for one in reported for led in one.led]
     rebalances.sort(key=lambda led: led.at_ms)
     newest = rebalances[-1] if rebalances else None
-    known = {one.process for one in told}
+    known = {one.process for one in reported}
     silent = (one for one in (newest.clients if newest else ()) if one.host is None and one.process not in known)
     return GroupDocument(
         application=application,
@@ -90,16 +90,17 @@ def merged(application: str, asked: str | None, found: Sequence[MemberDocument],
 
 def _with_roles(member: MemberDocument, newest: RebalanceDocument | None) -> MemberDocument:
     """Its copies as the leader means them."""
-    told = member.told
-    if told is None:
+    reported = member.reported
+    if reported is None:
         return member
-    warmups = {task for client in (newest.clients if newest else ()) if client.process == told.process for task in client.warmup}
+    clients = newest.clients if newest else ()
+    warmups = {task for client in clients if client.process == reported.process for task in client.warmup}
 
     def with_roles(thread: ThreadDocument) -> ThreadDocument:
         copies = (replace(copy, role="warm-up" if copy.task in warmups else "standby") for copy in thread.standby)
         return replace(thread, standby=tuple(copies))
 
-    return replace(member, told=replace(told, threads=tuple(map(with_roles, told.threads))))
+    return replace(member, reported=replace(reported, threads=tuple(map(with_roles, reported.threads))))
 
 
 def _by_address(host: str) -> tuple[str, int]:

@@ -50,9 +50,9 @@ class _Metrics(Collector):
     def collect(self) -> Iterator[Family]:
         families: dict[tuple[str, str], list[Metric]] = {}
         for metric in self._metrics:
-            told = metric.metric_name
-            if told.name not in _LEFT_OUT:
-                families.setdefault((told.group, told.name), []).append(metric)
+            described = metric.metric_name
+            if described.name not in _LEFT_OUT:
+                families.setdefault((described.group, described.name), []).append(metric)
         for (group, name), of_name in families.items():
             yield _family(exported_name(group, name), name, of_name)
 

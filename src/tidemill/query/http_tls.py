@@ -1,7 +1,7 @@
 """TLS of an instance's HTTP server, and of what it asks other instances: both with the same certificate.
 
 Decides that instances check each other as they check anyone: by the certificates of the truststore and by the host's name, and
-that whoever asks must have a certificate of its own where ``tidemill.http.ssl.client.auth`` is required.
+that clients must have a certificate of their own where ``tidemill.http.ssl.client.auth`` is required.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class CopyReader:
         return found
 
     def require(self, offset: int) -> None:
-        """What is read of the copy from now on is from ``offset`` or later.
+        """Reads of the copy from now on are from ``offset`` or later.
 
         InvalidStateStoreError if it is before ``offset``; not of a running active that the group has confirmed: what others have
         read is in it, though a standby's position may count a transaction's marker that its own does not.
@@ -169,7 +169,7 @@ class LocalCopies:
         self._ran_at: dict[TaskId, tuple[str, Mapping[str, int]]] = {}
         self._is_closed = False
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Notes what runs, and closes what is not held any more; to be called when tasks have changed."""
         with self._lock:
             held = self._held(lambda _: True)
@@ -230,5 +230,5 @@ class LocalCopies:
 
     def _close(self, folders: Sequence[Path]) -> None:
         for folder in folders:
-            with suppress(StateError):  # of files that nobody reads any more, and the stream thread must go on
+            with suppress(StateError):  # of files that are not read any more, and the stream thread must go on
                 self._states.pop(folder).close(clean=False)

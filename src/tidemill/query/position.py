@@ -41,7 +41,7 @@ class Position:
         return Position(found)
 
     def of(self, partitions: Collection[int]) -> Position:
-        """What it says of these partitions."""
+        """The position in these partitions only."""
         return Position({partition: offset for partition, offset in self.offsets.items() if partition in partitions})
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Rows as stores have them, and questions for them: what instances ask each other and merge.
 
-Decides that an answer says which partitions it covers and how far behind each is, so that whoever asks may take the rest from
+Decides that an answer says which partitions it covers and how far behind each is, so that the caller may take the rest from
 elsewhere; and its bytes (an Arrow stream). Rows are the first ``limit`` by key's bytes of the partitions that are covered, or
 fewer if those have more than ``most_bytes``: then the answer says from which key on rows may be missing. What another instance
 answers is checked against the question before it is used.

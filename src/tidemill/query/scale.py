@@ -48,39 +48,39 @@ class ScaleAdvice:
 
 def advice(group: GroupDocument, wish: ScaleWish) -> ScaleAdvice:
     """The wanted number of instances; at most as many as there are tasks for threads, within ``least`` and ``most``."""
-    told = [one.told for one in group.instances if one.told is not None]
+    reported = [one.reported for one in group.instances if one.reported is not None]
     present = len(group.instances) + len(group.silent)
-    threads = [thread for one in told for thread in one.threads]
+    threads = [thread for one in reported for thread in one.threads]
     rate = sum(thread.records_per_s for thread in threads)
     lag = sum(task.behind or 0 for thread in threads for task in thread.active)
-    capacity = float(wish.capacity_per_s) if wish.capacity_per_s else _measured(told)
-    held_up = next(_held_up(group, told), "")
+    capacity = float(wish.capacity_per_s) if wish.capacity_per_s else _measured(reported)
+    held_up = next(_held_up(group, reported), "")
     if held_up:
         wanted, why = present, f"waits: {held_up}"
     else:
         wanted, why = _needed(present, rate, lag, capacity, wish)
-        wanted, why = _limited(wanted, why, told, wish)
+        wanted, why = _limited(wanted, why, reported, wish)
     return ScaleAdvice(
         wanted=wanted, present=present, waits=bool(held_up), why=why, records_per_s=round(rate, 1), lag=lag,
         capacity_per_s=None if capacity is None else round(capacity, 1),
     )  # fmt: skip
 
 
-def _measured(told: list[InstanceDocument]) -> float | None:
+def _measured(reported: list[InstanceDocument]) -> float | None:
     """Records per second of one instance: of a thread that was seen at its limit, times the threads of an instance."""
-    seen = [thread.capacity_per_s for one in told for thread in one.threads if thread.capacity_per_s]
-    threads = sum(len(one.threads) for one in told)
-    return sum(seen) / len(seen) * threads / len(told) if seen else None
+    seen = [thread.capacity_per_s for one in reported for thread in one.threads if thread.capacity_per_s]
+    threads = sum(len(one.threads) for one in reported)
+    return sum(seen) / len(seen) * threads / len(reported) if seen else None
 
 
-def _held_up(group: GroupDocument, told: list[InstanceDocument]) -> Iterator[str]:
+def _held_up(group: GroupDocument, reported: list[InstanceDocument]) -> Iterator[str]:
     """The reasons why the number should not change now."""
     for one in group.instances:
         if one.away is not None:
             yield f"{one.host} does not answer, and its tasks may be moving"
     if group.silent:
         yield f"{len(group.silent)} instances have no address (--serve HOST:PORT), so their load is not known"
-    for instance in told:
+    for instance in reported:
         name = instance.host or instance.process[:8]
         if instance.drain is not None and instance.drain.phase == "draining":
             yield f"{name} drains"
@@ -109,10 +109,10 @@ def _needed(present: int, rate: float, lag: int, capacity: float | None, wish: S
     return needed, why
 
 
-def _limited(wanted: int, why: str, told: list[InstanceDocument], wish: ScaleWish) -> tuple[int, str]:
+def _limited(wanted: int, why: str, reported: list[InstanceDocument], wish: ScaleWish) -> tuple[int, str]:
     """Instances without a task are of no use."""
-    tasks = sum(len(thread.active) for one in told for thread in one.threads)
-    threads = max((len(one.threads) for one in told), default=1) or 1
+    tasks = sum(len(thread.active) for one in reported for thread in one.threads)
+    threads = max((len(one.threads) for one in reported), default=1) or 1
     useful = max(1, math.ceil(tasks / threads)) if tasks else wanted
     if wanted > useful:
         wanted, why = useful, f"{why}; there are {tasks} tasks for threads, so more than {useful} have nothing to do"

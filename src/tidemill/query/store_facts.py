@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from tidemill.errors import QueryError, SerdeError, UnknownStoreError
 from tidemill.state.keys import TIMESTAMP_SIZE
-from tidemill.topology.nodes import Serde, Store
+from tidemill.topology.nodes import Store
+from tidemill.topology.values import Serde
 
 
 class ValueAndTimestamp(NamedTuple):

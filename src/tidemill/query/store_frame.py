@@ -34,7 +34,8 @@ from tidemill.steps.rows.records import Records, to_rows
 from tidemill.steps.rows.schema import DDL, SCHEMA
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.state_step import Written
-from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed
 
 _CHUNK = 10_000
@@ -68,16 +69,16 @@ class CopyToRead:
     least_position: int
 
 
-Told = dict[tuple[int, int], "int | str"]
+Reported = dict[tuple[int, int], "int | str"]
 """Answers of workers: by snapshot and partition a position, or the reason why it can't be read."""
 
 
-class _Merging(AccumulatorParam[Told]):
-    def zero(self, value: Told) -> Told:
+class _Merging(AccumulatorParam[Reported]):
+    def zero(self, value: Reported) -> Reported:
         del value
         return {}
 
-    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802  # PySpark's name
+    def addInPlace(self, value1: Reported, value2: Reported) -> Reported:  # noqa: N802  # PySpark's name
         value1.update(value2)
         return value1
 
@@ -87,7 +88,8 @@ class StoreFrames:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
-        self._told: Accumulator[Told] = session.sparkContext.accumulator({}, _Merging())  # one: PySpark keeps each for ever
+        # One for all frames: PySpark never releases an accumulator.
+        self._reported: Accumulator[Reported] = session.sparkContext.accumulator({}, _Merging())
         self._numbers = itertools.count(1)
 
     def of(self, facts: StoreFacts, readers: Sequence[CopyReader]) -> StoreDataFrame:
@@ -101,19 +103,19 @@ class StoreFrames:
         copies = [CopyToRead(reader.partition, str(reader.directory), reader.least_position) for reader in readers]
         with pinning(self._session, "dataframes") as pin:
             pin("store")
-            step = reading(facts, store, copies, number, self._told)
+            step = reading(facts, store, copies, number, self._reported)
             read = map_in_arrow(self._session.range(0, 1, 1, 1), step, _ROWS_DDL)
         with background_pool(self._session):
             kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
-        told = {copy.partition: self._told.value.pop((number, copy.partition), None) for copy in copies}
-        for partition, position in told.items():
+        reported = {copy.partition: self._reported.value.pop((number, copy.partition), None) for copy in copies}
+        for partition, position in reported.items():
             if not isinstance(position, int):
                 raise InvalidStateStoreError(
                     f"{facts.name}: partition {partition} can't be read now: {position or 'the worker said nothing of it'}; "
                     "ask again in a moment",
                     store=facts.name,
                 )
-        offsets = {number: None if facts.changelog is None else int(at or 0) for number, at in told.items()}
+        offsets = {number: None if facts.changelog is None else int(at or 0) for number, at in reported.items()}
         return StoreDataFrame(kept.select(*columns_of(facts, store)), offsets)
 
 
@@ -140,7 +142,7 @@ def columns_of(facts: StoreFacts, store: Store) -> list[Column]:
 
 
 def reading(
-    facts: StoreFacts, store: Store, copies: Sequence[CopyToRead], number: int, told: Accumulator[Told]
+    facts: StoreFacts, store: Store, copies: Sequence[CopyToRead], number: int, reported: Accumulator[Reported]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function of a worker for the snapshot ``number``, for Spark's mapInArrow."""
     raw = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
@@ -153,9 +155,9 @@ def reading(
         for copy in copies:
             try:
                 yield from _rows_of(copy, raw, key_serde, value_serde, positions)
-                told.add({(number, copy.partition): positions[copy.partition]})
+                reported.add({(number, copy.partition): positions[copy.partition]})
             except (StateError, SerdeError) as problem:
-                told.add({(number, copy.partition): str(problem)})
+                reported.add({(number, copy.partition): str(problem)})
                 return
 
     return read

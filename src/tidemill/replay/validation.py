@@ -21,7 +21,7 @@ class FaultKind(Enum):
     INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
     MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
     UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
-    STANDBY_BESIDE_ITS_ACTIVE = "STANDBY_BESIDE_ITS_ACTIVE"
+    STANDBY_NEXT_TO_ITS_ACTIVE = "STANDBY_NEXT_TO_ITS_ACTIVE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _fault_of_tasks(state: ApplicationState, assignment: Assignment) -> Assignme
                 )
             if task in tasks.active and task in tasks.standby:
                 return AssignmentFault(
-                    FaultKind.STANDBY_BESIDE_ITS_ACTIVE,
+                    FaultKind.STANDBY_NEXT_TO_ITS_ACTIVE,
                     f"{client} was given task {task} both as active and as standby; expected one of them",
                 )
             if task in tasks.active and owner.setdefault(task, client) != client:

@@ -88,7 +88,7 @@ class SimulatedClient:
         self.is_paused = True
 
     def resume(self) -> None:
-        """First what came meanwhile, so that whoever was thrown out learns of it before it runs anything."""
+        """First what came meanwhile, so that a member that was removed learns of it before it runs anything."""
         self.is_paused = False
         deferred, self._deferred = self._deferred, []
         for action in deferred:

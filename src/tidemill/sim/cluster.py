@@ -256,7 +256,7 @@ class Cluster:
         assert answer.assignment is not None
         before = {task: client.process_id for client in answer.state.clients for task in client.previous_active}
         after = {task: p for p, held in answer.assignment.clients.items() for task in held.active}
-        given = {task for told in answer.members.values() for task in told.info.active_tasks}
+        given = {task for assigned in answer.members.values() for task in assigned.info.active_tasks}
         self.rounds.append(
             Round(
                 number=len(self.rounds) + 1,
@@ -267,10 +267,10 @@ class Cluster:
                 assignment=answer.assignment,
                 threads={
                     member: ThreadTasks(
-                        active=tuple(_plain(dict.fromkeys(told.info.active_tasks))),
-                        standby=tuple(sorted(_plain(told.info.standby_tasks))),
+                        active=tuple(_plain(dict.fromkeys(assigned.info.active_tasks))),
+                        standby=tuple(sorted(_plain(assigned.info.standby_tasks))),
                     )
-                    for member, told in sorted(answer.members.items())
+                    for member, assigned in sorted(answer.members.items())
                 },
                 withheld=tuple(sorted(after.keys() - given)),
                 is_stable=answer.is_stable,

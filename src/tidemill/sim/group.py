@@ -173,15 +173,15 @@ class Group:
         answer = self._led_by(leader, joined)
         self._record("; ".join(dict.fromkeys(causes)), leader.name, answer)
         for thread in list(self.present.values()):
-            told = answer.members[thread.name]
+            assigned = answer.members[thread.name]
             thread.assigned_in = self._generation
             thread.tell(
                 Assigned(
                     generation=self._generation,
                     member_id=thread.name,
                     incarnation=thread.incarnation,
-                    partitions=told.partitions,
-                    user_data=told.user_data,
+                    partitions=assigned.partitions,
+                    user_data=assigned.user_data,
                 )
             )
         again, self._again = self._again, []

@@ -176,12 +176,12 @@ def _phase_lines(run: SimulatedRun, number: int, phase: tuple[Round, ...], befor
 
 def _thread_lines(round_: Round, process_id: str, width: int) -> Iterator[str]:
     """Of clients with several threads."""
-    own = {member: told for member, told in round_.threads.items() if process_id in member}
+    own = {member: tasks for member, tasks in round_.threads.items() if process_id in member}
     if len(own) < 2 or len(round_.threads) > 2 * CLIENTS_SHOWN:
         return
-    for member, told in own.items():
+    for member, tasks in own.items():
         number = member.partition("-StreamThread-")[2].partition("-")[0]
-        yield f"  {'':{width}}    thread {number}: active {tasks_text(told.active)}; standby {tasks_text(told.standby)}"
+        yield f"  {'':{width}}    thread {number}: active {tasks_text(tasks.active)}; standby {tasks_text(tasks.standby)}"
 
 
 def _cause(run: SimulatedRun, round_: Round) -> str:
@@ -226,8 +226,8 @@ def _round_json(run: SimulatedRun, round_: Round) -> dict[str, object]:
             for process_id, held in sorted(round_.assignment.clients.items())
         },
         "threads": {
-            member: {"active": [str(task) for task in told.active], "standby": [str(task) for task in told.standby]}
-            for member, told in round_.threads.items()
+            member: {"active": [str(task) for task in tasks.active], "standby": [str(task) for task in tasks.standby]}
+            for member, tasks in round_.threads.items()
         },
         "withheld": [str(task) for task in round_.withheld],
         "moves": [

@@ -81,8 +81,8 @@ class ClientSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """``by``: who comes for ``client``. ``for_ms``: how long it is away, paused or slow (None = for ever); a client that drains
-    is away from when it has given everything up.
+    """``by``: who comes for ``client``. ``for_ms``: how long it is away, paused or slow (None: until the end); a client that
+    drains is away from when it has given everything up.
 
     ``records``: what is produced, or found in the state directory; ``records_per_s``: the speed of restoring meanwhile.
     """

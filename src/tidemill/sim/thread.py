@@ -88,7 +88,7 @@ class Thread:
         self._promotions = Promotions()
         self._waiting_of: Mapping[TaskId, ActiveTask] | None = None
         self._waiting: tuple[TaskId, ...] = ()
-        """Of the active tasks beside it, those that have not started; whoever changes them makes new ones."""
+        """Those of the tasks in ``_waiting_of`` that have not started; computed again when that mapping is another one."""
         self._group, self._agenda, self._logs, self._surroundings = group, agenda, logs, surroundings
 
     @property
@@ -135,7 +135,7 @@ class Thread:
         own = {task for task, copy in copies.items() if copy.holder == self.name}
         held = {task: one.epoch for task, one in self.tasks.standby.items() if task in own}
         caught_up = {task for task in held if copies[task].follows}
-        self._promotions, ready = self._promotions.look(self.state, held, caught_up, standby_replicas)
+        self._promotions, ready = self._promotions.ask(self.state, held, caught_up, standby_replicas)
         if ready:
             self._group.rejoin(self, f"warm-ups have caught up: {', '.join(map(str, sorted(ready)))}")
 
@@ -212,13 +212,13 @@ class Thread:
             return  # another thread of this process is closing it; see _release
         directory.open(task, self.name, now_ms, now_ms + self._surroundings.restore_start_ms, is_awaited=is_active)
 
-    def _release(self, told: CloseTasks) -> None:
-        self.process.when_awake(lambda: self._released(told))
+    def _release(self, closing: CloseTasks) -> None:
+        self.process.when_awake(lambda: self._released(closing))
 
-    def _released(self, told: CloseTasks) -> None:
+    def _released(self, closing: CloseTasks) -> None:
         if not self.has_ended:
-            self._close(told.tasks)
-            self._step(TasksClosed(tasks=told.tasks, kept=told.kept))
+            self._close(closing.tasks)
+            self._step(TasksClosed(tasks=closing.tasks, kept=closing.kept))
 
     def _close(self, tasks: Iterable[TaskId]) -> None:
         """Close the copies that this thread has, and hand them to another thread that waits for them."""

@@ -84,7 +84,7 @@ _MOST_TEXT = 1000
 
 
 def failure_of(problem: Py4JJavaError | CapturedException) -> TidemillError:
-    """StopError if the batch would fail in the same way for ever, else a BatchLostError that says why."""
+    """StopError if the batch would fail in the same way every time, else a BatchLostError that says why."""
     java = problem._origin if isinstance(problem, CapturedException) else problem.java_exception
     return judged(_causes(java) or [("", str(problem))])
 
@@ -154,17 +154,17 @@ def first_line(text: str) -> str:
     return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:_MOST_TEXT]
 
 
-_told_here: set[str] = set()
-"""Threads that tell themselves what Spark raises in them."""
+_reporting_threads: set[str] = set()
+"""Threads that log themselves what Spark raises in them."""
 _QUERY_LOGS = tuple(PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"))
 
 
-def _is_not_told(record: logging.LogRecord) -> bool:
-    return record.threadName not in _told_here
+def _is_of_another_thread(record: logging.LogRecord) -> bool:
+    return record.threadName not in _reporting_threads
 
 
-def told_by(thread: str) -> None:
+def reports_itself(thread: str) -> None:
     """PySpark writes each exception of an expression to standard error, with its whole stack: not where ``thread`` meets it."""
-    _told_here.add(thread)
+    _reporting_threads.add(thread)
     for query_log in _QUERY_LOGS:
-        query_log.addFilter(_is_not_told)
+        query_log.addFilter(_is_of_another_thread)

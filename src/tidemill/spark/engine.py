@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
 from tidemill.log_format import LogEvent
-from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, told_by
+from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, reports_itself
 from tidemill.spark.java import JavaObject
 from tidemill.spark.job_thread import JobThread
 from tidemill.spark.placement import BesideTheDriver, Placement
@@ -36,7 +36,7 @@ from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.spark.plan.python_steps import ArrowStep, copied, map_in_arrow
 from tidemill.spark.run import Run
 from tidemill.start_trace import is_traced, span, tell_process
-from tidemill.steps.standing import RUN, STANDS, task_settings
+from tidemill.steps.standing import IS_STANDING, RUN, task_settings
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 
 log = logging.getLogger("tidemill.engine")
@@ -84,7 +84,7 @@ def start_workers(
                     pin(step)
                     frame = map_in_arrow(frame, warm, "worker string")
                 plan = frame._jdf.queryExecution().executedPlan()
-            for name, value in task_settings(dict(session.conf.getAll), stands=True).items():  # else these are other workers
+            for name, value in task_settings(dict(session.conf.getAll), is_standing=True).items():  # else these are other workers
                 session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
             with span("workers' first job"):
                 rows = plan.executeCollect()
@@ -132,7 +132,7 @@ class BatchEngine:
         """By whether rows are summed in the JVM; the second one is built when it is first needed."""
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
-        told_by(self._jobs.name)
+        reports_itself(self._jobs.name)
         with needing_the_jvm():
             self._settings = dict(session.conf.getAll)
             sums = compiled.sums and not compiled.can_stand
@@ -209,35 +209,35 @@ class BatchEngine:
             StopError: the JVM is gone, or a step says that going on is impossible.
         """
         with needing_the_jvm():
-            run = self._run_for(stands=self._compiled.can_stand and not has_backlog)
+            run = self._run_for(is_standing=self._compiled.can_stand and not has_backlog)
             try:
                 return self._served(run, request, self._limit_s * patience)
             except BatchLostError:
                 self._is_in_place = False
                 raise
 
-    def _run_for(self, *, stands: bool) -> Run:
+    def _run_for(self, *, is_standing: bool) -> Run:
         """The run under way, if it is of this kind, of the plan as it is now and not too old; else a new one."""
         run, is_settled = self._run, self._placement.is_settled(self._thread)
         if run is not None:
-            is_fit = run.stands and stands and is_settled and not self._next
+            is_fit = run.is_standing and is_standing and is_settled and not self._next
             if is_fit and not run.is_ending and run.age_s < _LONGEST_RUN_S:
                 return run
             self._end_run(run)
         if not (self._is_in_place and is_settled) and not self._placement.settle(self._thread):
             raise NoExecutorError(f"{self._thread}: no executor has a slot for its batches yet")
         self._is_in_place = True
-        stands = stands and self._placement.is_settled(self._thread)  # threads that share a slot take turns
+        is_standing = is_standing and self._placement.is_settled(self._thread)  # threads that share a slot take turns
         with contextlib.suppress(IndexError):
             self._plans = self._next.pop()
         # A sum is whole when its input has ended, which in a standing run it never does.
-        sums = self._compiled.sums and not stands
+        sums = self._compiled.sums and not is_standing
         if sums not in self._plans:
             self._plans[sums] = self._built(sums)
         plan = self._plans[sums]
-        run = self._run = Run(stands=stands)
-        properties = task_settings(self._settings, stands=stands)
-        properties |= {RUN: str(run.number), STANDS: str(stands), _JOB_GROUP: _group(run), _DESCRIPTION: self._thread}
+        run = self._run = Run(is_standing=is_standing)
+        properties = task_settings(self._settings, is_standing=is_standing)
+        properties |= {RUN: str(run.number), IS_STANDING: str(is_standing), _JOB_GROUP: _group(run), _DESCRIPTION: self._thread}
         self._job = self._jobs.submit(partial(_collect, self._session, plan.rows, properties, run))
         return run
 
@@ -254,7 +254,7 @@ class BatchEngine:
             raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from None
         if report is not None and report.outcome is not Outcome.LOST:
             # A standing run goes on, also after REFUSED, FENCED and STOPPED: its workers have given the batch up in order.
-            if not run.stands:
+            if not run.is_standing:
                 self._end_run(run)
             return report
         # The last step may only have seen that its input was cut short; why, the job says, which then fails.

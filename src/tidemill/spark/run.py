@@ -16,12 +16,12 @@ _numbers = itertools.count(1)
 
 
 class Run:
-    """``stands``: it serves requests until it is ended, else just one. The thread that owns it calls ``ask``, ``wait`` and
+    """``is_standing``: it serves requests until it is ended, else just one. The thread that owns it calls ``ask``, ``wait`` and
     ``end``; any other the rest."""
 
-    def __init__(self, *, stands: bool) -> None:
+    def __init__(self, *, is_standing: bool) -> None:
         self.number = next(_numbers)
-        self.stands = stands
+        self.is_standing = is_standing
         self._began = self._asked = time.monotonic()
         self._changed = threading.Condition()
         self._request: BatchRequest | None = None

@@ -95,7 +95,7 @@ class StateDirectory:
         return tasks
 
     def remove(self, task: TaskId, lock: StateDirectoryLock) -> None:
-        """Remove the directory of a task that nobody has open, if there is one; `lock` must hold this directory.
+        """Removes the directory of a task that is not open, if there is one; `lock` must hold this directory.
 
         It is renamed first, so that no half of it is ever taken for a state.
         """

@@ -38,7 +38,7 @@ class Shutdown(Enum):
 def current_boot_id() -> str:
     """An id of this boot of the machine, another one after each restart.
 
-    A wrong difference costs a restore, a wrong equality would cost data. Where the system has no id, the boot time stands in.
+    A wrong difference costs a restore, a wrong equality would cost data. Where the system has no id, the boot time is used.
     """
     if _LINUX_BOOT_ID.exists():
         return _LINUX_BOOT_ID.read_text().strip()
@@ -66,7 +66,7 @@ def mark_dirty(directory: Path, boot_id: str) -> None:
 
 
 def ensure_dirty(directory: Path, boot_id: str) -> None:
-    """The same, unless it is said already."""
+    """Writes the same, unless it is written already."""
     if not (directory / DIRTY_FILE).exists():
         mark_dirty(directory, boot_id)
 

@@ -82,7 +82,7 @@ class TaskState:
 
         ``whose``: the task that it must be the state of, else ForeignStateError; kept with it, so that a copy elsewhere is known.
         ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. ``forms``: what each store's bytes
-        are, kept beside them. A state that a power cut may have damaged is wiped first (``opened_after``). Raises
+        are, kept with them. A state that a power cut may have damaged is wiped first (``opened_after``). Raises
         CorruptStateError, also where a store's bytes are something else: wipe (``wipe_files``) and open again.
         """
         boot_id = boot_id or current_boot_id()
@@ -111,7 +111,7 @@ class TaskState:
         whose: StateIdentity | None = None,
         boot_id: str | None = None,
     ) -> TaskState:
-        """Open for reading, beside an owner in this or another process; ``stores`` None: all that are there.
+        """Opens for reading, while an owner in this or another process may write; ``stores`` None: all that are there.
 
         Raises StateError if there is no state yet, none that can be believed, or another task's than ``whose``. A wiped and
         restored state is followed.
@@ -216,7 +216,7 @@ class TaskState:
 
     def follow_topics(self, topic_ids: Mapping[str, str], *, epoch: str) -> dict[str, str]:
         """The ids of the topics that stores' positions are of, by store. A store that has followed another topic is emptied: its
-        changelog was made anew. Gives those, with what they have followed. Nothing happens if ``epoch`` is the owner's no
+        changelog was created again. Gives those, with what they have followed. Nothing happens if ``epoch`` is the owner's no
         more."""
         stores = tuple(sorted(self._databases.keys() & topic_ids.keys()))
         with self._write(META, *(self._databases[name] for name in stores)) as (transaction, (meta_db, *handles)):
@@ -279,7 +279,7 @@ class TaskState:
         try:
             if clean and not self._environment.read_only and (self.directory / DIRTY_FILE).exists():
                 checkpoint = self.checkpoint()
-                # Nobody can commit while this transaction is open, so nothing unsynced is called clean.
+                # No other process can commit while this transaction is open, so nothing unsynced is called clean.
                 with self._environment.write():
                     self._environment.sync()
                     write_checkpoint(self.directory / CHECKPOINT_FILE, checkpoint)

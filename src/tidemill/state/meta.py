@@ -152,7 +152,7 @@ def read_forms(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) ->
 
 
 def write_forms(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, forms: Mapping[str, str]) -> None:
-    """Beside those of stores that are not named."""
+    """Those of other stores stay."""
     for store, form in forms.items():
         transaction.put(_FORM + store.encode(), form.encode(), db=meta_db)
 

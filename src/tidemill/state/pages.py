@@ -30,7 +30,7 @@ _DATA_VERSION = 1
 _NO_ROOT = (1 << 64) - 1
 _BRANCH, _LEAF, _OVERFLOW, _META_PAGE, _LEAF2 = 0x01, 0x02, 0x04, 0x08, 0x20
 _BIG_DATA, _SUB_DATA = 0x01, 0x02
-_ATTEMPTS_BESIDE_A_WRITER = 5
+_ATTEMPTS_WHILE_WRITTEN = 5
 _SMALLEST_PAGE, _LARGEST_PAGE = 256, 0x10000
 
 
@@ -86,7 +86,7 @@ def read_header(path: Path) -> FileHeader | None:
 def find_fault(path: Path, *, page_limit: int | None = None) -> CorruptStateError | None:
     """The first fault on a walk over the file's trees; None if there is none in the first `page_limit` pages.
 
-    Meaningful only while nobody commits to the file. Raises CorruptStateError as ``read_header`` does.
+    Meaningful only while no process commits to the file. Raises CorruptStateError as ``read_header`` does.
     """
     header = read_header(path)
     if header is None:
@@ -117,9 +117,9 @@ def find_fault(path: Path, *, page_limit: int | None = None) -> CorruptStateErro
 def require_complete(path: Path) -> FileHeader | None:
     """``read_header``, and for a file that ends before its last page proof that nothing in use is missing.
 
-    Raises CorruptStateError. Beside a writer that commits all the time a short file may pass unproved.
+    Raises CorruptStateError. While a writer commits all the time a short file may not be detected.
     """
-    for _ in range(_ATTEMPTS_BESIDE_A_WRITER):
+    for _ in range(_ATTEMPTS_WHILE_WRITTEN):
         header = read_header(path)
         fault = find_fault(path) if header is not None and header.is_short else None
         if fault is None:

@@ -2,8 +2,8 @@
 
 LMDB forbids opening a file twice in a process, moving a map while a transaction is open, and using an environment in a forked
 child. So users share a ``SharedEnvironment``; its gate counts open transactions, and what moves the map (growing it, adopting a
-size that another process chose, opening the file anew after it was replaced) waits until there are none. After a fork the
-child leaves what it inherited untouched; whoever uses or opens it there gets a StateError.
+size that another process chose, opening the file again after it was replaced) waits until there are none. After a fork the
+child leaves what it inherited untouched; using or opening it there raises a StateError.
 
 Decides nothing about contents: names of databases come from the caller. LMDB's errors come out as StateError, CorruptStateError.
 """
@@ -82,8 +82,8 @@ class SharedEnvironment:
                 if not self._gate.wait_for(lambda: self._open_transactions == 0, _GATE_LIMIT_S):
                     raise StateError(
                         f"{self.directory}: {self._open_transactions} reads of this process have not ended for "
-                        f"{_GATE_LIMIT_S:.0f} s, and the file's map can't be moved beside them: close iterators over stores that "
-                        "are read no further"
+                        f"{_GATE_LIMIT_S:.0f} s, and the file's map can't be moved meanwhile: close iterators over stores "
+                        "that are read no further"
                     )
             with self._errors():
                 yield self._environment
@@ -166,7 +166,7 @@ class SharedEnvironment:
 
     @contextmanager
     def _no_newcomers(self) -> Iterator[None]:
-        """Without it the binding's abort, which waits for a moment without calls, starved for seconds beside busy readers."""
+        """Without it the binding's abort, which waits for a moment without calls, starved for seconds while readers were busy."""
         with self._gate:
             is_mine = not self._is_exclusive
             self._is_exclusive = True

@@ -1,4 +1,4 @@
-"""Contract of a task's state, whoever keeps it: the one that ``lmdb`` implements.
+"""Contract of a task's state, whichever class keeps it: the one that ``lmdb`` implements.
 
 A task has one state: its stores and, written in the same transaction, their positions. The invariant of an
 implementation: what is read is always some batch that was applied whole, together with that batch's positions, and a batch is

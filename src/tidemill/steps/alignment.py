@@ -67,6 +67,9 @@ class AlignedReader:
         for tp, messages in list(self._held.items()):
             if request.inputs.get(tp) != messages[0].offset():  # another start: all is read again
                 del self._held[tp]
+        # As long as its inputs are read: a task that comes back later has not waited since it left.
+        groups = {self._group_of(tp) for tp in request.inputs} if self._waits_since else frozenset()
+        self._waits_since = {group: since for group, since in self._waits_since.items() if group in groups}
         inputs = {tp: self._read_to[tp] if tp in self._held else at for tp, at in request.inputs.items()}
         held = self._held.values()
         is_much = sum(map(len, held)) >= self.much or sum(sum(map(len, queue)) for queue in held) >= self.many_bytes
@@ -81,8 +84,7 @@ class AlignedReader:
         queues: dict[Group, dict[TopicPartition, list[FetchedRecord]]] = {}
         is_bounded, ordered = request.max_inputs is not None, self.together
         for tp in sorted(tp for tp in request.inputs if is_bounded or tp.topic in ordered or tp in self._held):
-            group = (ordered.get(tp.topic, tp.topic), tp.partition)
-            queues.setdefault(group, {})[tp] = self._held.pop(tp, [])
+            queues.setdefault(self._group_of(tp), {})[tp] = self._held.pop(tp, [])
         queue_of = {(tp.topic, tp.partition): queue for group in queues.values() for tp, queue in group.items()}
         for restoring, messages in self.reader.read(request):
             rest = messages if restoring or not queues else _sorted_into(queue_of, messages)
@@ -92,6 +94,9 @@ class AlignedReader:
         if queues:
             yield from self._taken_of(queues, request)
             self._hold({tp: queue for group in queues.values() for tp, queue in group.items() if queue})
+
+    def _group_of(self, tp: TopicPartition) -> Group:
+        return self.together.get(tp.topic, tp.topic), tp.partition
 
     def _taken_of(
         self, queues: Mapping[Group, dict[TopicPartition, list[FetchedRecord]]], request: BatchRequest

@@ -106,6 +106,7 @@ def _commit(
     if problem is not None:
         context.continuity.clear()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=problem)
+    # Only for a batch that is whole: stores that the request no longer has are closed by this (rule 12).
     stores = context.open_stores(request.tasks)
     state = StepState(stores, spec.stores, handlers=context.unreadable.handlers)
     batch = _Batch(spec, context, request, gathered, state, stores, times_after(request.times, marker.arrived))
@@ -136,7 +137,7 @@ def _commit(
             timings_ms=batch.timings,
             is_misfit=isinstance(lost, MisfitError),
         )
-    except FencedError as fenced:
+    except FencedError as fenced:  # the transaction is aborted already, here or by the broker
         context.continuity.clear()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.FENCED, message=str(fenced), timings_ms=batch.timings)
     except (StopError, SerdeError) as stop:  # bytes that can't be read don't become readable when they are read again
@@ -175,6 +176,7 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
     wrote = batch.outputs or passed_over.letters.parts or any(w.rows or w.log for w in batch.state.written.values())
     if wrote or offsets:
         _commit_writes(batch, offsets or _any_position(request))
+    # Partitions that are gone must not be remembered: when they come back another owner may have read on.
     context.continuity.update(marker.ends)
     for tp in context.continuity.keys() - marker.ends.keys():
         del context.continuity[tp]

@@ -19,14 +19,14 @@ from tidemill.task.message_pack import pack, unpack
 RowsOf = Callable[[BatchRequest], Iterable[pa.RecordBatch]]
 
 
-def source_run(asked: Callable[[], bytes | None], rows_of: RowsOf, *, stands: bool, steps: int) -> Iterator[pa.RecordBatch]:
+def source_run(asked: Callable[[], bytes | None], rows_of: RowsOf, *, is_standing: bool, steps: int) -> Iterator[pa.RecordBatch]:
     """The source step of a run with so many later steps: the rows of one request after the other, until there are no more.
     ``asked`` gives the next one, packed."""
     output = WorkerOutput()
     while (packed := asked()) is not None:
         yield head_rows(packed)
         yield from rows_of(unpack(packed, BatchRequest))
-        if not stands:
+        if not is_standing:
             return  # the input's end hands on what is left
         yield from rows_behind(next_is_last=steps == 1)
         output.flush()
@@ -39,7 +39,7 @@ def head_rows(request: bytes) -> pa.RecordBatch:
 
 def step_run(
     batches: Iterable[pa.RecordBatch], run: Callable[[BatchRequest, Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
-    served: Callable[[int], None], *, stands: bool, next_is_last: bool,
+    served: Callable[[int], None], *, is_standing: bool, next_is_last: bool,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """A later step that is not the last: hands on each request, and what ``run`` makes of its rows. ``served`` returns when the
     last step has reported of a batch."""
@@ -47,7 +47,7 @@ def step_run(
     for request, rows in micro_batches(batches):
         yield head_rows(pack(request))
         yield from run(request, rows)
-        if stands:
+        if is_standing:
             yield from rows_behind(next_is_last=next_is_last)
             output.flush()
             served(request.batch_id)

@@ -25,7 +25,7 @@ import pyarrow as pa
 from tidemill.errors import StopError
 from tidemill.steps.rows.schema import FILLER, SCHEMA
 
-RUN, STANDS = "tidemill.run", "tidemill.run.stands"
+RUN, IS_STANDING = "tidemill.run", "tidemill.run.is_standing"
 """Local properties of a run's job, which its steps read: its number, and whether it is a standing one."""
 ARROW_ROWS = 128
 """Rows of an Arrow batch in a standing run: each micro-batch costs about as many filler rows."""
@@ -38,14 +38,14 @@ _NO_BYTE_LIMIT = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 
 """With a limit Spark adds up the sizes of all columns for each row, which takes longer than writing it."""
 
 
-def task_settings(session: Mapping[str, str], *, stands: bool) -> dict[str, str | None]:
+def task_settings(session: Mapping[str, str], *, is_standing: bool) -> dict[str, str | None]:
     """The settings of a run's tasks, as local properties of its job: Spark hands a job outside of a SQL query none of its
     session's. ``session``: those that the session has. None: as Spark has it."""
     own: dict[str, str | None] = {name: value for name, value in session.items() if name.startswith("spark.sql.")}
     own |= {name: value for name, value in _NO_BYTE_LIMIT.items() if name not in own}
     # The same for both: the size is in a worker's environment, and each other environment has workers of its own.
     buffers = dict.fromkeys(_SMALL_BUFFERS, _BUFFER_BYTES)
-    if stands:
+    if is_standing:
         return {**own, _ROWS_PER_BATCH: str(ARROW_ROWS), **buffers}
     return {_ROWS_PER_BATCH: None, **own, **buffers}
 

@@ -285,7 +285,7 @@ def keep_latest(
     return out
 
 
-def look(node: NodeSpec, operation: Peek | Foreach, records: Records, state: StepState) -> Records:
+def peek(node: NodeSpec, operation: Peek | Foreach, records: Records, state: StepState) -> Records:
     """Calls the function with each record; what it fails on is passed over, if the handler says so."""
     refused: list[int] = []
     for at in range(len(records)):

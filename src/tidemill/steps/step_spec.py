@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.steps.rows.intake import Intake
-from tidemill.topology.nodes import Serde, Store, Topology
+from tidemill.topology.nodes import Store, Topology
 from tidemill.topology.operations import Operation, StreamStreamJoin, UserFunction
 from tidemill.topology.partitioning import Partitioning
+from tidemill.topology.values import Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

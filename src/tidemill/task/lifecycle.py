@@ -161,7 +161,7 @@ def _moved_on(task: ActiveTask) -> ActiveTask:
     if task.phase is Phase.RUNNING or task.bounds is None:
         return task
     if task.changelogs and task.stores is None:
-        return task
+        return task  # a worker has yet to open the stores and report their positions
     # A task that is being restored may find markers behind the end that was fetched: its stores were judged before.
     for store, partition in task.changelogs.items() if task.phase is Phase.CREATED else ():
         at = (task.stores or {}).get(store, 0)
@@ -171,6 +171,7 @@ def _moved_on(task: ActiveTask) -> ActiveTask:
     restoring = replace(task, phase=Phase.RESTORING)
     if restoring.restore_from():
         return restoring
+    # Inputs are read from the committed offsets, never from a position that the stores imply (rule 10).
     return replace(task, phase=Phase.RUNNING, positions=dict(task.bounds.inputs), times=task.bounds.times)
 
 

@@ -73,7 +73,7 @@ def handle(tasks: Tasks, event: Event, now_ms: int) -> Handled:
     try:
         after, instructions = _handled(tasks, event, now_ms)
     except UnexpectedEventError as problem:
-        raise UnexpectedEventError(f"{problem}; {_told(tasks)}") from problem
+        raise UnexpectedEventError(f"{problem}; {_story(tasks)}") from problem
     if isinstance(event, machine.TimePassed) and not instructions:
         return after, instructions  # there are ten of them a second
     return replace(after, story=(*tasks.story[1 - _STORY_LENGTH :], (now_ms, event))), instructions
@@ -129,6 +129,7 @@ def _followed(tasks: Tasks, said: Sequence[machine.Instruction]) -> Handled:
     going: dict[TaskId, str] = {}
     kept: frozenset[TaskId] = frozenset()
     for instruction in said:
+        # Rule 2: revoked tasks and unwanted standbys are collected, and closed before anything else is done.
         if (going or kept) and not isinstance(instruction, machine.RevokeTasks | machine.CloseStandbys):
             tasks, close = _close(tasks, going, kept)
             found.append(close)
@@ -141,7 +142,7 @@ def _followed(tasks: Tasks, said: Sequence[machine.Instruction]) -> Handled:
             case machine.CloseStandbys(tasks=unwanted):
                 going |= dict.fromkeys(sorted(unwanted), NOT_ASSIGNED)
             case machine.GiveUpTasks(tasks=lost, reason=reason):
-                found.append(ForgetOffsets())
+                found.append(ForgetOffsets())  # rule 3: they may have another owner by now, whose commits ours would set back
                 going |= {task: reason for task in sorted(lost) if task not in tasks.closing}
             case machine.AssignTasks(active=active, standby=standbys):
                 tasks, opened = _opened(tasks, active, standbys)
@@ -195,7 +196,7 @@ def _opened(
             inputs=tuple(sorted(partitions)),
             changelogs=layout.changelogs_of(task),
         )
-    for task in standbys.keys() - copies.keys():
+    for task in sorted(standbys.keys() - copies.keys()):
         epochs += 1
         copies[task] = StandbyTask(
             task=task, directory=layout.path(task), epoch=f"{tasks.session}-{epochs}", changelogs=layout.changelogs_of(task)
@@ -259,7 +260,7 @@ def _are_its_own(task: ActiveTask | StandbyTask, found: Mapping[str, int] | None
 # --- the story ----------------------------------------------------------------------------------------------------------
 
 
-def _told(tasks: Tasks) -> str:
+def _story(tasks: Tasks) -> str:
     """The tasks held, and the last events, the newest last."""
     story = "\n".join(f"  {at_ms} {repr(event)[:_LONGEST_LINE]}" for at_ms, event in tasks.story) or "  none"
     return (

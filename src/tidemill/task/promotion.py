@@ -23,7 +23,7 @@ class Promotions:
 
     asked: frozenset[tuple[TaskId, str]] = frozenset()
 
-    def look(
+    def ask(
         self, member: MemberState, copies: Epochs, caught_up: Set[TaskId], standby_replicas: int
     ) -> tuple[Promotions, frozenset[TaskId]]:
         """The next value, and the warm-ups to ask a rebalance for; none while a join is under way. ``copies``: the member's

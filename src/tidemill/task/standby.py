@@ -1,4 +1,4 @@
-"""The life of a standby task on its stream thread, as values: a copy of a task's stores that follows the changelog for ever.
+"""The life of a standby task on its stream thread, as values: a copy of a task's stores that follows the changelog.
 
     opened      its stores' positions are not known yet, or where its changelogs begin and end is not
     following   its changelogs are read, batch by batch, to their end and beyond

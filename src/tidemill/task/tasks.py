@@ -48,8 +48,8 @@ class Tasks:
     """All tasks of a stream thread.
 
     ``closing``: tasks whose stores are being closed, and why; no batch works on them any more. ``session`` and ``epochs`` make
-    the epochs of tasks: the one is the thread's own for ever, the other counts. ``story``: the last events, with the time of each
-    in ms, for errors.
+    the epochs of tasks: ``session`` belongs to this thread only, ``epochs`` counts up. ``story``: the last events, with the time
+    of each in ms, for errors.
     """
 
     layout: TaskLayout

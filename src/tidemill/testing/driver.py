@@ -46,7 +46,8 @@ from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOut
 from tidemill.testing.worker import Place, source_of, step_of
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
-from tidemill.topology.nodes import Serde, SourceNode, Topology
+from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.values import Serde
 
 _BATCH_LIMIT_S = 60.0
 _APPLICATION = "topology-test-driver"

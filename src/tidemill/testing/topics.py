@@ -13,8 +13,7 @@ from datetime import timedelta
 
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import milliseconds
-from tidemill.topology.nodes import Serde
-from tidemill.topology.values import Key, Value
+from tidemill.topology.values import Key, Serde, Value
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
 

@@ -220,12 +220,12 @@ def source_of(
         for _ in batches:
             pass
         worker = _kept(place, "source", None, unreadable)
-        number, stands = run_of_task()
+        number, is_standing = run_of_task()
 
         def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
             return source_rows(GivenReader(worker.records()), request, spec)
 
-        yield from source_run(partial(worker.control.next_request, number), rows_of, stands=stands, steps=steps)
+        yield from source_run(partial(worker.control.next_request, number), rows_of, is_standing=is_standing, steps=steps)
 
     return read
 
@@ -237,10 +237,10 @@ def step_of(
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker = _kept(place, f"step-{spec.number}", spec, unreadable)
-        number, stands = run_of_task()
+        number, is_standing = run_of_task()
         if not spec.last:
             middle, served = partial(run_middle_step, spec=spec, context=worker), partial(worker.control.wait_served, number)
-            yield from step_run(batches, middle, served, stands=stands, next_is_last=spec.number + 1 == steps)
+            yield from step_run(batches, middle, served, is_standing=is_standing, next_is_last=spec.number + 1 == steps)
             return
         for request, rows in micro_batches(batches):
             report = run_last_step(request, rows, spec, worker)

@@ -126,7 +126,7 @@ def _place(shapes: dict[str, _Shape]) -> None:
             shape.rank = rank
         if not moved:
             break
-    for name, shape in shapes.items():  # a topic stands right above the first that reads it
+    for name, shape in shapes.items():  # a topic is drawn right above the first that reads it
         below = [other.rank for other in shapes.values() if name in other.above]
         if shape.part is None and not shape.above and below:
             shape.rank = min(below) - 1

@@ -1,6 +1,6 @@
 """Internal resources without a name of the program's: stores, changelogs and repartition topics named by the counter (KIP-1111).
 
-Decides which names of a topology are generated, and what is said of them. A generated name changes as soon as an operator is
+Decides which names of a topology are generated, and the messages about them. A generated name changes as soon as an operator is
 added before it, and with it the topic: the state under the old name is lost to the program. Only what the topology has counts: a
 table without a store needs no name.
 """
@@ -63,6 +63,6 @@ def _repartition_topics(topology: Topology) -> Iterable[str]:
 
 
 def _is_generated(name: str, generated: frozenset[str]) -> bool:
-    """Whether a name is a generated one, or begins with one: ``KSTREAM-KEY-SELECT-0000000001-repartition``."""
+    """True if a name is a generated one, or begins with one: ``KSTREAM-KEY-SELECT-0000000001-repartition``."""
     parts = name.split("-")
     return any("-".join(parts[:count]) in generated for count in range(1, len(parts) + 1))

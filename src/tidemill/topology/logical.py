@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidemill.errors import TopologyError
-from tidemill.topology.nodes import Serde, Store, StoreKind
+from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.operations import (
     Operation,
     StreamSelfJoin,
@@ -23,6 +23,7 @@ from tidemill.topology.operations import (
 )
 from tidemill.topology.operations import StreamStreamJoin as StreamSideJoin
 from tidemill.topology.partitioning import Partitioning
+from tidemill.topology.values import Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,32 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 from tidemill.topology.operations import Operation, UserFunction
 from tidemill.topology.partitioning import Partitioning
-from tidemill.topology.values import Value
-
-
-class Serde(Protocol):
-    """How keys and values are written as bytes; ``tidemill.dsl.serdes`` has them.
-
-    ``None`` is Kafka's null: every serde writes it as None and reads None as it.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name for configuration and messages: ``string``, ``long`` ..."""
-
-    @property
-    def sql_type(self) -> str:
-        """The Spark type of the values, as DDL text."""
-
-    def serialize(self, value: Value) -> bytes | None:
-        """The bytes of a value; SerdeError where the value is not of the serde's type."""
-
-    def deserialize(self, data: bytes | None) -> Value:
-        """The value of the bytes; SerdeError where they can't be read."""
+from tidemill.topology.values import Serde
 
 
 class StoreKind(Enum):

@@ -1,8 +1,8 @@
 """The operations of processor nodes: immutable values, made by the DSL, run by the Spark plan or by ``tidemill.operators``.
 
 Decides what an operation needs to know (functions, stores, windows); nothing here calls a function. Functions over
-(key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or it is said that
-they get Python values: then they run in a Python worker, one record at a time.
+(key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or described as functions
+that get Python values: then they run in a Python worker, one record at a time.
 
 What else there is to know of each (where it runs, its serdes, its shortcut) is in ``tidemill.operators.operation_table``.
 
@@ -14,15 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidemill.topology.batch_operations import FilterInBatches, MapValuesInBatches, PeekInBatches
 from tidemill.topology.spark_operations import DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
-from tidemill.topology.values import Value
+from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
-
-if TYPE_CHECKING:
-    from tidemill.topology.nodes import Serde
 
 UserFunction = Callable[..., Value]
 """A function of the program, of the arguments that its operation says."""

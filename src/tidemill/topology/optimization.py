@@ -191,8 +191,8 @@ def join_same_streams_with_one_store(graph: LogicalGraph) -> LogicalGraph:
         effect = graph.nodes[node].effect
         if not isinstance(effect, StreamStreamJoinNode) or len(graph.parents[node]) != 1:
             continue
-        beside = graph.children(graph.parents[node][0])
-        right = next(each for each in beside if graph.nodes[each].name == effect.other_windowed)
+        siblings = graph.children(graph.parents[node][0])
+        right = next(each for each in siblings if graph.nodes[each].name == effect.other_windowed)
         graph = changed(removed(graph, right), node, _self_joining)
     return graph
 

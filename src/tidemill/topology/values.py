@@ -1,11 +1,11 @@
-"""Keys and values as a program has them: Python values of the types that its serdes read and write.
+"""Keys and values as a program has them, Python values, and the serdes that read and write them.
 
-Decides nothing about them. Not ``object``, since functions of the program declare the types that they get.
+Decides nothing about them. Keys and values are not ``object``, since functions of the program declare the types that they get.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 Key = Any
 """A record's key, decoded; None where it is null."""
@@ -15,3 +15,24 @@ Value = Any
 
 TableRow = tuple[Value, int]
 """A table's row of a key: (value, timestamp in ms since the epoch)."""
+
+
+class Serde(Protocol):
+    """How keys and values are written as bytes; ``tidemill.dsl.serdes`` has them.
+
+    ``None`` is Kafka's null: every serde writes it as None and reads None as it.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name for configuration and messages: ``string``, ``long`` ..."""
+
+    @property
+    def sql_type(self) -> str:
+        """The Spark type of the values, as DDL text."""
+
+    def serialize(self, value: Value) -> bytes | None:
+        """The bytes of a value; SerdeError where the value is not of the serde's type."""
+
+    def deserialize(self, data: bytes | None) -> Value:
+        """The value of the bytes; SerdeError where they can't be read."""

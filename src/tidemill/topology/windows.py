@@ -1,7 +1,7 @@
 """Windows: which window a record falls in and how long a window stays open. All times in ms, windows never start below 0.
 
 Values with Kafka Streams' rules (TimeWindows, SlidingWindows, SessionWindows, JoinWindows); what is done in a window is
-the operators' matter, and how long its rows are kept is said by its store.
+the operators' matter, and its store has the time that its rows are kept.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_a_restore_that_stands_still_says_where_and_what_it_may_wait_for(caplog:
     assert slow.getMessage().startswith("event=restore-progress task=1_0 thread=thread role=active lag=995 ")
     assert stands.levelno == logging.WARNING
     assert stands.getMessage().startswith(
-        "event=restore-stands task=1_0 thread=thread store=s changelog=log-0 at=5 end=1000 seconds=10 problem="
+        "event=restore-stalled task=1_0 thread=thread store=s changelog=log-0 at=5 end=1000 seconds=10 problem="
     )
     assert "a transaction there is still open" in stands.getMessage()
 

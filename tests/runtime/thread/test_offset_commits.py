@@ -9,7 +9,7 @@ from typing import Any
 from tidemill.errors import RejoinError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group.metadata import OffsetAndMetadata
-from tidemill.runtime.thread.offset_commits import OwnCommits
+from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.partition_time import PartitionTime, metadata_of
 
@@ -29,8 +29,8 @@ class Group:
         self.committed.update(offsets)
 
 
-def commits_of(group: Any, interval_ms: int = 3_600_000) -> OwnCommits:
-    return OwnCommits("thread", group, interval_ms)
+def commits_of(group: Any, interval_ms: int = 3_600_000) -> OffsetCommitter:
+    return OffsetCommitter("thread", group, interval_ms)
 
 
 def test_a_commit_says_how_far_each_partitions_time_has_come() -> None:

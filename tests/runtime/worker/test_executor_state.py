@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, QueryError, StateError
 from tidemill.ids import TaskId
 from tidemill.runtime.reads.executor_reads import RemoteState
@@ -66,7 +67,7 @@ def test_what_nobody_has_had_for_the_delay_is_removed_and_nothing_else(tmp_path:
     time.sleep(0.02)
     disk.clean([tasks[1]])
     assert disk.directory.tasks() == tasks  # not looked at yet
-    monkeypatch.setattr(disk, "_clean_next_s", 0.0)
+    monkeypatch.setattr(disk, "_cleans_at", Deadline.after(0.0))
     with StateDirectoryLock.acquire(disk.directory.task_path(tasks[2]), timeout_s=1):
         time.sleep(0.02)
         disk.clean([tasks[1]])

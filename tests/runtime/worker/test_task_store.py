@@ -250,7 +250,7 @@ def test_a_store_whose_changelog_was_made_anew_is_emptied(folder: str) -> None:
     assert not following(folder, "first", 5).at.is_behind
     second = following(folder, "second", 5)
     assert (second.get_many("counts", [b"k"]), second.at.changelog, second.at.is_behind) == ([None], {}, True)
-    assert "was made anew: its topic id is second, and the store follows first; emptied" in second.at.note
+    assert "was created again: its topic id is second, and the store follows first; emptied" in second.at.note
 
 
 def test_a_changelog_that_is_made_anew_while_the_task_is_open_is_noticed(folder: str) -> None:

@@ -30,7 +30,7 @@ class Reasons:
         """A copy on the client where the target wants it."""
         return (
             f"{self._task(at)} is {role} on {self._names[client]}, where the target wants it: {rule.text}. "
-            f"Nothing stands against it: {self._why_no_movement(at, client)}."
+            f"Nothing prevents it: {self._why_no_movement(at, client)}."
         )
 
     def shortfall(self, at: int, missing: int) -> str:
@@ -85,7 +85,7 @@ class Reasons:
             return f"{standing}, so it is caught up (acceptable.recovery.lag = {self._acceptable})"
         if lags.least(at) == lags.lag(at, client):
             return f"{standing}, and no other is less behind"
-        return f"{standing}, and nobody is caught up"
+        return f"{standing}, and no client is caught up"
 
     def _not_ready(self, movement: Movement) -> str:
         return (

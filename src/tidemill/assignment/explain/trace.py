@@ -59,10 +59,10 @@ class Trace:
         late = [movement for movement in self.planned if not movement.target_has_copy]
         if not self.form.is_requeued_in_order:
             actives = set(self.active_movements)
-            late = [*self._queued_anew(actives.intersection(late)), *self._queued_anew(set(late) - actives)]
+            late = [*self._queued_again(actives.intersection(late)), *self._queued_again(set(late) - actives)]
         return {movement: place for place, movement in enumerate(late)}
 
-    def _queued_anew(self, late: set[Movement]) -> Iterator[Movement]:
+    def _queued_again(self, late: set[Movement]) -> Iterator[Movement]:
         left = sorted(late, key=lambda movement: (movement.target, movement.task))
         while left:
             queue: JavaPriorityQueue[Movement] = JavaPriorityQueue()

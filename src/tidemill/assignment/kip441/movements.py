@@ -89,7 +89,7 @@ class MovementForm:
 
 
 def is_better_elsewhere(lags: Lags, task: int, client: int) -> bool:
-    """Not caught up, and some client lags less (so also when nobody is caught up)."""
+    """Not caught up, and some client lags less (so also when no client is caught up)."""
     return not lags.is_caught_up(task, client) and lags.least(task) < lags.lag(task, client)
 
 

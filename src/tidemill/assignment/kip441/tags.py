@@ -1,7 +1,7 @@
 """Standby copies spread over client tags (Kafka's ClientTagAwareStandbyTaskAssignor).
 
 Decides, per task in order, that each copy goes to the least loaded client that shares no configured tag value with
-the clients used before (the active's first). When a tag has no more values than clients used, it excludes nobody any
+the clients used before (the active's first). When a tag has no more values than clients used, it excludes no client any
 longer. Copies that find no such client are placed afterwards by load alone, in the order of Java's hash map of tasks.
 Invariant: no client gets a second copy. The work per copy depends on the number of tag values, not of clients.
 """

@@ -3,8 +3,8 @@ FallbackPriorTaskAssignor, for when the lags could not be had.
 
 Decides the order of the steps and the rack-aware defaults: stickiness costs 10, traffic 1. Which client a task goes to is
 decided in ``placing``; neither form ever asks for a probing rebalance, except the KIP-924 one where it must preserve actives.
-The fallback gives every task back to whoever ran it before, whatever the load and the lag, and asks for another rebalance;
-tasks that no one ran, and standbys, follow the sticky rules.
+The fallback gives every task back to the client that ran it before, whatever the load and the lag, and asks for another
+rebalance; tasks that no one ran, and standbys, follow the sticky rules.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class LiveGroup:
 def live_group(settings: GroupClientSettings, group: str, *, limit_s: float = 15) -> LiveGroup:
     """The group once it is stable; ``settings`` under kafka-python's names.
 
-    EnvironmentProblem if there is no such group, nobody is in it, its members don't speak Kafka Streams' protocol, or
+    EnvironmentProblem if there is no such group, it is empty, its members don't speak Kafka Streams' protocol, or
     it is not stable, or no broker answers, within the limit.
     """
     deadline = Deadline.after(limit_s)

@@ -51,8 +51,8 @@ class GroupOffsets:
             done.set_result(self._consumer.committed(asked, timeout=limit_s) if asked else [])
         except KafkaException as problem:
             # Of a right that is missing on the group the call says nothing: it waits for a coordinator that doesn't come.
-            told = self._consumer.poll(0)
-            error = self._trouble if told is None else told.error()
+            message = self._consumer.poll(0)
+            error = self._trouble if message is None else message.error()
             done.set_exception(problem if error is None or lacks(error) is None else KafkaException(error))
         return done
 

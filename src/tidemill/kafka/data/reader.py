@@ -2,7 +2,7 @@
 
 Decides how much is read of what and in which order: repartition topics before sources, changelogs within bounded shares of
 their own, one for tasks that are being restored and one for standbys (correctness.md, rule 24). Start positions come with
-every request and are only acted on where they differ from where reading stands, so that prefetched records are not thrown
+every request and are only acted on where they differ from the reader's own position, so that prefetched records are not thrown
 away; an offset that is out of range is reported, never mended here.
 """
 
@@ -78,7 +78,7 @@ class PartitionConsumer:
 
     def place(self, positions: Mapping[TopicPartition, int]) -> None:
         """Holds exactly these partitions, the next read of each starting at its position; one that was out of range, where
-        fetching has stopped, anew."""
+        fetching has stopped, again."""
         now = self.ends()
         stale = [tp for tp in self._placed if positions.get(tp) != now[tp] or tp in self.out_of_range]
         self.out_of_range.clear()
@@ -168,7 +168,7 @@ class PartitionConsumer:
         return ends
 
     def at_end(self) -> frozenset[TopicPartition]:
-        """The partitions of which all that is committed has been read, as far as the last fetch has told.
+        """The partitions of which all that is committed has been read, as of the last fetch.
 
         It tells the high watermark; where open transactions or their markers stand before that, librdkafka says so once a
         fetch has come back with nothing, up to ``fetch.wait.max.ms`` later.
@@ -179,7 +179,7 @@ class PartitionConsumer:
         )
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The partitions' ends as the last fetch told them; those not known yet are missing."""
+        """The partitions' ends as of the last fetch; those not known yet are missing."""
         found = {}
         for tp in self._placed:
             try:
@@ -204,7 +204,7 @@ _SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 
 
 class ThreadReader:
     """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind. ``hurried``: set by
-    whoever needs the stream thread; the wait under way, or the next one, ends then with what is there."""
+    a part that needs the stream thread; the wait under way, or the next one, ends then with what is there."""
 
     def __init__(self, settings: DataClientSettings, hurried: threading.Event | None = None) -> None:
         self._settings = settings
@@ -240,6 +240,7 @@ class ThreadReader:
         left = dict.fromkeys(_INPUTS, request.max_records)
         left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
         left[_GLOBAL] = request.max_restore_records
+        # Times, not Deadlines: they move each other, and a round compares them all with one reading of the clock.
         began = now = time.monotonic()
         idle_until = began + request.wait_ms / 1e3
         closes_at = max(began + READ_LIMIT_S, idle_until)

@@ -8,8 +8,8 @@ changelog partition is learnt. Some errors of librdkafka's commit say only *that
 every record of the next one has a callback, and the reason is known when it fails again.
 
 With ``leaves_out`` a batch of which the broker has refused records for good is lost and run again, until it is known which ones
-they are: then ``write`` refuses them by their place, as it does one that is too large for the client. What is said of records
-that were sent together need not be true of each, so they are sent singly then, and a transaction ends with the first one or few.
+they are: then ``write`` refuses them by their place, as it does one that is too large for the client. An error of records
+that were sent together need not hold for each, so they are sent singly then, and a transaction ends with the first one or few.
 
 Timestamps: librdkafka writes the current time where it is given 0. The first record of time 0 costs the producer, whose successor
 is of ``zero_timestamps`` and writes it as it is; so does each one after that.

@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition, cimpl, version
 from tidemill.errors import ConfigError
 
 PLACEHOLDER = -(2**62) + 1_970_01_01
-"""Stands for 0 in the call of ``produce``; as a time it would be 146 million years ago."""
+"""Replaces 0 in the call of ``produce``; as a time it would be 146 million years ago."""
 
 _PRODUCER = 0
 """RD_KAFKA_PRODUCER."""

@@ -137,9 +137,9 @@ class GroupMember:
         """When (time.monotonic) the last heartbeat was sent that the coordinator has answered as a member's. Until a session
         timeout later no other member is assigned what this one has."""
         self.on_heartbeat: Callable[[float], None] = lambda _ms: None
-        """Told, on the heartbeat thread, how many ms each answer has taken. It must not block."""
+        """Called on the heartbeat thread with the ms that each answer has taken. It must not block."""
         self.on_event: Callable[[], None] = lambda: None
-        """Told that there is another event. It must not block."""
+        """Called when there is another event. It must not block."""
 
     def _post(self, event: GroupEvent) -> None:
         self.events.put(event)

@@ -88,7 +88,7 @@ class GroupProtocol(Protocol):
     def owned_partitions(self) -> Sequence[TopicPartition]:
         """Every partition that is worked on, those of tasks in a running batch included, at each JoinGroup.
 
-        The partitions of the last assignment are claimed beside them. Not asked after a loss of membership: what was
+        The partitions of the last assignment are claimed too. Not asked after a loss of membership: what was
         owned before may have a new owner by now.
         """
 
@@ -156,7 +156,7 @@ def read_subscription(
     """The same for a leader, whom the bytes of one member must not keep from answering the others, and for who looks at a group.
 
     ``generation``, if known, is the one that is being made: what a member has, it got in one before. A later one would outdo
-    every true claim to a partition, for ever.
+    every true claim to a partition, until the group is empty.
     """
     try:
         said = decode_subscription(member_id, instance_id, data)

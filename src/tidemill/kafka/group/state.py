@@ -226,7 +226,7 @@ class MembershipState:
 
     def goes_on_from(self, membership: Membership, *, or_has: bool) -> bool:
         """A join under this membership is under way (``or_has``: or was answered since), so that the broker's not knowing
-        its generation any more is no loss: if it is one, the join will be told."""
+        its generation any more is no loss: if it is one, the join's response says so."""
         with self._changed:
             now = self._membership
             if now.incarnation != membership.incarnation:

@@ -82,7 +82,7 @@ def group_store_settings(kafka: Mapping[str, str], *, checks_host: bool) -> dict
 
 def _load_own(context: ssl.SSLContext, own: _Store, password: str) -> None:
     """Python's ssl takes a private key from a file only: one that its owner alone can read, for this moment."""
-    # An encrypted key without a password would have OpenSSL ask for one on the terminal, and wait for ever.
+    # An encrypted key without a password would have OpenSSL ask for one on the terminal, and wait without a limit.
     if own.path:
         context.load_cert_chain(own.path, password=password)
         return

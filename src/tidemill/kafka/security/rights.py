@@ -1,6 +1,6 @@
 """A right that the brokers' authorizer did not give: which, on what, to whom, and the command that grants it.
 
-Decides how such errors are told, for every client alike: one sentence that names resource, name, operation and principal, and
+Decides the message of such errors, for every client alike: one sentence that names resource, name, operation and principal, and
 ends with a ``kafka-acls`` line that mends it. Which operation a call needs is known where the call is made; the brokers say
 only on what kind of resource a right is missing.
 """
@@ -82,7 +82,8 @@ def lacks(error: KafkaError) -> Resource | None:
 
 
 def missing_right(doing: str, rights: Iterable[Right], settings: Mapping[str, object]) -> MissingRightError:
-    """The error for these rights. ``settings``: the client's own, in either library's names; no secret of them is told."""
+    """The error for these rights. ``settings``: the client's own, in either library's names; the message has no secret of
+    them."""
     missing = tuple(sorted(set(rights)))
     principal = principal_of(settings)
     servers = settings.get("bootstrap.servers") or settings.get("bootstrap_servers") or "HOST:PORT"

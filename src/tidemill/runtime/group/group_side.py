@@ -53,7 +53,7 @@ class GroupSide:
         self.membership: Callable[[], Membership] = Membership
         """The group's word on this member; set by who makes the member."""
         self.confirmed_s: Callable[[], float] = lambda: float("-inf")
-        """When the coordinator last knew this member (``GroupMember.confirmed_s``); set likewise."""
+        """The last time at which the coordinator knew this member (``GroupMember.confirmed_s``); set likewise."""
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:

@@ -52,21 +52,21 @@ class LedRebalances:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest: list[tuple[LedRebalance, LedRebalance | None]] = []
-        self._told: dict[int, Document] = {}
-        """By when: the others are kept as they are told, since an assignment of many tasks takes megabytes."""
+        self._documents: dict[int, Document] = {}
+        """By time: the others are kept as documents, since an assignment of many tasks takes megabytes."""
         self._kept: frozenset[int] = frozenset()
-        """Those of ``_told`` that have been given to be kept."""
+        """Those of ``_documents`` that have been given to be kept."""
         self.total = 0
         self.problem = ""
         """The reason why those from before this start could not be read."""
         self.on_news: Callable[[], None] = lambda: None
-        """Told that there is another one. It must not block."""
+        """Called when there is another one. It must not block."""
 
-    def remember(self, told: Sequence[Document], problem: str = "") -> None:
+    def remember(self, kept: Sequence[Document], problem: str = "") -> None:
         """Those from before this start."""
         with self._lock:
-            self._told = {led["at_ms"]: led for led in [*told, *self._told.values()]}
-            self._kept = frozenset(led["at_ms"] for led in told)
+            self._documents = {led["at_ms"]: led for led in [*kept, *self._documents.values()]}
+            self._kept = frozenset(led["at_ms"] for led in kept)
             self.problem = problem
 
     def add(self, prepared: PreparedRebalance, done: StreamsGroupAssignment, at_ms: int, took_ms: int) -> None:
@@ -103,7 +103,7 @@ class LedRebalances:
         with self._lock:
             for led, before in self._newest:
                 self._tell(led, before)
-            return list(self._told.values())
+            return list(self._documents.values())
 
     def unkept(self) -> list[Document]:
         """Those that this has not given yet."""
@@ -114,10 +114,10 @@ class LedRebalances:
 
     def _tell(self, led: LedRebalance, before: LedRebalance | None) -> None:
         """Once for each: pages ask every two seconds."""
-        if led.at_ms not in self._told:
-            self._told[led.at_ms] = rebalance_to_json(led, before)
-            while len(self._told) > KEPT:
-                del self._told[min(self._told)]
+        if led.at_ms not in self._documents:
+            self._documents[led.at_ms] = rebalance_to_json(led, before)
+            while len(self._documents) > KEPT:
+                del self._documents[min(self._documents)]
 
     def decisions(self, task: TaskId | None) -> dict[str, object] | None:
         """Of the last one, about one task or all; None if none was led."""
@@ -177,11 +177,11 @@ def rebalance_to_json(led: LedRebalance, before: LedRebalance | None) -> dict[st
             {
                 "process": str(process),
                 "host": led.hosts.get(process),
-                "active": _texts(told.active),
-                "standby": _texts(told.standby - told.warmup),
-                "warmup": _texts(told.warmup),
+                "active": _texts(client.active),
+                "standby": _texts(client.standby - client.warmup),
+                "warmup": _texts(client.warmup),
             }
-            for process, told in sorted(led.assignment.clients.items())
+            for process, client in sorted(led.assignment.clients.items())
         ],
         "moves": [_move_to_json(move, by_task.get(move.task, []), names) for move in moves[:_MOST_MOVES]],
         "more_moves": max(0, len(moves) - _MOST_MOVES),
@@ -204,12 +204,12 @@ def _moves(led: LedRebalance, before: LedRebalance | None) -> Iterator[_Move]:
     """Actives first, then copies, by task."""
     owners, copies = _before(led, before)
     after = led.assignment.clients
-    for task, process in sorted((task, process) for process, told in after.items() for task in told.active):
+    for task, process in sorted((task, process) for process, client in after.items() for task in client.active):
         if owners.get(task) != process:
             had = (task, process) in copies
             yield _Move(task=task, role=CopyRole.ACTIVE, source=owners.get(task), target=process, had_copy=had)
-    now = {(task, process): told for process, told in after.items() for task in told.standby}
-    active_now = {(task, process) for process, told in after.items() for task in told.active}
+    now = {(task, process): client for process, client in after.items() for task in client.standby}
+    active_now = {(task, process) for process, client in after.items() for task in client.active}
     for task, process in sorted(now.keys() - copies):
         role = CopyRole.WARM_UP if task in now[task, process].warmup else CopyRole.STANDBY
         yield _Move(task=task, role=role, source=None, target=process)
@@ -229,8 +229,8 @@ def _before(
             client.process_id: ClientAssignment(active=client.previous_active, standby=client.previous_standby)
             for client in led.state.clients
         }.items()
-    owners = {task: process for process, told in held for task in told.active}
-    return owners, {(task, process) for process, told in held for task in told.standby}
+    owners = {task: process for process, client in held for task in client.active}
+    return owners, {(task, process) for process, client in held for task in client.standby}
 
 
 def _move_to_json(move: _Move, decisions: list[Decision], names: _Names) -> dict[str, object]:

@@ -214,7 +214,7 @@ class KafkaStreams:
         self._listeners.restore = listener
 
     def set_standby_update_listener(self, listener: StandbyUpdateListener) -> None:
-        """Told of what this instance's standby and warm-up tasks do (KIP-988)."""
+        """Listener to the updates of this instance's standby and warm-up tasks (KIP-988)."""
         self._require_created("listeners of standbys are set")
         self._listeners.standby = listener
 
@@ -309,7 +309,7 @@ class KafkaStreams:
     def close(self, timeout: float = 60.0, *, leave_group: bool | None = None) -> bool:
         """Finishes the batches under way, commits, closes stores. True if all ended within ``timeout`` s.
 
-        ``leave_group``: whether the group is told, so that others take the tasks over at once; None: as
+        ``leave_group``: whether to leave the group at once, so that others take the tasks over at once; None: as
         ``leave.group.on.close`` says, which is yes but for static members. One that stays keeps its tasks until its session ends.
         """
         with self._state.changed:
@@ -382,7 +382,7 @@ class KafkaStreams:
     def _thread_changed(self) -> None:
         """Any thread: settles the instance's state by those of its threads."""
         if self._started is not None:
-            self._started.reads.look()
+            self._started.reads.refresh()
         with self._state.changed:
             if self.state not in (State.RUNNING, State.REBALANCING):
                 return

@@ -60,7 +60,7 @@ class Draining:
         self._is_open, self._close = is_open, close
         self._lock = threading.Lock()
         self._waiter: threading.Thread | None = None
-        self._told: dict[str, object] | None = None
+        self._reported: dict[str, object] | None = None
 
     def begin(self, timeout_s: float) -> None:
         """Asks the threads to drain and returns; a drain that is under way goes on, with its own limit.
@@ -76,7 +76,7 @@ class Draining:
                 raise DrainRefusedError("the instance does not run (it is starting or ending): there is nothing to drain")
             self._require_others()
             now_ms = int(time.time() * 1e3)
-            self._told = {"since_ms": now_ms, "until_ms": now_ms + int(timeout_s * 1e3)}
+            self._reported = {"since_ms": now_ms, "until_ms": now_ms + int(timeout_s * 1e3)}
             self._tell(DrainPhase.DRAINING.value, "")
             log.info(LogEvent("draining", application=self._application_id, limit_s=timeout_s))
             self._waiter = threading.Thread(target=self._run, args=(timeout_s,), name="tidemill-drain", daemon=True)
@@ -87,15 +87,15 @@ class Draining:
         waiter = self._waiter
         if waiter is not None:
             waiter.join()
-        return self._told is not None and self._told["phase"] == CLOSING
+        return self._reported is not None and self._reported["phase"] == CLOSING
 
     def to_json(self) -> dict[str, object] | None:
         """The drain under way, or the last one; None if there was none."""
-        told = self._told
-        if told is None:
+        reported = self._reported
+        if reported is None:
             return None
         progress = self._progress()
-        return {**told, "active": progress.active, "standby": progress.standby}
+        return {**reported, "active": progress.active, "standby": progress.standby}
 
     def _require_others(self) -> None:
         try:
@@ -111,7 +111,7 @@ class Draining:
         return drain_progress([thread.member for thread in list(self._threads) if thread.is_alive()])
 
     def _tell(self, phase: str, message: str) -> None:
-        self._told = {**(self._told or {}), "phase": phase, "message": message}
+        self._reported = {**(self._reported or {}), "phase": phase, "message": message}
 
     def _run(self, timeout_s: float) -> None:
         deadline = Deadline.after(timeout_s)

@@ -15,7 +15,8 @@ from tidemill.errors import ConfigError
 from tidemill.operators.exception_handlers import ExceptionHandler, ExceptionHandlers, ExceptionResponse
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.topology.nodes import Serde, SourceNode
+from tidemill.topology.nodes import SourceNode
+from tidemill.topology.values import Serde
 
 
 def exception_handlers_of(config: ExceptionConfig) -> ExceptionHandlers:

@@ -1,8 +1,8 @@
 """First join of an instance: all its threads join the group together.
 
-Decides whether they join while their plans are still being built (nobody else has the tasks, so there is no time to lose) or only
-when every one of them has run its plan once (others have the tasks, and let go of some as soon as a newcomer joins: it must be
-able to run them by then). Threads that join at the same time cost the group one rebalance, and its leader sees all of them.
+Decides whether they join while their plans are still being built (no other member has the tasks, so there is no time to lose) or
+only when every one of them has run its plan once (others have the tasks, and let go of some as soon as a newcomer joins: it must
+be able to run them by then). Threads that join at the same time cost the group one rebalance, and its leader sees all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Task directories on this machine: the stream thread that owns each, the offsets reported, and clean-up.
 
-Decides which offset sums an instance answers for beside those of its running tasks, when a directory goes away, and that a task
-which goes from one thread of the instance to another is opened there only when it is closed here, as Kafka Streams' locks of
-task directories do: standbys are given out anew without being revoked first. A state on
+Decides which offset sums an instance reports in addition to those of its running tasks, when a directory goes away, and that a
+task which goes from one thread of the instance to another is opened there only when it is closed here, as Kafka Streams' locks of
+task directories do: standbys are assigned again without being revoked first. A state on
 disk that no thread has is reported to the leader, since its client would restore less than others (KIP-441): by one thread, so
 that it is reported once. Between that and the assignment that follows nothing is removed, else the task would be sent to a client
 that has nothing of it any more.
@@ -62,7 +62,7 @@ class LocalState:
 
     def joins(self, thread: str, known: Mapping[TaskId, int | None]) -> dict[TaskId, int]:
         """The offset sums of a join that begins now: of the tasks that the thread has (None: its worker has not reported them
-        yet, so the disk is asked), and of those that nobody has if this thread answers for them."""
+        yet, so the disk is asked), and of those that no thread has if this thread reports them."""
         with self._lock:
             self._joining.add(thread)
             sums = {task: total if total is not None else self._kept(task) or 0 for task, total in known.items()}
@@ -87,7 +87,7 @@ class LocalState:
             self._joining.discard(thread)
 
     def clean(self, delay_ms: int) -> list[TaskId]:
-        """Removes the directories that no thread has and that nobody has written for ``delay_ms``, and gives those that it
+        """Removes the directories that no thread has and that were not written for ``delay_ms``, and gives those that it
         removed. Nothing is removed while a thread waits for its assignment."""
         with self._lock:
             if self._joining:
@@ -185,7 +185,7 @@ class StateCleaner:
         self._thread.start()
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Waits for what is being removed, but not for ever."""
+        """Waits for what is being removed, with a limit."""
         self._ended.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():

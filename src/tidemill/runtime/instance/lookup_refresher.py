@@ -1,4 +1,4 @@
-"""Reading the static sides of ``join_dataframe`` again on their schedule, beside the stream threads.
+"""Reading the static sides of ``join_dataframe`` again on their schedule, in a thread of its own.
 
 Decides when; a refresh that fails leaves the sides as they are, says so and is tried again when the next one is due. New plans
 are built while the old ones go on running: a batch sees one version of a side, whole.
@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 
+from tidemill.deadline import Deadline
 from tidemill.log_format import LogEvent
 from tidemill.spark.plan.lookups import Lookups
 
@@ -17,7 +18,7 @@ log = logging.getLogger("tidemill.join-dataframe")
 
 
 class LookupRefresher:
-    """``close`` waits for a refresh under way, but not for ever."""
+    """``close`` waits for a refresh under way, with a limit."""
 
     def __init__(self, lookups: Lookups) -> None:
         self._lookups = lookups
@@ -35,15 +36,15 @@ class LookupRefresher:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        due = {name: time.monotonic() + every for name, every in self._every_s.items()}
-        while not self._closing.wait(max(0.0, min(due.values()) - time.monotonic())):
-            now = time.monotonic()
-            names = tuple(name for name, at in due.items() if at <= now)
+        due = {name: Deadline.after(every_s) for name, every_s in self._every_s.items()}
+        while not self._closing.wait(min(at.left_s for at in due.values())):
+            names = tuple(name for name, at in due.items() if at.is_over)
             if not names:
                 continue
+            began_s = time.monotonic()
             try:
                 self._lookups.refresh(names)
-                log.info(LogEvent("refreshed", nodes=list(names), took_ms=round((time.monotonic() - now) * 1e3)))
+                log.info(LogEvent("refreshed", nodes=list(names), took_ms=round((time.monotonic() - began_s) * 1e3)))
             except Exception as problem:
                 log.warning(LogEvent("refresh-failed", nodes=list(names), problem=problem))
-            due.update({name: time.monotonic() + self._every_s[name] for name in names})
+            due.update({name: Deadline.after(self._every_s[name]) for name in names})

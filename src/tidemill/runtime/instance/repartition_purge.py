@@ -19,7 +19,7 @@ log = logging.getLogger("tidemill.purge")
 
 
 class RepartitionPurge:
-    """A thread of its own: deleting records is slow and concerns nobody else."""
+    """A thread of its own: deleting records is slow, and no other part waits for it."""
 
     def __init__(
         self, admin: Admin, threads: Sequence[StreamThread], topics: frozenset[str], interval_s: float

@@ -128,7 +128,7 @@ class ThreadMaker:
             handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
             self.server.register(thread.name, thread.desk(handover))
             engine = self._engine(thread, own_id)
-            # A batch that met a busy worker would get a second one beside it.
+            # A batch that met a busy worker would get a second worker next to it.
             with span("workers waited for"):
                 self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
             return engine

@@ -36,7 +36,8 @@ class ThreadSource(Protocol):
 
 
 class ThreadSet:
-    """``threads`` in the order of their numbers; the same list for ever. ``is_open``: whether changes are still welcome."""
+    """``threads`` in the order of their numbers: one list, changed in place. ``is_open``: whether threads may still be added or
+    removed."""
 
     def __init__(self, is_open: Callable[[], bool]) -> None:
         self.threads: list[StreamThread] = []

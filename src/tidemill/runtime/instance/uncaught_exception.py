@@ -32,7 +32,7 @@ UncaughtExceptionHandler = Callable[[TidemillError], StreamThreadExceptionRespon
 def response_to(
     error: TidemillError, handler: UncaughtExceptionHandler | None, *, engine_lives: bool
 ) -> StreamThreadExceptionResponse:
-    """SHUTDOWN_CLIENT where nobody says otherwise. Nobody is asked where another instance has asked for the end; and no thread is
+    """SHUTDOWN_CLIENT without a handler. No handler is asked where another instance has requested the shutdown; and no thread is
     replaced whose Spark session is gone (``engine_lives``), or whose settings are wrong: the next one would end as well."""
     respond = StreamThreadExceptionResponse
     if handler is None or isinstance(error, ShutdownRequestedError):

@@ -39,7 +39,7 @@ class RestoreWatch:
         self._progress = Progress()
         self._positions: dict[TaskId, deque[tuple[float, int]]] = {}
         self._rates: dict[TaskId, float] = {}
-        self._told_at: dict[TaskId, float] = {}
+        self._logged_at: dict[TaskId, float] = {}
         self.copies: tuple[CopyProgress, ...] = ()
         """The tasks that are restored, and the standbys."""
 
@@ -80,7 +80,7 @@ class RestoreWatch:
         for gone in self._positions.keys() - sums.keys():
             del self._positions[gone]
             self._rates.pop(gone, None)
-            self._told_at.pop(gone, None)
+            self._logged_at.pop(gone, None)
         for task, at in sums.items():
             seen = self._positions.setdefault(task, deque([(now_s, at)]))
             if at < seen[-1][1]:  # emptied, and read again
@@ -97,12 +97,12 @@ class RestoreWatch:
     def _tell(self, now_s: float) -> None:
         """Nothing of what is there before a line is due."""
         for copy in self.copies:
-            since_s = self._told_at.setdefault(copy.task, now_s)
+            since_s = self._logged_at.setdefault(copy.task, now_s)
             if now_s - since_s < LINE_INTERVAL_S:
                 continue
-            self._told_at[copy.task] = now_s
+            self._logged_at[copy.task] = now_s
             if copy.is_active and copy.offsets_per_s == 0:
-                self._tell_of_a_standstill(copy.task)
+                self._warn_of_a_standstill(copy.task)
             elif copy.is_active or (copy.seconds_left or 0) > 1:
                 left = "unknown" if copy.seconds_left is None else f"{copy.seconds_left:.0f}"
                 log.info(
@@ -117,13 +117,13 @@ class RestoreWatch:
                     )
                 )
 
-    def _tell_of_a_standstill(self, task: TaskId) -> None:
+    def _warn_of_a_standstill(self, task: TaskId) -> None:
         """A restore reads what is committed, up to an end that counts what is not."""
         for (of, store), under in self._progress.restoring.items():
             if of == task and under.at < under.end:
                 log.warning(
                     LogEvent(
-                        "restore-stands",
+                        "restore-stalled",
                         task=task,
                         thread=self._thread,
                         store=store,

@@ -25,7 +25,7 @@ Ask = Callable[[StoreRead], bytes]
 
 
 class ExecutorReads:
-    """``threads`` may grow. Names folders as beside the driver, where nothing lies."""
+    """``threads`` may grow. Names directories as on the driver's machine, which has none."""
 
     def __init__(self, directory: StateDirectory, threads: Callable[[], Sequence[StreamThread]]) -> None:
         self._directory, self._threads = directory, threads

@@ -123,7 +123,7 @@ class InstanceReads:
         self._server: HttpServer | None = None
         self._sides: dict[str, GroupSide] = {}
         self._threads: list[StreamThread] = []
-        self._told: tuple[PartitionsByHost, PartitionsByHost] | None = None
+        self._mapped: tuple[PartitionsByHost, PartitionsByHost] | None = None
         self._map = HostMap()
         self.led = LedRebalances()
         """Rebalances that this instance led, for the status page."""
@@ -136,7 +136,7 @@ class InstanceReads:
         session: SparkSession,
         status: StatusSource | None = None,
     ) -> None:
-        """``threads`` may grow afterwards. ``status``: what is told of the instance beside its state."""
+        """``threads`` may grow afterwards. ``status``: the instance's status without its state."""
         self._threads = threads
         self.queries = StoreQueries(
             stores,
@@ -175,10 +175,10 @@ class InstanceReads:
         assert isinstance(side, GroupSide)
         self._sides[thread] = side
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """The threads' tasks have changed."""
         if self.queries is not None:
-            self.queries.copies.look()
+            self.queries.copies.refresh()
 
     def close(self) -> None:
         if self._server is not None:
@@ -210,10 +210,10 @@ class InstanceReads:
         if not states:
             return self._map
         newest = max(states, key=lambda state: state.generation)
-        told = (newest.partitions_by_host, newest.standby_partitions_by_host)
-        if self._told is None or told[0] is not self._told[0] or told[1] is not self._told[1]:
-            self._map, self._told = HostMap(active=_to_ask(told[0]), standby=_to_ask(told[1])), told
-            strange = sorted({host for hosts in told for host in hosts if not host.can_be_asked})
+        hosts_by_role = (newest.partitions_by_host, newest.standby_partitions_by_host)
+        if self._mapped is None or hosts_by_role[0] is not self._mapped[0] or hosts_by_role[1] is not self._mapped[1]:
+            self._map, self._mapped = HostMap(active=_to_ask(hosts_by_role[0]), standby=_to_ask(hosts_by_role[1])), hosts_by_role
+            strange = sorted({host for hosts in hosts_by_role for host in hosts if not host.can_be_asked})
             if strange:
                 log.warning(LogEvent("hosts-left-out", hosts=[printable(host) for host in strange], expected=EXPECTED))
         return self._map

@@ -24,8 +24,8 @@ from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import Batch, MicroBatches
-from tidemill.runtime.thread.offset_commits import OwnCommits
-from tidemill.runtime.thread.offset_fetcher import TaskOffsets
+from tidemill.runtime.thread.offset_commits import OffsetCommitter
+from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import FIRST_OUTPUT, span, tell_moment
@@ -51,8 +51,8 @@ class BatchRunner:
         registry: TaskRegistry,
         group: GroupSide,
         writes: Collection[int],
-        commits: OwnCommits,
-        offsets: TaskOffsets,
+        commits: OffsetCommitter,
+        offsets: OffsetFetcher,
         member: GroupMember,
         global_topics: GlobalTopics,
         rebalance: RebalanceWatch,
@@ -170,7 +170,7 @@ class BatchRunner:
             raise
         finally:
             self._under_way = None
-            self._group.end_commit()
+            self._group.end_commit()  # a join that waited for the commit may begin now, however the batch has ended
         if report.outcome is Outcome.COMMITTED:
             self._batches.committed(report, time.monotonic() - self._asked_s)
         were_read = self._globals.are_read
@@ -196,6 +196,7 @@ class BatchRunner:
             log.warning(LogEvent("fenced", thread=self._thread, reason=report.message))
             self._count(report.message, is_misfit=False)
             self._forget(report)
+            # The broker no longer knows this member as the owner: only a new assignment tells what it may work on.
             self._member.request_rejoin("a commit was refused")
             return
         is_misfit = report.is_misfit

@@ -60,12 +60,12 @@ class GlobalTopics:
         """
         if not self._topics:
             return request
-        if not self._ends and not self._look():
+        if not self._ends and not self._fetch_ends():
             return replace(request, inputs={})
-        anew = self._positions is None
+        is_reset = self._positions is None
         positions = self._begins if self._positions is None else self._positions
         inputs = request.inputs if self.are_read else {}
-        return replace(request, inputs=inputs, globals=positions, reset_globals=anew)
+        return replace(request, inputs=inputs, globals=positions, reset_globals=is_reset)
 
     def reported(self, report: BatchReport) -> None:
         """After a batch that has answered."""
@@ -80,7 +80,7 @@ class GlobalTopics:
         """Those of other topics."""
         return tuple(tp for tp in partitions if tp.topic not in self._topics)
 
-    def _look(self) -> bool:
+    def _fetch_ends(self) -> bool:
         """True if the beginnings and ends of the topics are known."""
         if self._now_s() < self._not_before_s:
             return False

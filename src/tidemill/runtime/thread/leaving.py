@@ -39,7 +39,7 @@ class Leaving:
         self._limit_s = min(self._limit_s, within_s / 2)
 
     def may_begin(self, leave: bool | None, *, has_tasks: bool) -> bool:
-        """True once the group has gathered since this was first asked, or there is nothing to hand over or nobody to take it.
+        """True once the group has gathered since this was first asked, or there is nothing to hand over or no member to take it.
 
         ``leave``: as at ``GroupMember.close``.
         """

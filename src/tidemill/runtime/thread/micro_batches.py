@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
+from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
@@ -42,7 +43,7 @@ _FEWEST_READ = 1_000
 _FIRST_LIMIT_S = 1.0
 """So long tasks that lack little are restored before all others."""
 _FAILURES_BEFORE_INSPECTION = 2
-"""Batches whose workers have died or failed, one after the other: a broken file may kill whoever reads it."""
+"""Batches whose workers have died or failed, one after the other: a broken file may kill every process that reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class MicroBatches:
         self._max_records = config.batch_max_records
         self._has_backlog = False
         self._size = BatchSize()
-        self._first_since: float | None = None
+        self._first_until: Deadline | None = None
         self._due = Due()
         self._were_read: frozenset[str] = frozenset()
         """The epochs of the tasks whose inputs the last batch has read."""
@@ -199,13 +200,13 @@ class MicroBatches:
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
 
     def _restored_first(self, active: Mapping[TaskId, ActiveTask]) -> frozenset[TaskId]:
-        """Those that lack little, but not for ever: what they lack may belong to a transaction that is still open."""
+        """Those that lack few records, for a limited time: these may belong to a transaction that is still open."""
         near = lifecycle.nearly_restored(active, self._config.restore_max_records)
         if not near:
-            self._first_since = None
+            self._first_until = None
             return near
-        self._first_since = self._first_since or time.monotonic()
-        return near if time.monotonic() - self._first_since < _FIRST_LIMIT_S else frozenset()
+        self._first_until = self._first_until or Deadline.after(_FIRST_LIMIT_S)
+        return frozenset() if self._first_until.is_over else near
 
     # --- what became of one ------------------------------------------------------------------------------------------
 
@@ -248,7 +249,7 @@ class MicroBatches:
     def adapt(self, report: BatchReport, asked_s: float) -> None:
         """The next batch's size and time, by what the report of one that was asked for then, for its own sake, says."""
         if report.outcome is Outcome.COMMITTED:
-            self._failures = 0
+            self._failures = 0  # not by a batch that only closes stores: it may succeed where reading still fails
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
             self._due = next_due(
                 self._due,
@@ -269,7 +270,7 @@ class MicroBatches:
     def fence(self) -> None:
         """Ends what this thread's producer has left open; the worker makes another one then."""
         self._fence()
-        self._fences += 1
+        self._fences += 1  # by which a worker sees that its producer is fenced now, and makes another one
 
 
 def _failure(lost: BatchLostError) -> Failure | None:

@@ -1,15 +1,15 @@
 """Committing input offsets apart from the results: at least once only, where no transaction holds the two together.
 
 Decides when offsets are committed (every ``commit.interval.ms``, and before tasks are given up) and that a refused commit costs
-nothing: what it covered is then processed again by whoever has the task.
+nothing: what it covered is then processed again by the task's owner.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection
 
+from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, CommitRefusedError, RejoinError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.member import GroupMember
@@ -22,7 +22,7 @@ from tidemill.task.partition_time import PartitionTime, Times, metadata_of
 log = logging.getLogger("tidemill.thread")
 
 
-class OwnCommits:
+class OffsetCommitter:
     """Called by the stream thread only; ``waiting`` and ``committed`` are replaced, never changed, so any thread may read
     them."""
 
@@ -33,12 +33,12 @@ class OwnCommits:
         self.committed: Positions = {}
         """Offsets that the group has accepted from here, whatever becomes of tasks and batches."""
         self._times: Times = {}
-        self._committed_at = time.monotonic()
+        self._commits_at = Deadline.after(self._interval_s)
 
     def processed(self, ends: Positions, times: Times) -> None:
         """A batch is done, and its inputs have come to these times; commits if it is time to."""
         self.waiting, self._times = {**self.waiting, **ends}, times
-        if time.monotonic() - self._committed_at >= self._interval_s:
+        if self._commits_at.is_over:
             self.commit()
 
     def forget(self) -> None:
@@ -50,7 +50,7 @@ class OwnCommits:
         self.waiting = {tp: at for tp, at in self.waiting.items() if tp not in partitions}
 
     def commit(self) -> None:
-        self._committed_at = time.monotonic()
+        self._commits_at = Deadline.after(self._interval_s)
         if not self.waiting:
             return
         try:

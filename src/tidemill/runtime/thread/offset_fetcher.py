@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterable
 
+from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.log_format import LogEvent
@@ -24,12 +25,12 @@ _RETRY_PAUSE_S = 0.2
 _STANDBY_PAUSE_S = 1.0
 
 
-class TaskOffsets:
+class OffsetFetcher:
     """Called by the stream thread only, between batches."""
 
     def __init__(self, thread: str, registry: TaskRegistry, start_offsets: StartOffsets) -> None:
         self._thread, self._registry, self._start_offsets = thread, registry, start_offsets
-        self._standbys_not_before = self._limits_not_before = 0.0
+        self._standby_pause = self._limits_pause = Deadline.after(0.0)
 
     def fetch_bounds(self) -> bool:
         """For the active tasks that wait for theirs; whether a task has changed its phase."""
@@ -48,21 +49,21 @@ class TaskOffsets:
 
     def look_at_standbys(self) -> None:
         """Bounds of new standbys, and once a second how far source topics that serve as changelogs may be followed."""
-        held, now = self._registry.now.standby, time.monotonic()
+        held = self._registry.now.standby
         waiting = {name: copy for name, copy in held.items() if copy.needs_bounds}
         limited = {name: copy for name, copy in held.items() if copy.bounds is not None and copy.bounds.limits}
         try:
-            if waiting and now >= self._standbys_not_before:
+            if waiting and self._standby_pause.is_over:
                 self._registry.handle(StandbyBoundsFetched(bounds=self._start_offsets.standby_bounds(waiting)))
-            if limited and now >= self._limits_not_before:
-                self._limits_not_before = now + _STANDBY_PAUSE_S
+            if limited and self._limits_pause.is_over:
+                self._limits_pause = Deadline.after(_STANDBY_PAUSE_S)
                 self._registry.handle(LimitsFetched(committed=self._start_offsets.standby_limits(limited)))
         except RetriableError as problem:
-            self._standbys_not_before = time.monotonic() + _STANDBY_PAUSE_S
+            self._standby_pause = Deadline.after(_STANDBY_PAUSE_S)
             log.warning(LogEvent("standby-offsets-not-fetched", thread=self._thread, problem=problem))
 
     def reset(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched anew by themselves. False
+        """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched again in any case. False
         if the brokers could not be asked: the next batch finds the same, and comes here again."""
         inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}.intersection(partitions)
         if not inputs:

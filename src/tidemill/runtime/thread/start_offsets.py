@@ -123,7 +123,7 @@ class StartOffsets:
             if tp.topic in self._facts.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
                 raise StopError(
                     f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
-                    "was made anew. Commit an offset that exists, or set auto.offset.reset for a source topic"
+                    "was created again. Commit an offset that exists, or set auto.offset.reset for a source topic"
                 )
             log.warning(LogEvent("offset-out-of-range", partition=tp, policy=self._policy_of(tp)))
         if gone:
@@ -131,7 +131,7 @@ class StartOffsets:
             self._member.commit({tp: OffsetAndMetadata(found[tp], committed[tp].metadata) for tp in gone})
 
     def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """If an own transaction stands in the way, it is ended by fencing (rule 6)."""
+        """If an own transaction is still open, it is ended by fencing (rule 6)."""
         try:
             return self._member.committed(inputs, timeout_ms=_UNSTABLE_LIMIT_MS)
         except RetriableError:

@@ -39,8 +39,8 @@ from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.leaving import Leaving
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.micro_batches import MicroBatches
-from tidemill.runtime.thread.offset_commits import OwnCommits
-from tidemill.runtime.thread.offset_fetcher import TaskOffsets
+from tidemill.runtime.thread.offset_commits import OffsetCommitter
+from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.start_offsets import StartOffsets, TaskFacts
 from tidemill.runtime.thread.task_changes import TaskChanges
 from tidemill.runtime.thread.task_registry import TaskRegistry
@@ -113,9 +113,9 @@ class StreamThread(threading.Thread):
             fence=fence, is_paused=is_paused,
         )  # fmt: skip
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-        self._commits = OwnCommits(name, self._member, config.commit_interval_ms)
+        self._commits = OffsetCommitter(name, self._member, config.commit_interval_ms)
         start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._batches.fence)
-        self._offsets = TaskOffsets(name, self._registry, start_offsets)
+        self._offsets = OffsetFetcher(name, self._registry, start_offsets)
         self._globals = global_topics
         self._runner = BatchRunner(
             name, config, batches=self._batches, registry=self._registry, group=self._group, writes=facts.has_output,
@@ -236,11 +236,11 @@ class StreamThread(threading.Thread):
             log.exception(LogEvent("thread-crashed", thread=self.name))
             response = self._failed(StopError(f"{type(error).__name__}: {error}"))
         finally:
-            self._first_join.ready()  # nobody waits for a thread that has ended
+            self._first_join.ready()  # the others must not wait for a thread that has ended
             self._member.close(leave=self._leave_group)
             self._runner.close()
             if self.error is not None:
-                self._runner.end_workers()  # whatever they are doing: nobody asks them again
+                self._runner.end_workers()  # whatever they are doing: they get no further request
             self._registry.handle(ThreadEnded(reason="the thread ends"))
             self._local.ended()
             self.response = response
@@ -259,6 +259,7 @@ class StreamThread(threading.Thread):
             self._member.start()
         self._runner.begin(self._make_engine(self))
         if not is_at_once:
+            # The first batch starts workers and compiles the plan, which takes seconds: before the join, others have the tasks.
             self._runner.run_empty()
             self._first_join.ready()
             with span("other threads waited for"):
@@ -307,7 +308,7 @@ class StreamThread(threading.Thread):
         now = self._registry.now
         copies = {name: copy.epoch for name, copy in now.standby.items()}
         caught_up = {name for name, copy in now.standby.items() if copy.lag == 0}
-        self._promotions, ready = self._promotions.look(now.member, copies, caught_up, self._standby_replicas)
+        self._promotions, ready = self._promotions.ask(now.member, copies, caught_up, self._standby_replicas)
         if ready:
             log.info(LogEvent("promotion-asked", thread=self.name, tasks=sorted(ready)))
             self._member.request_rejoin(f"warm-ups have caught up: {as_text(sorted(ready))}")

@@ -21,7 +21,7 @@ from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.local_tasks import LocalTasks
-from tidemill.runtime.thread.offset_commits import OwnCommits
+from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.start_trace import tell_moment
 from tidemill.task.tasks import (
@@ -51,7 +51,7 @@ class TaskChanges:
         registry: TaskRegistry,
         local: LocalTasks,
         runner: BatchRunner,
-        commits: OwnCommits,
+        commits: OffsetCommitter,
         rebalance: RebalanceWatch,
         metrics: ThreadMetrics,
         on_change: Callable[[], None],

@@ -3,9 +3,9 @@
     <state.dir there>/<application.id>/<process id>/1_0/...    as on the driver's machine, but below the instance's process id,
                                                                since executors of several instances may share a machine
 
-Decides folders and locks of tasks. There is no lock of the whole directory as there is beside a driver: each task's own is taken
-by the worker that opens its stores, so a successor, on the same executor or another one of the machine, waits for its end. A
-worker elsewhere finds no files, or old ones; then the changelog brings what is missing.
+Decides folders and locks of tasks. There is no lock of the whole directory as there is on the driver's machine: each task's own
+is taken by the worker that opens its stores, so a successor, on the same executor or another one of the machine, waits for its
+end. A worker elsewhere finds no files, or old ones; then the changelog brings what is missing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ExecutorState:
         self._application_id = disk.application_id
         self._delay_s = disk.cleanup_delay_ms / 1e3
         self._locks: dict[TaskId, StateDirectoryLock] = {}
-        self._clean_next_s = time.monotonic() + _CLEAN_INTERVAL_S
+        self._cleans_at = Deadline.after(_CLEAN_INTERVAL_S)
 
     def here(self, runs: Sequence[TaskRun]) -> tuple[TaskRun, ...]:
         """The tasks with their folders on this machine."""
@@ -83,10 +83,10 @@ class ExecutorState:
             lock.release()
 
     def clean(self, wanted: Collection[TaskId]) -> None:
-        """Removes, once a minute at most, what nobody here has open, wants, or has written for the clean-up delay."""
-        if time.monotonic() < self._clean_next_s:
+        """Removes, once a minute at most, the tasks that are not open, wanted, or written within the clean-up delay."""
+        if not self._cleans_at.is_over:
             return
-        self._clean_next_s = time.monotonic() + _CLEAN_INTERVAL_S
+        self._cleans_at = Deadline.after(_CLEAN_INTERVAL_S)
         before_s = time.time() - self._delay_s
         for task in self.directory.tasks():
             path = self.directory.task_path(task)

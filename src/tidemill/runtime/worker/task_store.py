@@ -90,10 +90,10 @@ class OwnedStores:
         try:
             yield
         except CorruptStateError as corrupt:
-            self._make_anew(corrupt)
+            self._wipe(corrupt)
             raise BatchLostError(f"task {self.run.task}: {self._note}") from corrupt
 
-    def _make_anew(self, corrupt: CorruptStateError) -> None:
+    def _wipe(self, corrupt: CorruptStateError) -> None:
         for state in self._states:
             with contextlib.suppress(StateError):
                 state.close(clean=False)
@@ -110,7 +110,7 @@ class OwnedStores:
             for state in self._states:
                 state.inspect()
         except CorruptStateError as corrupt:
-            self._make_anew(corrupt)
+            self._wipe(corrupt)
 
     def noted(self, note: str) -> None:
         log.warning(LogEvent("state-note", task=self.run.task, note=note))
@@ -144,7 +144,7 @@ class OwnedStores:
             for at, state in enumerate(self._states):
                 for store, topic_id in state.follow_topics(run.topic_ids, epoch=run.epoch).items():
                     self.noted(
-                        f"the changelog of store {store} of task {run.task} was made anew: its topic id is "
+                        f"the changelog of store {store} of task {run.task} was created again: its topic id is "
                         f"{run.topic_ids[store]}, and the store follows {topic_id}; emptied, to be restored from what is there"
                     )
                     self._positions[at] = state.positions()

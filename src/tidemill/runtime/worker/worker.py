@@ -39,7 +39,7 @@ from tidemill.steps.graph.graph_step import KeptGraphs
 from tidemill.steps.last_step import run_last_step, run_middle_step
 from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
 from tidemill.steps.source_step import SourceReader, source_rows
-from tidemill.steps.standing import RUN, STANDS
+from tidemill.steps.standing import IS_STANDING, RUN
 from tidemill.steps.step_context import Output, TaskStore
 from tidemill.steps.step_spec import SourceSpec, StepSpec
 from tidemill.task.batch import BatchRequest, CommittingMember, Positions, TaskRun
@@ -49,7 +49,7 @@ from tidemill.task.commit import CommitStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """All that a worker is told once. ``transactional_id`` None: at least once. ``fault``: see ``Fault``."""
+    """What a worker gets once, at its start. ``transactional_id`` None: at least once. ``fault``: see ``Fault``."""
 
     thread: str
     step: str
@@ -95,7 +95,7 @@ class Worker:
         self.graphs = KeptGraphs(spec.unreadable.handlers)
         self._own = _output(spec)
         self.output: Output = self._own
-        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
+        self._preparing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
         self._prepared: Future[None] | None = None
         self._fences: int | None = None
         self._is_watched = False
@@ -135,7 +135,7 @@ class Worker:
 
     def _prepare(self) -> Future[None]:
         if self._prepared is None:
-            self._prepared = self._beside.submit(self.output.prepare)
+            self._prepared = self._preparing.submit(self.output.prepare)
         return self._prepared
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
@@ -238,8 +238,9 @@ def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Ite
     for _ in batches:
         pass
     worker = _worker(name, blob)
-    number, stands = run_of_task()
-    yield from source_run(partial(_asked, worker, number), partial(_rows_of, worker), stands=stands, steps=worker.spec.steps)
+    number, is_standing = run_of_task()
+    asked, rows_of = partial(_asked, worker, number), partial(_rows_of, worker)
+    yield from source_run(asked, rows_of, is_standing=is_standing, steps=worker.spec.steps)
 
 
 def _asked(worker: Worker, run: int) -> bytes | None:
@@ -258,12 +259,12 @@ def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
 
 def run_step(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     worker = _worker(name, blob)
-    number, stands = run_of_task()
+    number, is_standing = run_of_task()
     spec = worker.spec.spec
     assert spec is not None
     if not spec.last:
         served, next_is_last = partial(worker.control.wait_served, number), spec.number + 1 == worker.spec.steps
-        yield from step_run(batches, partial(_middle, worker, spec), served, stands=stands, next_is_last=next_is_last)
+        yield from step_run(batches, partial(_middle, worker, spec), served, is_standing=is_standing, next_is_last=next_is_last)
         return
     for request, rows in micro_batches(batches):
         worker.begins(request)
@@ -281,7 +282,7 @@ def _middle(
 
 
 def run_of_task() -> tuple[int, bool]:
-    """The number of the run that this Spark task is the job of, and whether it stands."""
+    """The number of the run that this Spark task is the job of, and whether it is a standing one."""
     context = TaskContext.get()
     assert context is not None
-    return int(context.getLocalProperty(RUN) or 0), context.getLocalProperty(STANDS) == "True"
+    return int(context.getLocalProperty(RUN) or 0), context.getLocalProperty(IS_STANDING) == "True"

@@ -93,7 +93,7 @@ def main() -> None:
         if leash in ready:
             os._exit(0)  # nothing is ever written to it: the driver is gone, or has closed it
         asking, _ = listener.accept()
-        with asking, contextlib.suppress(OSError, ValueError):  # whoever asked has ended meanwhile
+        with asking, contextlib.suppress(OSError, ValueError):  # the process that asked has ended meanwhile
             asking.settimeout(_ASK_LIMIT_S)
             streams, wanted = _heard(asking)
             if os.fork() == 0:

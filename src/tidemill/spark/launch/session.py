@@ -128,7 +128,7 @@ class SparkHandle:
         with contextlib.suppress(Exception):
             if SparkContext._gateway is not None:
                 SparkContext._gateway.shutdown()
-        # PySpark keeps the gateway of a process for ever; the next session here has a JVM of its own.
+        # PySpark keeps the gateway as long as the process lives; the next session here has a JVM of its own.
         SparkContext._gateway = SparkContext._jvm = None
         _end_jvm(self.jvm, timeout_s)
         if self.scratch:

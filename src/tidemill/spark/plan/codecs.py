@@ -21,7 +21,7 @@ from tidemill.dsl.serdes import JsonSerde, Serdes
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.json_columns import json_type, read_column, written_column
 from tidemill.steps.rows.codecs_wire import LENGTH_SIZE, PairSerde, Physical, TransitJson, in_transit, physical
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 
 def is_json(serde: Serde) -> TypeGuard[JsonSerde | TransitJson]:

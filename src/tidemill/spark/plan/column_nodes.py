@@ -2,7 +2,7 @@
 
 Decides that for each operation that the table of operations (``operators.operation_table``) has run in a layer; nothing about
 where a node runs or in which projection. Functions are called while now-like functions give the batch's wall clock (``clock``);
-what is wrong with one is said with its node, file and line (``columns``).
+its mistakes are reported with its node, file and line (``columns``).
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def refusals(frame: DataFrame, predicates: Predicates) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _computed(use: ColumnFunction) -> Iterator[None]:
-    """Within it Spark looks at what a function gave: what it refuses is said of the function."""
+    """Within it Spark looks at what a function gave: its errors are reported as the function's."""
     try:
         yield
     except AnalysisException as error:

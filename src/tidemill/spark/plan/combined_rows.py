@@ -22,8 +22,8 @@ from pyspark.sql.types import DataType
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded, encoded
 from tidemill.steps.rows.codecs_wire import Physical
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import UserFunction
+from tidemill.topology.values import Serde
 
 _APART_FROM_SUMS = ("off", "seq", "child", "headers", "value", "value_num", "wall")
 _APART_FROM_MERGES = ("off", "seq", "child", "n", "headers", "value", "value_num")

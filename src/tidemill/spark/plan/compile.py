@@ -31,8 +31,9 @@ from tidemill.spark.plan.serde_inference import Edge, SerdeInference
 from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_as_columns
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
-from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.operations import UserFunction
+from tidemill.topology.values import Serde
 
 REPORT_DDL = "report string"
 

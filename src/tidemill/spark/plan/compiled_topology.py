@@ -46,8 +46,9 @@ from tidemill.steps.step_spec import (
     TimestampExtraction,
 )
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
-from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, StoreKind, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.spark_operations import DataFrameJoin
+from tidemill.topology.values import Serde
 
 EMIT_INTERVAL_MS = 1000
 """Kafka Streams' ``emit.interval``."""

@@ -145,7 +145,7 @@ def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -
 
 
 def _has_room(kind: DecimalType, found: spark.DataType) -> bool:
-    """Whether every value of the column fits."""
+    """True if every value of the column fits."""
     if isinstance(found, spark.DecimalType):
         return found.scale <= kind.scale and found.precision - found.scale <= kind.precision - kind.scale
     return _DIGITS.get(found.simpleString(), 99) <= kind.precision - kind.scale

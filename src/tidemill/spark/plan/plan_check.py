@@ -14,7 +14,7 @@ from tidemill.errors import TopologyError
 from tidemill.spark.java import JavaObject, items_of
 
 _FROZEN = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan", "Broadcast")
-"""Parts of names of physical nodes that compute once and replay the first batch's result for ever."""
+"""Parts of names of physical nodes that compute once and replay the first batch's result in every batch."""
 
 _LOOKUP = ("BroadcastHashJoin", "BroadcastExchange")
 """Nodes of a join with a static data frame: its side is meant to be computed once."""
@@ -80,7 +80,7 @@ def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0) -
         name = "Subquery" if node.subqueries().size() else node.nodeName()
         if any(part in name for part in _FROZEN):
             raise TopologyError(
-                f"the plan holds a {name}, which would replay the first batch's result for ever: "
+                f"the plan holds a {name}, which would replay the first batch's result in every batch: "
                 "express the operation without joining, sorting globally or collecting other data"
             )
     if broadcast != lookups:

@@ -41,7 +41,7 @@ from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_
 from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, runs_as_columns, targets
 from tidemill.steps.rows.codecs_wire import PairSerde
-from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import (
     GlobalTableJoin,
     JoinWindowed,
@@ -51,6 +51,7 @@ from tidemill.topology.operations import (
     StreamTableJoin,
 )
 from tidemill.topology.spark_operations import makes_pairs
+from tidemill.topology.values import Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.operators.operation_table import Shortcut, entry_of, kept_store
 from tidemill.steps.step_spec import GraphEntry, GraphSpec, JoinSide, WindowJoin
 from tidemill.steps.vector.retained_rows import IMMUTABLE
-from tidemill.topology.nodes import ProcessorNode, Serde, SinkNode, SourceNode, Store, StoreKind, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.operations import (
     Counting,
     JoinWindowed,
@@ -27,6 +27,7 @@ from tidemill.topology.operations import (
     TableToStream,
     WindowAggregate,
 )
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import TimeWindows
 
 

@@ -19,7 +19,7 @@ from tidemill.steps.rows.schema import SourceRow, topic_index
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin
 from tidemill.task.batch import BatchRequest, RefusedRecord
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 
 def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: BatchRequest, state: StepState) -> None:

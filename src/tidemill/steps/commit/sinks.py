@@ -20,9 +20,9 @@ from tidemill.log_format import LogEvent
 from tidemill.operators.record import Record
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.step_spec import SinkSpec
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import UserFunction
 from tidemill.topology.partitioning import Partitioning, partition_of_key
+from tidemill.topology.values import Serde
 
 log = logging.getLogger("tidemill.operators")
 

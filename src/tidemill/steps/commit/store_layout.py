@@ -8,7 +8,8 @@ be restored from it).
 from __future__ import annotations
 
 from tidemill.steps.step_spec import StoreSpec
-from tidemill.topology.nodes import Serde, StoreKind
+from tidemill.topology.nodes import StoreKind
+from tidemill.topology.values import Serde
 
 _FAMILIES = {
     StoreKind.KEY_VALUE: "keys",

@@ -22,7 +22,7 @@ from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, SourceRow, topic_index
 from tidemill.steps.step_spec import Origin
 from tidemill.task.raw_records import Headers
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 _UNREADABLE_HEADERS = [(UNREADABLE_HEADERS, None)]
 

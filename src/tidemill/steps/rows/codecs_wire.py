@@ -30,7 +30,7 @@ from tidemill.dsl.serdes import (
 )
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
 from tidemill.errors import TopologyError
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed
 
 

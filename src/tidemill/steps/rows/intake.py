@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tidemill.dsl.serdes import BytesSerde, StringSerde
 from tidemill.errors import RetriableError
 from tidemill.steps.rows.codecs_wire import Physical, fixed_width, for_the_jvm, physical, transit_of
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 
 @dataclass(frozen=True, slots=True)

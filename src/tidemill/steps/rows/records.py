@@ -15,7 +15,7 @@ from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_j
 from tidemill.steps.rows.headers import packed, unpacked
 from tidemill.steps.rows.schema import SCHEMA, in_sequence
 from tidemill.task.raw_records import Headers
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 ANY_PARTITION = -1
 """The producer's partitioner decides."""

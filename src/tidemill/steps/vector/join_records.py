@@ -22,7 +22,7 @@ from tidemill.steps.rows.schema import topic_index
 from tidemill.steps.step_spec import GraphEntry, WindowJoin
 from tidemill.steps.vector.join_waiting import JoinerError, JoinResults
 from tidemill.steps.vector.window_join import Arrivals, JoinTask
-from tidemill.topology.nodes import Serde
+from tidemill.topology.values import Serde
 
 _ONE_FORM = (StringSerde, BytesSerde, WholeNumberSerde, BooleanSerde)
 

@@ -1,6 +1,6 @@
 """Results of a join in a batch, and records that wait for a match: left and outer joins in ``window_join``.
 
-Decides nothing of its own: when a record waits, is matched or goes on alone is said by the operators' own store and operator
+Decides nothing of its own: when a record waits, is matched or goes on alone is decided by the operators' own store and operator
 (``operators.outer_join_store``, ``operators.stream_join``), which run here with results that are collected.
 """
 
@@ -122,5 +122,5 @@ class _JoinContext:
         self.stores: dict[str, OuterJoinStore | Segments] = {}
 
     def store(self, name: str) -> OuterJoinStore | Segments:
-        """Of the sides' stores their segments, which have the clocks: they are looked into by whoever runs the join."""
+        """Of the sides' stores their segments, which have the clocks: the join that runs reads them."""
         return self.stores[name]

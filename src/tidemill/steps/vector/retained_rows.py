@@ -3,7 +3,7 @@
 What a window or session store shows ends with its retention, often long before its segments are dropped, so it is few rows
 that all reads of a batch go to. Decides when memory holds *all* of them, so that a key that is not there has none: from the
 start where there are not too many, or once all that was there before is hidden. Otherwise a key is read when it is first met.
-Invariant: what is said of a key is all that the store shows of it; whoever writes the store says so here.
+Invariant: the rows of a key are all that the store shows of it; each write to the store is made here too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ShownRows:
         self.is_complete, self._count = True, count
 
     def of(self, key: bytes, segments: Segments) -> list[Shown]:
-        """The rows of ``key``, and maybe some that are hidden by now. To be changed by whoever writes the store."""
+        """The rows of ``key``, and maybe some that are hidden by now. Changed by those who write to the store."""
         found = self.by_key.get(key)
         if found is None:
             found = [] if self.is_complete else self._scanned(key, segments)

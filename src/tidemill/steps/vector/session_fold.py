@@ -31,8 +31,8 @@ from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
 from tidemill.steps.vector.window_count import Longs, coded_keys, longs
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import Aggregating, Counting, SessionAggregate
+from tidemill.topology.values import Serde
 
 _ENDS = Struct(">qq")
 _SUFFIX = _ENDS.size

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidemill.steps.rows.records import Records, in_order, to_rows
 from tidemill.steps.rows.schema import in_sequence
-from tidemill.steps.state_step import StepState, aggregate, count, keep_latest, look, print_all, reduce, with_held
+from tidemill.steps.state_step import StepState, aggregate, count, keep_latest, peek, print_all, reduce, with_held
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.vector.in_batches import filter_in_batches, map_in_batches, peek_in_batches
 from tidemill.steps.vector.session_fold import fold_sessions
@@ -31,8 +31,8 @@ ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]
     op.TableSource: keep_latest,
     op.TableFilter: keep_latest,
     op.TableMapValues: keep_latest,
-    op.Peek: look,
-    op.Foreach: look,
+    op.Peek: peek,
+    op.Foreach: peek,
     op.Print: print_all,
     op.StreamTableJoin: join_with_table,
     HeldAggregates: with_held,

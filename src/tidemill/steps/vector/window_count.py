@@ -27,8 +27,8 @@ from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
-from tidemill.topology.nodes import Serde
 from tidemill.topology.operations import WindowAggregate
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import TimeWindows
 
 _PAIR = Struct(">qq")

@@ -1,0 +1,66 @@
+"""Two instances of the word count that share its tasks, under load; their counts are compared with what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.runtime.instance_process import LIMIT_S, InstanceProcess, until
+from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
+from tidemill.embedded.broker import EmbeddedBroker
+
+TASKS = 2 * PARTITIONS
+
+
+@dataclass
+class InstancePair:
+    one: InstanceProcess
+    two: InstanceProcess
+    feed: Feed
+    counts: Counts
+
+    @classmethod
+    def of(
+        cls, broker: EmbeddedBroker, folder: Path, application: str, settings: Sequence[dict[str, Any]], *, seed: int
+    ) -> InstancePair:
+        """Not started yet; ``settings``: of each instance."""
+        create_topics(broker.bootstrap_servers, application)
+        one, two = (
+            InstanceProcess(folder / name, broker.bootstrap_servers, application, settings=own)
+            for name, own in zip(("one", "two"), settings, strict=True)
+        )
+        feed = Feed(broker.bootstrap_servers, application, seed=seed)
+        return cls(one, two, feed, Counts(broker.bootstrap_servers, application))
+
+    def share(self) -> None:
+        """Waits until both run with half of the tasks each."""
+
+        def shared() -> bool:
+            looks = [instance.look() for instance in (self.one, self.two)]
+            return all(at["state"] == "RUNNING" and len(at["tasks"]) == TASKS // 2 for at in looks)
+
+        assert until(shared), f"{self.one.look()} {self.two.look()}: {self.one.log_end()} {self.two.log_end()}"
+
+    def all_is_counted_exactly(self) -> None:
+        """Of all that was sent, and a little more."""
+        self.feed.send(30)
+        self.feed.stop()
+        total = self.feed.expected.total()
+        is_reached = self.counts.reach(total)
+        assert is_reached, f"{sum(self.counts.latest.values())} of {total}: {self.one.log_end()} {self.two.log_end()}"
+        self.counts.settle()
+        assert differences(self.counts.latest, self.feed.expected) == {}
+        assert self.counts.not_rising == []
+
+    def end(self) -> None:
+        self.feed.stop()
+        self.counts.close()
+        self.one.end()
+        self.two.end()
+
+
+def has_all(instance: InstanceProcess, limit_s: float = LIMIT_S) -> None:
+    """Waits until the instance runs with all tasks."""
+    instance.wait(lambda at: len(at["tasks"]) == TASKS and at["state"] == "RUNNING", "owner of all tasks", limit_s)
