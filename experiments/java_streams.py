@@ -35,8 +35,8 @@ LEAST_PROBING_INTERVAL_MS = 60_000
 """Java refuses a shorter probing.rebalance.interval.ms."""
 
 _MAIN = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
-_START_LIMIT_S = 90.0
-_STOP_LIMIT_S = 45.0
+_START_LIMIT_S = 240.0
+_STOP_LIMIT_S = 120.0
 _LOGGING = """\
 status = error
 rootLogger.level = info

@@ -112,7 +112,7 @@ def broker() -> Iterator[EmbeddedBroker]:
     """The session's broker: never stop, kill or reconfigure it; take names from `unique_name` to be undisturbed."""
     from tidemill.embedded.broker import EmbeddedBroker
 
-    with EmbeddedBroker(environ=os.environ, start_limit_s=120) as running:
+    with EmbeddedBroker(environ=os.environ, start_limit_s=240) as running:
         yield running
 
 
@@ -129,7 +129,7 @@ def private_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
 
     with ExitStack() as running:
         yield lambda **options: running.enter_context(
-            EmbeddedBroker(**{"environ": os.environ, "start_limit_s": 120, **options})
+            EmbeddedBroker(**{"environ": os.environ, "start_limit_s": 240, **options})
         )
 
 

@@ -70,8 +70,11 @@ class CliProcess:
         found: list[str] = []
 
         def is_there() -> bool:
+            is_over = self.process.poll() is not None
+            if is_over:
+                self._reader.join(60)  # the last lines
             found.extend(line for line in list(self.lines) if part in line)
-            return bool(found) or self.process.poll() is not None
+            return bool(found) or is_over
 
         until(is_there)
         assert found, f"no line with {part!r} in: {self.text}"
@@ -96,7 +99,7 @@ class CliProcess:
             code = self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {limit_s:.0f} s: {self.text}") from None
-        self._reader.join(5)
+        self._reader.join(60)  # all that it has printed, though a process that came of it may have the pipe for a while longer
         return code
 
     def family(self) -> list[psutil.Process]:
@@ -108,10 +111,10 @@ class CliProcess:
                     found.append(process)
         return found
 
-    def leaves_nothing(self, *, within_s: float = 30) -> None:
+    def leaves_nothing(self, *, within_s: float = 120) -> None:
         """Fails if a process or a temporary file outlives the command."""
         assert until(lambda: not self.family(), within_s), [process.cmdline() for process in self.family()]
-        assert until(lambda: not self.files(), 5), self.files()
+        assert until(lambda: not self.files(), within_s), self.files()
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self._scratch.iterdir() if path.name.startswith("tidemill-"))

@@ -35,7 +35,7 @@ TASKS = [TaskId(0, 0), TaskId(0, 1)]
 
 def _explain(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("tidemill")), "assign", "explain", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_a_leader_that_named_tasks_for_other_partitions_than_it_assigned_is_said_so() -> None:

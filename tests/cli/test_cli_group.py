@@ -50,7 +50,7 @@ def test_a_name_that_a_member_chose_does_nothing_to_the_terminal() -> None:
 
 def _describe(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("tidemill")), "group", "describe", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
 
 @pytest.mark.broker
@@ -63,7 +63,7 @@ def test_a_real_group_is_shown(bootstrap_servers: str, unique_name: Callable[[st
     assert producer.flush(20) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": name, "client.id": "me"})
     consumer.subscribe([name])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
         consumer.poll(0.2)
     consumer.commit(offsets=[ClientPartition(name, 1, 3)], asynchronous=False)

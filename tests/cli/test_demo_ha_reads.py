@@ -28,7 +28,7 @@ def after(monkeypatch: pytest.MonkeyPatch, answers: list[Any]) -> tuple[str, lis
     monkeypatch.setattr("tidemill.cli.demo_ha_reads._PAUSE_S", 0.001)
     reads = Reads("127.0.0.1:1", "counts-store", ["the", "a/b"])
     reads.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(asked) < len(answers) and time.monotonic() < deadline:
         time.sleep(0.002)
     return reads.end(), asked

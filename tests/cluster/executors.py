@@ -104,13 +104,28 @@ class Run:
         return [{executor_of(pid, running) for pid in thread.values()} for thread in self.instance.look()["workers"]]
 
     def settled_without(self, executor: str | None) -> None:
-        """Every worker has another executor than this one."""
+        """Every thread has workers, and every worker has another executor than this one."""
+        self._wait_settled(lambda places: executor not in places)
 
-        def moved() -> bool:
-            places = set().union(*self.places())
-            return executor not in places and None not in places
+    def one_executor(self) -> str:
+        """One that has workers, once every worker has an executor."""
+        return min(self._wait_settled(bool))
 
-        assert until(moved), f"{self.places()}: {self.instance.log_end()}"
+    def _wait_settled(self, claim: Callable[[list[str]], bool]) -> list[str]:
+        found: list[str] = []
+
+        def is_settled() -> bool:
+            found[:] = self._settled()
+            return bool(found) and claim(found)
+
+        assert until(is_settled), f"{self.places()}: {self.instance.log_end()}"
+        return found
+
+    def _settled(self) -> list[str]:
+        """The executors, if every thread has workers and every worker has one; else none."""
+        places = self.places()
+        found = [name for of_thread in places for name in of_thread if name is not None]
+        return found if all(of_thread and None not in of_thread for of_thread in places) else []
 
 
 @contextmanager

@@ -34,6 +34,7 @@ def test_words_are_counted_exactly_by_workers_on_executors(run: Run) -> None:
 
 
 def test_each_thread_has_an_executor_and_its_batches_stay_there(run: Run) -> None:
+    run.some_words_are_counted_exactly()
     places, workers = run.places(), run.workers()
     assert sorted(name for of_thread in places for name in of_thread if name) == ["0", "1"]
     batches = run.instance.look()["batches"]
@@ -58,8 +59,8 @@ def test_stores_lie_on_the_executors_disk_and_a_read_by_handle_is_answered_from_
 def test_an_executor_that_is_killed_is_replaced_and_no_count_is_lost_or_doubled(run: Run) -> None:
     run.feed.start()
     for _ in range(2):
-        victim = min(set().union(*run.places()) - {None}, key=str)
-        executors(run.processes())[str(victim)].send_signal(signal.SIGKILL)
+        victim = run.one_executor()
+        executors(run.processes())[victim].send_signal(signal.SIGKILL)
         run.settled_without(victim)
         run.instance.wait_running()
     run.feed.stop()

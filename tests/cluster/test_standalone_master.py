@@ -54,10 +54,11 @@ def test_words_are_counted_exactly_on_executors_that_have_a_disk_each(run: Run, 
 
 
 def test_what_a_killed_executor_had_is_restored_from_the_changelog_and_every_count_is_exact(run: Run, folder: Path) -> None:
+    run.some_words_are_counted_exactly()
     before, restored = disks(folder), run.instance.look()["restored"]
     run.feed.start()
-    victim = min(set().union(*run.places()) - {None}, key=str)
-    executors(run.processes())[str(victim)].send_signal(signal.SIGKILL)
+    victim = run.one_executor()
+    executors(run.processes())[victim].send_signal(signal.SIGKILL)
     run.settled_without(victim)
     run.instance.wait_running()
     run.feed.stop()

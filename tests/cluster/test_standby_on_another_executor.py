@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.cluster.executors import executors, standalone
-from tests.runtime.instance_process import InstanceProcess
+from tests.runtime.instance_process import InstanceProcess, until
 from tests.runtime.words import Counts, Feed, create_topics, differences
 from tidemill.embedded.broker import EmbeddedBroker
 
@@ -63,8 +63,7 @@ def test_a_standby_on_another_executor_goes_on_at_once(broker: EmbeddedBroker, i
     [victim] = executors(psutil.Process(worker).parents()).values()
     victim.send_signal(signal.SIGKILL)
     two.wait(lambda at: mine <= set(at["tasks"]), "given what the lost executor had")
-    promoted = {event["task"] for event in two.events("standby-promoted")}
-    assert mine <= promoted
+    assert until(lambda: mine <= {event["task"] for event in two.events("standby-promoted")})
     feed.stop()
     assert counts.reach(feed.expected.total(), 240)
     assert differences(counts.latest, feed.expected) == {}

@@ -229,7 +229,8 @@ def test_a_worker_elsewhere_is_dead_when_its_end_of_the_channel_is(server: Contr
         while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
         known.kill()
-        assert known.wait_dead(0.3) is not isinstance(known, RemoteWorker)  # nothing but its death is taken for it
+        is_remote = isinstance(known, RemoteWorker)
+        assert known.wait_dead(0.3 if is_remote else 60) is not is_remote  # nothing but its death is taken for it
         worker.send_signal(signal.SIGCONT)
         assert known.wait_dead(60)
         worker.wait(60)

@@ -37,7 +37,7 @@ def test_ctrl_c_between_the_jvms_start_and_knowing_its_pid_leaves_no_jvm(
         if "kafka.Kafka" in command:
             started.append(jvm.pid)
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.5)  # in the main thread, this is where the interrupt would come
+            time.sleep(0.1)  # this is where the interrupt would come
         return jvm
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)

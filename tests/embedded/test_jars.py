@@ -152,7 +152,7 @@ def test_two_that_fetch_at_once_fetch_once(tmp_path: Path, lock_file: Path, envi
         f"print(fetch_bundle('things', environ={environ!r}, lock_file=Path({str(lock_file)!r})).folder)"
     )
     both = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = {process.communicate(timeout=30)[0] for process in both}
+    said = {process.communicate(timeout=120)[0] for process in both}
     assert len(said) == 1
     assert [process.returncode for process in both] == [0, 0]
     assert _runs(tmp_path) == 1

@@ -85,9 +85,11 @@ def status(host: HostInfo) -> int:
 
 @pytest.mark.parametrize("said", [b"", HALF, WHOLE + HALF], ids=["silent", "half a request", "half a second one"])
 def test_a_request_that_never_comes_whole_is_waited_for_in_vain_only_for_a_while(serve: Serve, said: bytes) -> None:
-    host = serve(head_limit_s=0.3)
+    limits = ConnectionLimits(answer_limit_s=60.0, head_limit_s=0.3)
+    host = serve(limits=limits)
     with connected(host, said) as line:
         rest(line)
+    limits.head_limit_s = 60.0
     assert status(host) == 200
 
 

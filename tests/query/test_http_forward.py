@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -28,12 +28,9 @@ def answering() -> Iterator[Callable[[Answer], HostInfo]]:
 
             def run() -> None:
                 line, _ = listener.accept()
-                with line:
+                with line, suppress(OSError):  # who asked may have gone
                     line.recv(65_536)
-                    try:
-                        answer(line)
-                    except OSError:  # who asked has gone
-                        return
+                    answer(line)
 
             threading.Thread(target=run, daemon=True).start()
             return HostInfo("127.0.0.1", listener.getsockname()[1])
@@ -64,7 +61,7 @@ def until_closed(line: socket.socket) -> None:
 
 @pytest.mark.parametrize("answer", [pieces, chunks, until_closed])
 def test_an_answer_in_whatever_parts_is_whole(answering: Callable[[Answer], HostInfo], answer: Answer) -> None:
-    assert fetch(answering(answer), "/", token="", timeout_s=5) == b"abcdef"
+    assert fetch(answering(answer), "/", token="", timeout_s=60) == b"abcdef"
 
 
 def test_an_answer_that_trickles_has_a_limit_too(answering: Callable[[Answer], HostInfo]) -> None:
@@ -86,4 +83,4 @@ def test_an_answer_that_trickles_has_a_limit_too(answering: Callable[[Answer], H
 )
 def test_what_is_not_a_whole_answer_is_none(answering: Callable[[Answer], HostInfo], answer: Answer) -> None:
     with pytest.raises(RetriableError, match="does not answer"):
-        fetch(answering(answer), "/", token="", timeout_s=5)
+        fetch(answering(answer), "/", token="", timeout_s=60)

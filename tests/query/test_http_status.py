@@ -112,12 +112,12 @@ def test_an_instance_that_never_stops_answering_keeps_no_question_waiting(monkey
     app, _, others = group_app(decided={"at_ms": 5, "decisions": [decision("own")]})
     is_over = threading.Event()
     monkeypatch.setattr("tidemill.query.http_status.ASK_LIMIT_S", 0.05)
-    monkeypatch.setattr(others, "document", lambda *_, **__: is_over.wait(20))
+    monkeypatch.setattr(others, "document", lambda *_, **__: is_over.wait(120))
     began = time.monotonic()
     told = ask(app, "/decisions").json
     assert told["decisions"] == [decision("own")]
     assert [one["why"] for one in told["left_out"]] == ["no answer in 0.05 s"] * 2
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     is_over.set()
 
 

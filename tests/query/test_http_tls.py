@@ -46,7 +46,7 @@ def pair(authority: Authority) -> Any:
         for own, copies in ((one, (0,)), (two, (1, 2)))
     ]
     servers = [
-        HttpServer(at, directory, application_id="app", token="", max_staleness=100, timeout_s=5.0, tls=_tls(authority))
+        HttpServer(at, directory, application_id="app", token="", max_staleness=100, timeout_s=30.0, tls=_tls(authority))
         for at, directory in zip(listening, directories, strict=True)
     ]
     for server in servers:
@@ -65,7 +65,7 @@ def _client(authority: Authority, certificate: Path | None) -> ssl.SSLContext:
 
 def _ask(host: Any, context: ssl.SSLContext | None, name: str = "") -> Any:
     kind = http.client.HTTPConnection if context is None else http.client.HTTPSConnection
-    connection = kind(host.host, host.port, timeout=10, **({} if context is None else {"context": context}))
+    connection = kind(host.host, host.port, timeout=60, **({} if context is None else {"context": context}))
     connection.request("GET", "/stores/counts", headers={"Host": name} if name else {})
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read())

@@ -51,7 +51,7 @@ def test_a_login_in_the_address_is_used_and_never_told(caplog: pytest.LogCapture
 
     with HTTPServer(("127.0.0.1", 0), Refuses) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        registry = SchemaRegistry(f"http://me:hush@127.0.0.1:{server.server_port}", {"max.retries": 0, "timeout": 5})
+        registry = SchemaRegistry(f"http://me:hush@127.0.0.1:{server.server_port}", {"max.retries": 0, "timeout": 60})
         with caplog.at_level(logging.DEBUG), pytest.raises(SerdeError, match="the schema registry says no place for") as refused:
             registry.avro('"string"').serialize("x")
         server.shutdown()

@@ -29,7 +29,7 @@ def with_logins(authority: Authority) -> Iterator[EmbeddedBroker]:
         acls=True,
         super_users=("User:admin",),
     )
-    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
+    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=240) as broker:
         yield broker
 
 
@@ -43,14 +43,14 @@ def with_certificates(authority: Authority) -> Iterator[EmbeddedBroker]:
         client_certificates="required",
         acls=True,
     )
-    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
+    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=240) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def with_passwords_only() -> Iterator[EmbeddedBroker]:
     security = BrokerSecurity(protocol="SASL_PLAINTEXT", mechanisms=("SCRAM-SHA-256",), users={"app": PASSWORD})
-    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=120) as broker:
+    with EmbeddedBroker(environ=os.environ, security=security, start_limit_s=240) as broker:
         yield broker
 
 

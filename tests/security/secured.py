@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -87,7 +86,11 @@ class Secured:
         }
 
     def grant(self, rights: Iterable[Right]) -> None:
-        self._settle(self.operator.create_acls([self._binding(right) for right in rights]))
+        bindings = [self._binding(right) for right in rights]
+        for future in self.operator.create_acls(bindings).values():
+            future.result(60)
+        for given in bindings:
+            assert within(LIMIT_S, lambda given=given: self._is_granted(given)), given
 
     def withdraw(self, *rights: Right) -> None:
         for option, name, pattern, operation in rights:
@@ -95,7 +98,9 @@ class Secured:
                 _TYPES[option], name, ResourcePatternType[pattern.upper()], self.principal, None,
                 AclOperation[_NAMES.get(operation, operation.upper())], AclPermissionType.ALLOW,
             )  # fmt: skip
-            self._settle(self.operator.delete_acls([filtered]))
+            for future in self.operator.delete_acls([filtered]).values():
+                future.result(60)
+            assert within(LIMIT_S, lambda filtered=filtered: not self._is_granted(filtered)), filtered
 
     def follow(self, sentence: str) -> int:
         """Carries out each kafka-acls command of a sentence; how many rights it granted."""
@@ -122,11 +127,13 @@ class Secured:
             AclOperation[_NAMES.get(operation, operation.upper())], AclPermissionType.ALLOW,
         )  # fmt: skip
 
-    @staticmethod
-    def _settle(done: dict[Any, Any]) -> None:
-        for future in done.values():
-            future.result(20)
-        time.sleep(0.5)  # the authorizer reads them from the cluster's metadata log
+    def _is_granted(self, asked: AclBinding | AclBindingFilter) -> bool:
+        """As the broker's authorizer has it, which reads the cluster's metadata log a moment after the controller has written."""
+        same = AclBindingFilter(
+            asked.restype, asked.name, asked.resource_pattern_type, asked.principal, asked.host, asked.operation,
+            asked.permission_type,
+        )  # fmt: skip
+        return bool(self.operator.describe_acls(same).result(60))
 
     def send(self, lines: Iterable[str] = LINES) -> None:
         producer = Producer({"bootstrap.servers": self.broker.internal_servers, "log_level": 0})

@@ -22,7 +22,7 @@ from tidemill.membership.topology_facts import SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.membership.wire.assignment import AssignorError
 
-_LIMIT_S = 5.0
+_LIMIT_S = 30.0
 HEALTHY = ProcessId(7, 7)
 FACTS = TopologyFacts(subtopologies=(SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"})),))
 CONFIG = LeaderConfig(leader_process_id=HEALTHY, assignor=HighAvailabilityTaskAssignor())

@@ -75,14 +75,15 @@ def _write_when_told(directory: Path) -> None:
 def _read(directory: Path, batches: int) -> None:
     """Read until the state is at the batch; prints how many different batches were seen whole, and the size of the map."""
     state = TaskState.open_to_read(directory)
-    print("ready", flush=True)
-    seen = set()
     values = state.get_many("a", KEYS)
+    seen = {values[0]}
+    print("ready", flush=True)
     while state.positions().inputs.get(INPUT, 0) < batches:
         values = state.get_many("a", KEYS)  # One snapshot: all of one batch.
         assert len({value[:12] for value in values if value is not None}) <= 1
         seen.add(values[0])
         assert batch_found(state) <= batches
+    seen.add(state.get_many("a", KEYS)[0])
     print(len(seen), state.size()[0], flush=True)
 
 

@@ -76,7 +76,7 @@ def test_a_reader_sees_whole_batches_while_another_process_writes(directory: Pat
             assert writer.stdout.readline() == "ready\n"
             reader = TaskState.open_to_read(directory)
             found = set()
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 240
             while len(found) < 100 and time.monotonic() < deadline:
                 values = reader.get_many("a", KEYS)
                 assert len(set(values)) == 1

@@ -94,7 +94,7 @@ def test_a_dead_drivers_worker_holds_the_lock_until_it_dies_too(tmp_path: Path) 
         with pytest.raises(StateDirectoryInUseError, match=f"process {driver.pid} .its workers still hold"):
             StateDirectoryLock.acquire(tmp_path, timeout_s=0.2)
         os.kill(worker, signal.SIGKILL)
-        StateDirectoryLock.acquire(tmp_path, timeout_s=10).release()
+        StateDirectoryLock.acquire(tmp_path, timeout_s=60).release()
 
 
 @pytest.mark.fault
@@ -105,8 +105,8 @@ def test_a_restart_waits_for_the_last_worker(tmp_path: Path) -> None:
         death = threading.Timer(0.3, os.kill, (worker, signal.SIGKILL))
         before = time.monotonic()
         death.start()
-        with StateDirectoryLock.acquire(tmp_path, timeout_s=30):
-            assert 0.25 < time.monotonic() - before < 20
+        with StateDirectoryLock.acquire(tmp_path, timeout_s=60):
+            assert time.monotonic() - before > 0.25
 
 
 def test_after_a_release_the_workers_hold_on_and_the_next_instance_waits(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_after_a_release_the_workers_hold_on_and_the_next_instance_waits(tmp_pat
             StateDirectoryLock.acquire(tmp_path, timeout_s=0.2)
         assert refusal.value.holder_pid is None
         os.kill(worker, signal.SIGKILL)
-        StateDirectoryLock.acquire(tmp_path, timeout_s=10).release()
+        StateDirectoryLock.acquire(tmp_path, timeout_s=60).release()
 
 
 def test_a_process_that_has_a_dead_holders_pid_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -137,11 +137,20 @@ def test_a_directory_that_can_not_be_used_is_named(tmp_path: Path) -> None:
         StateDirectoryLock.acquire(tmp_path / "nowhere", timeout_s=0)
 
 
+def _descriptors_of(path: Path) -> int:
+    """Descriptors of this process for one file: others come and go with other threads."""
+    found = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed since it was listed
+            found += descriptor.readlink() == path
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are listed in /proc")
 def test_a_refused_attempt_leaves_no_descriptor_open(tmp_path: Path) -> None:
     with StateDirectoryLock.acquire(tmp_path, timeout_s=0):
-        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        assert _descriptors_of(tmp_path / LOCK_FILE) == 1
         for _ in range(5):
             with pytest.raises(StateDirectoryInUseError):
                 StateDirectoryLock.acquire(tmp_path, timeout_s=0)
-        after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    assert after == before
+        assert _descriptors_of(tmp_path / LOCK_FILE) == 1

@@ -27,6 +27,7 @@ from tidemill.config.slices import SparkConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.texts import load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
+from tidemill.held_interrupts import interrupts_held
 from tidemill.log_format import JsonLines, TextLines
 from tidemill.start_trace import TraceFile, span, tell_process
 
@@ -110,11 +111,14 @@ def _launched(config: StreamsConfig) -> Iterator[Launched]:
     with span("imports of the launch"):
         from tidemill.runtime.instance.launching import launch
 
-    launched = launch(config.slice(SparkConfig), os.environ)
+    launched: Launched | None = None
     try:
+        with interrupts_held():  # else a stop between the start of a process and knowing it would leave its folder behind
+            launched = launch(config.slice(SparkConfig), os.environ)
         yield launched
     finally:
-        launched.end()
+        if launched is not None:
+            launched.end()
 
 
 def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[str, object]:

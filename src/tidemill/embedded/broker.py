@@ -177,7 +177,7 @@ class EmbeddedBroker:
             self.stop()
 
     def _start_once(self) -> None:
-        prepare(self._plan)
+        prepare(self._plan, limit_s=self._start_limit_s)
         end_old_registration(self._plan, limit_s=self._start_limit_s)
         log_offset = log_size(self._plan)
         folder = str(self.data) if self._data_is_temporary else "-"

@@ -34,7 +34,6 @@ HOST = "127.0.0.1"
 READY = "Kafka Server started"
 _LAUNCHER_SAYS = re.compile("(NOTE: )?Picked up [A-Z_]+: ")
 """Of options in the environment, ahead of anything else."""
-_FORMAT_LIMIT_S = 60
 # Below the ports that Linux and macOS give to outgoing connections: a client that calls a stopped broker's port again
 # and again could otherwise get that very port for its own end, connect to itself and keep the broker from coming back.
 _FREE_PORTS = range(15_000, 32_000)
@@ -172,8 +171,8 @@ def port_is_taken(port: int) -> bool:
     return False
 
 
-def prepare(plan: BrokerPlan) -> None:
-    """Makes the folder, writes the settings and formats the storage if that was never done."""
+def prepare(plan: BrokerPlan, *, limit_s: float) -> None:
+    """Makes the folder, writes the settings and formats the storage if that was never done, which may take ``limit_s``."""
     if port_is_taken(plan.port):
         raise PortTakenError(
             f"port {plan.port} on {HOST} is in use: stop what listens there (tidemill broker status shows our brokers) "
@@ -193,7 +192,7 @@ def prepare(plan: BrokerPlan) -> None:
             "choose a folder that you may write"
         ) from error
     if not (plan.data / "data" / "meta.properties").exists():
-        _format(plan)
+        _format(plan, limit_s)
 
 
 def _write_for_owner(path: Path, text: str) -> None:
@@ -221,17 +220,17 @@ def _folder_in_use(plan: BrokerPlan) -> EnvironmentProblem:
     return EnvironmentProblem(f"another broker uses the folder {plan.data}; stop it or choose another folder")
 
 
-def _format(plan: BrokerPlan) -> None:
+def _format(plan: BrokerPlan, limit_s: float) -> None:
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
     properties = str(plan.data / "server.properties")
     command = plan.command("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "-c", properties)
     try:
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=_FORMAT_LIMIT_S, stdin=subprocess.DEVNULL
+            command, check=False, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
         raise EnvironmentProblem(
-            f"formatting the broker's storage in {plan.data} was not done after {_FORMAT_LIMIT_S} s"
+            f"formatting the broker's storage in {plan.data} was not done after {limit_s:g} s"
         ) from error
     if done.returncode != 0:
         said = (done.stderr + done.stdout).splitlines()

@@ -21,8 +21,8 @@ from tidemill.errors import EnvironmentProblem
 
 _FENCED = "Fencing broker 1 at epoch"
 _SESSION_MS = 500
-_NOTHING_TO_FENCE_S = 2.0
-"""After the controller's start: four sessions."""
+_NOTHING_TO_FENCE_S = 5.0
+"""After the controller's start: ten sessions, as it may be late on a busy machine. The old registration would outlive it then."""
 _WRITTEN_S = 0.2
 """It is logged just before it is written."""
 _END_LIMIT_S = 10.0

@@ -12,8 +12,8 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -24,6 +24,7 @@ from tidemill.embedded.broker_security import BrokerSecurity
 from tidemill.embedded.jars import fetch_bundle
 from tidemill.embedded.java import find_java
 from tidemill.errors import EnvironmentProblem
+from tidemill.held_interrupts import interrupts_held
 
 DEFAULT_PORT = 9092
 
@@ -69,26 +70,23 @@ def start_broker(
         security=security,
         internal_port=free_port(port, controller) if security is not None else 0,
     )
-    prepare(plan)
+    prepare(plan, limit_s=start_limit_s)
     end_old_registration(plan, limit_s=start_limit_s)
     log_offset = log_size(plan)
-    with ThreadPoolExecutor(1, "broker-start") as pool:
-        # Ctrl-C is raised in the main thread only. In another one it can't come between the JVM's start and knowing its pid.
-        spawned = pool.submit(_spawn, plan)
-        try:
-            jvm = spawned.result()
-            began = psutil.Process(jvm.pid).create_time()
-            wait_until_ready(plan, log_offset=log_offset, is_alive=lambda: jvm.poll() is None, limit_s=start_limit_s)
-            set_users(plan)
-            broker = RunningBroker(
-                pid=jvm.pid, began=began, port=port, data=str(plan.data), internal_port=plan.internal_port
-            )
-            _remember(broker, records)
-        except BaseException:
-            jvm = spawned.result()
+    jvm: subprocess.Popen[bytes] | None = None
+    try:
+        with interrupts_held():
+            jvm = _spawn(plan)
+        began = psutil.Process(jvm.pid).create_time()
+        wait_until_ready(plan, log_offset=log_offset, is_alive=partial(_is_alive, jvm), limit_s=start_limit_s)
+        set_users(plan)
+        broker = RunningBroker(pid=jvm.pid, began=began, port=port, data=str(plan.data), internal_port=plan.internal_port)
+        _remember(broker, records)
+    except BaseException:
+        if jvm is not None:
             jvm.kill()
             jvm.wait()
-            raise
+        raise
     return broker
 
 
@@ -118,6 +116,10 @@ def stop_broker(broker: RunningBroker, *, records: Path, limit_s: float = 30) ->
             process.kill()
             process.wait(limit_s)
     _record(broker.port, records).unlink(missing_ok=True)
+
+
+def _is_alive(jvm: subprocess.Popen[bytes]) -> bool:
+    return jvm.poll() is None
 
 
 def _spawn(plan: BrokerPlan) -> subprocess.Popen[bytes]:

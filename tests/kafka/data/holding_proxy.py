@@ -11,7 +11,7 @@ _SIZE = struct.Struct(">i")
 _KIND = struct.Struct(">h")
 END_TXN = 26
 """The API key of the request that ends a transaction."""
-_LIMIT_S = 20
+_LIMIT_S = 60
 
 
 class HoldingProxy:
@@ -41,6 +41,7 @@ class HoldingProxy:
         assert self._is_held.wait(_LIMIT_S), "no such request came"
         assert self._held is not None
         upstream, frame = self._held
+        self._is_answered.clear()  # of what was under way before it
         upstream.sendall(frame)
         assert self._is_answered.wait(_LIMIT_S), "the broker has not answered what came late"
 
@@ -79,9 +80,10 @@ class HoldingProxy:
 
 
 def _frame(connection: socket.socket) -> bytes:
-    """A request or an answer with its size; nothing at the end."""
+    """A request or an answer with its size; nothing at the end, or if it ends in the middle."""
     size = _exactly(connection, _SIZE.size)
-    return size and size + _exactly(connection, _SIZE.unpack(size)[0])
+    content = size and _exactly(connection, _SIZE.unpack(size)[0])
+    return content and size + content
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

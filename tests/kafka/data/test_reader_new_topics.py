@@ -14,7 +14,8 @@ from tidemill.kafka.data.reader import PartitionConsumer
 
 pytestmark = pytest.mark.broker
 
-TOPICS = 5
+TOPICS = 12
+QUICK_S = 0.3
 
 
 def _first_record_s(consumer: PartitionConsumer, topic: str, placed: dict[TopicPartition, int]) -> float:
@@ -22,14 +23,14 @@ def _first_record_s(consumer: PartitionConsumer, topic: str, placed: dict[TopicP
     placed[TopicPartition(topic, 0)] = 0
     consumer.place({**placed, **consumer.ends()})
     while not any(message.topic() == topic for message in consumer.read(100, 0.005)):
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
     return time.monotonic() - began
 
 
 def test_the_first_record_of_a_new_topic_does_not_wait_for_the_client_librarys_next_look(
     bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:
-    """Left to itself it takes 0.4 to 1 s each time, so the quickest of four tells on a busy machine, too."""
+    """Left to itself it takes 0.4 to 1 s each time, so one that is quicker tells, on a busy machine, too."""
     names = [unique_name("new-topic") for _ in range(TOPICS)]
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
@@ -46,6 +47,8 @@ def test_the_first_record_of_a_new_topic_does_not_wait_for_the_client_librarys_n
         for name in names[1:]:
             time.sleep(0.6)
             took_s.append(_first_record_s(consumer, name, placed))
+            if took_s[-1] < QUICK_S:
+                break
     finally:
         consumer.close()
-    assert min(took_s) < 0.3, took_s
+    assert min(took_s) < QUICK_S, took_s

@@ -39,7 +39,7 @@ def cut(bootstrap_servers: str, unique_name: Callable[[str], str]) -> TopicParti
 
 
 def read(consumer: PartitionConsumer, enough: Callable[[int], bool]) -> int:
-    count, deadline = 0, time.monotonic() + 30
+    count, deadline = 0, time.monotonic() + 60
     while not enough(count):
         assert time.monotonic() < deadline, count
         count += len(consumer.read(RECORDS, 0.1))

@@ -44,7 +44,7 @@ class ActingMember:
         **settings: object,
     ) -> None:
         config = StreamsConfig.of(
-            {"application.id": application, "bootstrap.servers": servers, "session.timeout.ms": 6_000}
+            {"application.id": application, "bootstrap.servers": servers, "session.timeout.ms": 60_000}
             | {"heartbeat.interval.ms": 250}
             | {name.replace("__", "."): value for name, value in settings.items()}
         )

@@ -157,10 +157,10 @@ def test_an_assignor_that_takes_longer_than_the_session_evicts_nobody(
     join: Join, partitions: list[TopicPartition], caplog: pytest.LogCaptureFixture
 ) -> None:
     def slow(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> GroupAssignment:
-        time.sleep(3.5 if len(members) == 2 and not any(m.generation > 1 for m in members.values()) else 0)
+        time.sleep(6 if len(members) == 2 and not any(m.generation > 1 for m in members.values()) else 0)
         return shared_out(counts, members)
 
-    options = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 200}
+    options = {"session_timeout_ms": 4_000, "heartbeat_interval_ms": 200}
     a, first = join("a", application=Application(topics=[partitions[0].topic], assignor=slow), **options)
     assert _settled(a, owning=4)
     caplog.clear()
@@ -261,7 +261,7 @@ def test_a_commit_works_while_the_broker_holds_the_members_join(join: Join, part
     b.may_join.clear()
     first.request_rejoin("test")  # is held until b joins too
     assert until(lambda: not first.membership.is_stable)
-    first.commit({partitions[0]: OffsetAndMetadata(3)}, timeout_ms=1_000)
+    first.commit({partitions[0]: OffsetAndMetadata(3)}, timeout_ms=20_000)
     assert not first.membership.is_stable
     assert second.membership.is_stable
     assert first.committed([partitions[0]]) == {partitions[0]: OffsetAndMetadata(3)}
@@ -294,7 +294,7 @@ def test_a_commit_between_join_and_sync_asks_to_wait(join: Join, partitions: lis
     release = threading.Event()
 
     def held(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> GroupAssignment:
-        release.wait(10)
+        release.wait(60)
         return shared_out(counts, members)
 
     a, member = join("a", application=Application(topics=[partitions[0].topic], assignor=held))
@@ -328,9 +328,7 @@ def test_committed_waits_for_an_open_transaction(
         member.committed([one], timeout_ms=300)
     timer = threading.Timer(0.5, producer.commit_transaction, [20])
     timer.start()
-    began = time.monotonic()
-    assert member.committed([one])[one].offset == 6
-    assert time.monotonic() - began > 0.4
+    assert member.committed([one])[one].offset == 6, "not 5, which is what was committed before"
     timer.join()
 
 
@@ -369,7 +367,7 @@ def test_a_topic_created_by_the_assignor_leads_to_no_further_rebalance(
 
 @pytest.mark.usefixtures("partitions")
 def test_a_stream_thread_that_stops_polling_leaves_and_comes_back(join: Join) -> None:
-    a, member = join("a", max_poll_interval_ms=1_200)
+    a, member = join("a", max_poll_interval_ms=4_000)
     assert _settled(a, owning=4)
     a.reads_events.clear()  # and with it its signs of life
     assert until(lambda: not member.membership.is_member)
@@ -430,14 +428,12 @@ def test_a_leader_whose_assignor_fails_makes_room_for_another(join: Join, partit
     def broken(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> GroupAssignment:
         raise StopError(f"{len(counts)} topic can't be assigned to {len(members)} member")
 
-    a, _ = join("a", application=Application(topics=[partitions[0].topic], assignor=broken), session_timeout_ms=50_000)
+    a, _ = join("a", application=Application(topics=[partitions[0].topic], assignor=broken), session_timeout_ms=600_000)
     assert until(lambda: bool(a.failed))
     assert str(a.failed[0].error) == "1 topic can't be assigned to 1 member"
     assert a.failed[0].fatal
     b, _ = join("b")
-    began = time.monotonic()
-    assert _settled(b, owning=4)
-    assert time.monotonic() - began < 40  # it left: nobody waited for its session to time out
+    assert _settled(b, owning=4)  # it left: nobody waited for its session to time out
 
 
 def test_an_assignment_that_hands_over_too_early_is_not_sent(join: Join, partitions: list[TopicPartition]) -> None:
@@ -458,15 +454,14 @@ def test_an_assignment_that_hands_over_too_early_is_not_sent(join: Join, partiti
 @pytest.mark.usefixtures("partitions")
 def test_a_closed_member_leaves_no_thread_or_socket(join: Join) -> None:
     process = psutil.Process(os.getpid())
-    a, _ = join("warm-up")
+    a, warm_up = join("warm-up")
     assert _settled(a, owning=4)
+    assert until(lambda: warm_up.confirmed_s > 0)  # heartbeats have a connection of their own
     threads, files = set(threading.enumerate()), process.num_fds()
-    b, member = join("b", session_timeout_ms=50_000)
+    b, member = join("b", session_timeout_ms=600_000)
     assert _settled(a, b, owning=4)
     b.closed = True
-    began = time.monotonic()
     member.close()
-    assert _settled(a, owning=4)
-    assert time.monotonic() - began < 40  # it left: nobody waited for its session to time out
+    assert _settled(a, owning=4)  # it left: nobody waited for its session to time out
     assert until(lambda: set(threading.enumerate()) <= threads)
     assert until(lambda: process.num_fds() <= files)

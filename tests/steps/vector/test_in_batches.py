@@ -269,7 +269,7 @@ def test_a_call_that_takes_too_long_is_cancelled_and_is_that_records_exception()
             raise
         return value
 
-    function = per_record_async(call, timeout=20)
+    function = per_record_async(call, timeout=200)
     with pytest.raises(RecordError, match=r"in-1 at offset 101: the function of score failed: TimeoutError: no answer within"):
         mapped(function, LONG, LONG, [0, 1, 2])
     state = state_of(ExceptionHandlers(processing=ExceptionResponse.CONTINUE))
