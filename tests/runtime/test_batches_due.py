@@ -19,7 +19,8 @@ from tidemill.task.tasks import TaskLayout, Tasks
 
 NONE: frozenset[Any] = frozenset()
 FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
-INTERVAL_S = 5.0
+INTERVAL_S = 600.0
+"""So long that half of it does not pass while a test runs."""
 
 
 def running(partition: int) -> ActiveTask:
@@ -35,7 +36,12 @@ def batches(tasks: Any) -> MicroBatches:
     return MicroBatches(
         "thread",
         StreamsConfig.read_slice(
-            ThreadConfig, {"commit.interval.ms": int(INTERVAL_S * 1000), "processing.guarantee": "exactly_once_v2"}
+            ThreadConfig,
+            {
+                "commit.interval.ms": int(INTERVAL_S * 1000),
+                "transaction.timeout.ms": int(INTERVAL_S * 1000),
+                "processing.guarantee": "exactly_once_v2",
+            },
         ),
         FACTS,
         registry=tasks,
