@@ -109,6 +109,17 @@ def test_nor_one_that_is_not_running_yet() -> None:
     assert rest_ms(of) == 0
 
 
+def test_however_many_batches_a_task_restores_in_the_others_rest_for_one_interval_at_most_when_it_runs() -> None:
+    """These batches don't rest, so each of them reads source topics."""
+    tasks = Held(running(0), replace(running(1), phase=Phase.RESTORING))
+    of = batches(tasks)
+    for _ in range(100):
+        read_once(of)
+    tasks.take_up(running(0), running(1))
+    read_once(of)
+    assert rest_ms(of) <= INTERVAL_S * 1_000
+
+
 def test_a_batch_asks_for_no_longer_rest_than_it_waits_for_records() -> None:
     of = batches(Held(running(0)))
     read_once(of)
