@@ -45,6 +45,7 @@ class InstancePair:
 
     def all_is_counted_exactly(self) -> None:
         """Of all that was sent, and a little more."""
+        self.feed.stop()  # one thread sends at a time
         self.feed.send(30)
         self.feed.stop()
         total = self.feed.expected.total()

@@ -34,6 +34,22 @@ def until(claim: Callable[[], bool], limit_s: float = LIMIT_S, pause_s: float = 
     return True
 
 
+def name_of(process: psutil.Process) -> str:
+    """Empty if it has ended since it was listed."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """A zombie has: it only waits for its parent to notice."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 class InstanceProcess:
     """One process id's state directory, and the process that runs on it now; ``start`` again after a kill."""
 
@@ -132,7 +148,7 @@ class InstanceProcess:
         return [driver, *driver.children(recursive=True)]
 
     def jvm(self) -> psutil.Process | None:
-        found = [process for process in psutil.Process(self.process.pid).children() if process.name() == "java"]
+        found = [process for process in psutil.Process(self.process.pid).children() if name_of(process) == "java"]
         return found[0] if found else None
 
     def order(self, step: str, at: str, number: signal.Signals, *targets: int | str) -> Path:
@@ -162,6 +178,13 @@ class InstanceProcess:
         _signal(self.tree(), signal.SIGKILL)
         self._reap()
 
+    def signal_workers(self, number: signal.Signals) -> None:
+        """Those of its only thread."""
+        [workers] = self.look()["workers"]
+        for pid in workers.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def freeze(self) -> list[psutil.Process]:
         frozen = self.tree()
         _signal(frozen, signal.SIGSTOP)
@@ -186,10 +209,12 @@ class InstanceProcess:
 
     @property
     def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
+        """Its whole lines: the last one may be under way."""
+        text = self.log_file.read_text(errors="replace")
+        return text[: text.rfind("\n") + 1]
 
     def log_end(self) -> str:
-        return self.log[-3000:]
+        return self.log_file.read_text(errors="replace")[-3000:]
 
     def events(self, name: str) -> list[dict[str, str]]:
         """The fields of each log line of this event."""

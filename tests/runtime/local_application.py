@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from tidemill import StreamsBuilder
+from tidemill.kafka.admin.client import Admin
 from tidemill.runtime.instance.application import KafkaStreams, State
 
 LIMIT_S = 240.0
@@ -35,6 +36,8 @@ class Place:
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         for made in admin.create_topics([NewTopic(self.topic(end), partitions, 1) for end in ends]).values():
             made.result(60)
+        # Made by the controller: brokers learn it a little later, and an application or a reader asks them at once.
+        Admin({"bootstrap.servers": self.bootstrap_servers}).wait_for_leaders([self.topic(end) for end in ends])
 
     def send(
         self, end: str, records: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int | None = None, partition: int = 0
@@ -66,8 +69,7 @@ class Place:
             "application.id": self.name,
             "bootstrap.servers": self.bootstrap_servers,
             "state.dir": str(self.folder / self.name),
-            "session.timeout.ms": 6_000,
-            "heartbeat.interval.ms": 500,
+            "heartbeat.interval.ms": 500,  # and Kafka's session time-out: no machine is so busy that it loses its membership
         }
         return KafkaStreams(builder, {**config, **settings}, session=self.spark)
 

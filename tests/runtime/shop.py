@@ -13,10 +13,11 @@ import time
 from collections import Counter
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, per_record
+from tidemill.kafka.admin.client import Admin
 
 PARTITIONS = 2
 INPUTS = ("sales", "prices", "history", "orders", "customers")
@@ -58,7 +59,8 @@ def create_shop_topics(bootstrap_servers: str, prefix: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topics = [NewTopic(f"{prefix}-{name}", PARTITIONS, 1) for name in (*INPUTS, *OUTPUTS)]
     for made in admin.create_topics(topics).values():
-        made.result(30)
+        made.result(60)
+    Admin({"bootstrap.servers": bootstrap_servers}).wait_for_leaders([topic.topic for topic in topics])
 
 
 class Row(NamedTuple):
@@ -178,7 +180,11 @@ class Shop:
             while len(ended) < PARTITIONS:
                 assert time.monotonic() < deadline, f"{topic} could not be read to its end within 60 s"
                 for message in reader.consume(5_000, 0.5):
-                    ended.add(message.partition()) if message.error() else found.append(message)
+                    error = message.error()
+                    if error is None:
+                        found.append(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:  # others pass
+                        ended.add(message.partition())
             return found
         finally:
             reader.close()

@@ -19,7 +19,8 @@ from tidemill.task.tasks import TaskLayout, Tasks
 
 NONE: frozenset[Any] = frozenset()
 FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
-INTERVAL_S = 5.0
+INTERVAL_S = 600.0
+"""So long that half of it does not pass while a test runs."""
 
 
 def running(partition: int) -> ActiveTask:
@@ -35,7 +36,12 @@ def batches(tasks: Any) -> MicroBatches:
     return MicroBatches(
         "thread",
         StreamsConfig.read_slice(
-            ThreadConfig, {"commit.interval.ms": int(INTERVAL_S * 1000), "processing.guarantee": "exactly_once_v2"}
+            ThreadConfig,
+            {
+                "commit.interval.ms": int(INTERVAL_S * 1000),
+                "transaction.timeout.ms": int(INTERVAL_S * 1000),
+                "processing.guarantee": "exactly_once_v2",
+            },
         ),
         FACTS,
         registry=tasks,
@@ -101,6 +107,17 @@ def test_nor_one_that_is_not_running_yet() -> None:
     read_once(of)
     tasks.take_up(running(0), replace(running(1), phase=Phase.RESTORING))
     assert rest_ms(of) == 0
+
+
+def test_however_many_batches_a_task_restores_in_the_others_rest_for_one_interval_at_most_when_it_runs() -> None:
+    """These batches don't rest, so each of them reads source topics."""
+    tasks = Held(running(0), replace(running(1), phase=Phase.RESTORING))
+    of = batches(tasks)
+    for _ in range(100):
+        read_once(of)
+    tasks.take_up(running(0), running(1))
+    read_once(of)
+    assert rest_ms(of) <= INTERVAL_S * 1_000
 
 
 def test_a_batch_asks_for_no_longer_rest_than_it_waits_for_records() -> None:

@@ -25,7 +25,9 @@ def test_a_killed_broker_that_comes_back_costs_time_and_nothing_else(
     create_topics(broker.bootstrap_servers, APPLICATION)
     feed = Feed(broker.bootstrap_servers, APPLICATION, seed=3)
     counts = Counts(broker.bootstrap_servers, APPLICATION)
-    instance = InstanceProcess(tmp_path / "one", broker.bootstrap_servers, APPLICATION)
+    # A batch may hang for as long as the broker is away, and a start takes its time on a busy machine.
+    settings = {"tidemill.batch.timeout.ms": 120_000}
+    instance = InstanceProcess(tmp_path / "one", broker.bootstrap_servers, APPLICATION, settings=settings)
     instance.start()
     try:
         instance.wait_running()

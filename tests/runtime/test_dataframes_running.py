@@ -68,7 +68,7 @@ def test_stores_batches_and_static_data(bootstrap_servers: str, spark: SparkSess
         def counts() -> dict[tuple[str, int], int]:
             return {(row.key, row.partition): row.value for row in streams.store_dataframe("counts").dataframe.collect()}
 
-        assert until(lambda: sum(counts().values()) == 12, 60)
+        assert until(lambda: sum(counts().values()) == 12)
         frame, offsets = streams.store_dataframe("counts")
         assert counts() == {(key, part): n for part in (0, 1) for key, n in (("a", 3), ("b", 2), ("c", 1))}
         assert {part: at > 0 for part, at in offsets.items()} == {0: True, 1: True}
@@ -79,5 +79,5 @@ def test_stores_batches_and_static_data(bootstrap_servers: str, spark: SparkSess
             place.send("in", [(b"a", b"x")])
             return any(message.value() == b"two" for message in place.received("joined", 10_000, limit_s=1.0))
 
-        assert until(sees_the_new_rows, 60)
+        assert until(sees_the_new_rows)
         assert {row.key: row.value for row in frame.where("partition = 1").collect()} == {"a": 3, "b": 2, "c": 1}

@@ -8,41 +8,37 @@ from collections.abc import Iterator
 import pytest
 
 from tests.runtime.instance_pair import InstancePair
+from tests.runtime.instance_process import LIMIT_S, InstanceProcess
 from tests.runtime.words import PARTITIONS
 from tidemill.cli.drain import drain_at
 from tidemill.cli.roll import roll
 from tidemill.embedded.broker import EmbeddedBroker
-from tidemill.embedded.broker_plan import free_port
 from tidemill.errors import EnvironmentProblem
-from tidemill.membership.wire import HostInfo
+from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.http_tls import HttpAccess
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
 APPLICATION = "drained"
-LIMIT_S = 120.0
+
+
+def host(instance: InstanceProcess) -> HostInfo:
+    """Where it answers; another one after each start."""
+    found = host_of(instance.look()["server"])
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="module")
-def hosts() -> dict[str, HostInfo]:
-    return {name: HostInfo("127.0.0.1", free_port()) for name in ("one", "two")}
-
-
-@pytest.fixture(scope="module")
-def pair(
-    broker: EmbeddedBroker, hosts: dict[str, HostInfo], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[InstancePair]:
-    settings = [
-        {
-            "session.timeout.ms": 20_000,
-            "acceptable.recovery.lag": 1_000,
-            "probing.rebalance.interval.ms": 600_000,
-            "tidemill.http.listen": str(host),
-            "tidemill.promote.when.caught.up": True,
-        }
-        for host in hosts.values()
-    ]
-    pair = InstancePair.of(broker, tmp_path_factory.mktemp(APPLICATION), APPLICATION, settings, seed=5)
+def pair(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstancePair]:
+    settings = {
+        "session.timeout.ms": 20_000,
+        "acceptable.recovery.lag": 1_000,
+        "probing.rebalance.interval.ms": 600_000,
+        "tidemill.http.listen": "127.0.0.1:0",
+        "tidemill.promote.when.caught.up": True,
+    }
+    pair = InstancePair.of(broker, tmp_path_factory.mktemp(APPLICATION), APPLICATION, [settings] * 2, seed=5)
     try:
         pair.one.start()
         pair.two.start()
@@ -51,28 +47,25 @@ def pair(
         pair.end()
 
 
-def test_a_drained_instances_stateful_tasks_go_where_a_copy_has_caught_up_and_it_ends(
-    pair: InstancePair, hosts: dict[str, HostInfo]
-) -> None:
+def test_a_drained_instances_stateful_tasks_go_where_a_copy_has_caught_up_and_it_ends(pair: InstancePair) -> None:
     pair.share()
     pair.feed.send(300)
     pair.feed.start()
     stateful = {task for task in pair.one.look()["tasks"] if task.startswith("1_")}
     shown: list[str] = []
-    last = drain_at(hosts["one"], HttpAccess(), LIMIT_S, shown.append)
+    last = drain_at(host(pair.one), HttpAccess(), LIMIT_S, shown.append)
     assert last.message == "every task has been handed over"
     assert pair.one.wait_ended() == 0
     assert {event["task"] for event in pair.two.events("standby-promoted")} >= stateful
-    assert pair.two.look()["tasks"] == sorted(f"{part}_{number}" for part in (0, 1) for number in range(PARTITIONS))
+    every_task = sorted(f"{part}_{number}" for part in (0, 1) for number in range(PARTITIONS))
+    pair.two.wait(lambda at: at["tasks"] == every_task, "owner of all tasks")
     assert any("active tasks" in text for text in shown)
     pair.all_is_counted_exactly()
 
 
-def test_an_instance_that_is_alone_does_not_drain(
-    pair: InstancePair, hosts: dict[str, HostInfo]
-) -> None:
+def test_an_instance_that_is_alone_does_not_drain(pair: InstancePair) -> None:
     with pytest.raises(EnvironmentProblem, match="there is no other instance in its group"):
-        drain_at(hosts["two"], HttpAccess(), LIMIT_S, lambda _text: None)
+        drain_at(host(pair.two), HttpAccess(), LIMIT_S, lambda _text: None)
     assert pair.two.look()["state"] == "RUNNING"
 
 

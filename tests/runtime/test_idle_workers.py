@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess, name_of, until
 from tests.runtime.words import create_topics
 from tidemill.embedded.broker import EmbeddedBroker
 
@@ -44,14 +44,15 @@ class Idle:
 
 
 def python_workers(instance: InstanceProcess) -> set[int]:
-    daemons = [p for p in instance.tree() if p.name() == "pyspark.daemon"]
-    return {p.pid for p in daemons if p.ppid() in {daemon.pid for daemon in daemons}}
+    above = {p.pid: p.ppid() for p in instance.tree() if name_of(p) == "pyspark.daemon"}
+    return {pid for pid, parent in above.items() if parent in above}
 
 
 @pytest.fixture
 def idle(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Idle]:
     create_topics(broker.bootstrap_servers, IDLE, partitions=1)
-    settings = {"num.stream.threads": 2, "kafka.metadata.max.age.ms": 1_000}
+    # A membership that a busy machine loses would cost a batch.
+    settings = {"num.stream.threads": 2, "kafka.metadata.max.age.ms": 1_000, "session.timeout.ms": 45_000}
     servers = {"bootstrap.servers": broker.bootstrap_servers}
     instance = InstanceProcess(tmp_path / "one", broker.bootstrap_servers, IDLE, program="passing", settings=settings)
     reader = Consumer({**servers, "group.id": "none", "isolation.level": "read_committed", "enable.auto.commit": False})

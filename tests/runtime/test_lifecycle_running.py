@@ -150,9 +150,9 @@ NOTEBOOK = """
 
     def look(session=None):
         streams = KafkaStreams(wordcount(), config, session=session).start()
-        assert streams.wait(State.RUNNING, timeout=120) is State.RUNNING, streams.error
+        assert streams.wait(State.RUNNING, timeout=240) is State.RUNNING, streams.error
         import time
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while streams.store("counts").get("a") is None and time.monotonic() < deadline:
             time.sleep(0.1)
         print(streams.state.value, streams.store("counts").get("a"))
@@ -178,6 +178,6 @@ def test_a_notebook_starts_looks_stops_and_starts_again_with_sessions_of_both_ki
     script = tmp_path / "notebook.py"
     script.write_text(textwrap.dedent(NOTEBOOK))
     command = [sys.executable, str(script), place.name, place.bootstrap_servers, str(tmp_path / "state")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["RUNNING", "2", "NOT_RUNNING"] * 5

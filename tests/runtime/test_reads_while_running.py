@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import LIMIT_S, InstanceProcess, until
 from tests.runtime.wordcount_instance import wordcount
 from tests.runtime.words import VOCABULARY, Counts, Feed, create_topics
 from tidemill.embedded.broker import EmbeddedBroker
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
 APPLICATION = "reads"
 STORE = "counts-store"
-SESSION_TIMEOUT_MS = 6_000
+SESSION_TIMEOUT_MS = 15_000
 SETTINGS: dict[str, object] = {
     "session.timeout.ms": SESSION_TIMEOUT_MS,
     "heartbeat.interval.ms": 500,
@@ -152,13 +152,13 @@ def running(broker: EmbeddedBroker, spark: SparkSession, tmp_path_factory: pytes
 
 def test_while_batches_run_counts_are_read_that_only_rise_and_were_committed(running: Running) -> None:
     streams, feed = running.streams, running.feed
-    assert streams.wait(State.RUNNING, timeout=240) is State.RUNNING, streams.error
+    assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING, streams.error
     feed.send(50)
     feed.start()
     view = streams.store(STORE)
     seen: dict[str, int] = {}
     rises = 0
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LIMIT_S
     while rises < 1000 and time.monotonic() < deadline:
         found = {**dict(view.all()), VOCABULARY[0]: view.get(VOCABULARY[0]) or 0}
         assert all(seen.get(word, 0) <= count <= feed.expected[word] for word, count in found.items())
@@ -219,7 +219,7 @@ def test_workers_that_are_killed_cost_no_read(running: Running) -> None:
             killed = _workers(streams)
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + LIMIT_S
             risen = set()
             while (len(risen) < 20 or killed & _workers(streams)) and time.monotonic() < deadline:
                 for word in VOCABULARY[:20]:
@@ -272,8 +272,9 @@ def test_when_the_owner_is_killed_its_standby_answers_before_the_group_knows(run
     where = {word: streams.query_metadata_for_key(STORE, word) for word in expected}
     theirs = next(word for word, found in where.items() if found.active_host != running.host)
     assert where[theirs].standby_hosts == (running.host,)
+    # A lag of 0 may be a second old.
+    assert until(lambda: dict(streams.store(STORE, allow_stale=True).all()) == expected)
     assert streams.store(STORE, allow_stale=True).get(theirs) == expected[theirs]
-    assert dict(streams.store(STORE, allow_stale=True).all()) == expected
     running.second.kill_tree()
     began = time.monotonic()
     status, found = http_get(running.host, f"/stores/{STORE}/{theirs}")

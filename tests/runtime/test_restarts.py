@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess, has_ended, until
 from tests.runtime.words import VOCABULARY, Counts, Feed, create_topics, differences, stored_counts
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import CommitStep
@@ -51,7 +51,7 @@ def test_twenty_kills_at_random_moments_leave_every_count_exact_and_nothing_wipe
         feed.stop()
         instance.end()
         counts.close()
-    assert until(lambda: not any(process.is_running() for process in left)), "something outlived its driver"
+    assert until(lambda: all(map(has_ended, left))), "something outlived its driver"
     assert differences(counts.latest, feed.expected) == {}
     assert counts.not_rising == []
     assert differences(stored_counts([instance.state_dir], APPLICATION), feed.expected) == {}

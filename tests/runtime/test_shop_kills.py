@@ -33,7 +33,7 @@ def test_kills_change_nothing_of_what_comes_out(broker: EmbeddedBroker, tmp_path
         instance.wait_running()
         for turn, fault in enumerate(FAULTS):
             _turn(instance, shop, fault, moments, tables=turn % 2 == 0)
-        assert until(lambda: wrong(shop.latest("named"), shop.named) == {}, 60), wrong(shop.latest("named"), shop.named)
+        assert until(lambda: wrong(shop.latest("named"), shop.named) == {}), wrong(shop.latest("named"), shop.named)
         assert instance.close() == 0
         _everything_is_right(shop)
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import Place, until
+from tests.runtime.local_application import LIMIT_S, Place, until
 from tests.runtime.restore_notes import ListenerNotes
 from tidemill import KafkaStreams, Materialized, Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
@@ -72,7 +72,10 @@ def pair(
             made.append(place.application(build(), **own))
         made[1].set_standby_update_listener(standbys)
         made[1].set_state_restore_listener(restored)
-        yield [ends.enter_context(streams) for streams in made]
+        for streams in made:  # one after the other: the second one has nothing when the first one has processed all
+            ends.enter_context(streams)
+            assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING, streams.error
+        yield made
 
 
 def is_mirrored(one: KafkaStreams, two: KafkaStreams) -> bool:
@@ -112,9 +115,10 @@ KINDS = {
 
 def _standbys_are_held_still_while_paused(place: Place, one: KafkaStreams, two: KafkaStreams, last: int) -> None:
     two.pause()
-    time.sleep(1)  # the batch under way may take a moment
+    time.sleep(1)  # a batch may just begin
+    assert until(lambda: two.threads[0]._runner.under_way is None), "the one under way ends"
     send(place, last)
-    assert until(lambda: set(rows(one).values()) == {last}, 60)
+    assert until(lambda: set(rows(one).values()) == {last})
     time.sleep(1)
 
     active = rows(one)
@@ -134,13 +138,12 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
     )
     standbys, restored = ListenerNotes(StandbyUpdateListener), ListenerNotes(StateRestoreListener)
     with pair(place, lambda: build(place), threads, standbys, restored, **settings) as (one, two):
-        assert until(lambda: one.state is two.state is State.RUNNING, 120), (one.error, two.error)
         # No lag alone says little of a source topic, which is followed up to what the group has committed: to 0 at first.
-        mirrored = until(lambda: is_mirrored(one, two) and has_all(one, first) and has_all(two, first), 120)
+        mirrored = until(lambda: is_mirrored(one, two) and has_all(one, first) and has_all(two, first))
         assert mirrored, [what_is_seen(each) for each in (one, two)]
         _standbys_are_held_still_while_paused(place, one, two, last)
         # What each has as active or as standby: a lag is told by the second, so rows are asked, not lags.
-        assert until(lambda: has_all(one, everything) and has_all(two, everything), 60)
+        assert until(lambda: has_all(one, everything) and has_all(two, everything))
         moving = {name.partition for name in two.threads[0].standbys}
         assert moving
         loaded = Counter[int]()
@@ -149,7 +152,7 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
         assert all(loaded[partition] >= KEYS for partition in moving)
         restored.told["on_restore_end"].clear()
         one.close()
-        assert until(lambda: two.state is State.RUNNING and len(two.threads[0].tasks) == PARTITIONS, 120), two.error
+        assert until(lambda: two.state is State.RUNNING and len(two.threads[0].tasks) == PARTITIONS), two.error
         assert rows(two) == everything
         totals = restored.by_partition("on_restore_end", "total_restored")
         assert not any(totals.get(partition) for partition in moving)

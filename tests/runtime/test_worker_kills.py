@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess, has_ended, until
 from tests.runtime.words import Counts, Feed, create_topics, differences, stored_counts
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import ORDER, CommitStep
@@ -53,7 +54,14 @@ def run(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def workers(run: Run) -> dict[str, int]:
-    [found] = run.instance.look()["workers"]
+    """Once those that were killed have been replaced."""
+
+    def are_alive(at: dict[str, Any]) -> bool:
+        [found] = at["workers"]
+        alive = {process.pid for process in run.instance.tree() if not has_ended(process)}
+        return set(found.values()) <= alive
+
+    [found] = run.instance.wait(are_alive, "at work with workers that are alive")["workers"]
     return dict(found)
 
 
@@ -73,7 +81,7 @@ def test_the_last_step_killed_at_any_step_costs_nothing_but_its_batch(run: Run, 
     order = run.instance.order(LAST, at.value, signal.SIGKILL, "self")
     run.some_words_are_counted_exactly()
     assert until(lambda: not order.exists())
-    assert workers(run)[LAST] in {p.pid for p in run.instance.tree()}
+    assert LAST in workers(run)
 
 
 @pytest.mark.parametrize("at", ["start", "chunk", "end"])

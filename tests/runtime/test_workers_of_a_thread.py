@@ -52,7 +52,7 @@ def test_a_batch_that_hangs_is_ended_by_killing_its_workers_and_runs_again(place
         assert [m.value() for m in place.received("out", 3)] == [b"before", b"hang", b"after"]
         assert flag.exists()
         assert thread.engine.worker_pids["step-1"] != before["step-1"]
-        assert not psutil.pid_exists(before["step-1"])
+        assert until(lambda: not psutil.pid_exists(before["step-1"])), "Spark's daemon notices a little later"
 
 
 def test_a_batch_that_takes_too_long_is_tried_with_fewer_records_until_the_backlog_is_through(place: Place) -> None:
@@ -107,8 +107,7 @@ def test_a_second_worker_of_a_step_ends_the_first_and_no_batch_is_lost_for_long(
         for number in range(2, 12):
             place.send("in", [(b"k", b"v")])
             assert [int.from_bytes(m.value(), "big") for m in place.received("out", number)] == list(range(1, number + 1))
-        alive = {step: pid for step, pid in thread.engine.worker_pids.items() if psutil.pid_exists(pid)}
-        assert alive == thread.engine.worker_pids
+        assert until(lambda: all(psutil.pid_exists(pid) for pid in thread.engine.worker_pids.values()))
         replaced = {pid for step, pid in first.items() if thread.engine.worker_pids[step] != pid}
         assert until(lambda: not any(psutil.pid_exists(pid) for pid in replaced))
         settled = dict(thread.engine.worker_pids)

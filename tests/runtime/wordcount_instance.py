@@ -49,6 +49,7 @@ PROGRAMS = {"wordcount": wordcount, "passing": passing, "shop": shop_of}
 def look(streams: KafkaStreams) -> dict[str, object]:
     return {
         "state": streams.state.value,
+        "server": streams.application_server,
         "workers": [thread.engine.worker_pids if thread.engine else {} for thread in streams.threads],
         "tasks": sorted(str(task) for thread in streams.threads for task in thread.tasks),
         "standbys": {str(t): held.lag for thread in streams.threads for t, held in thread.standbys.items()},

@@ -13,6 +13,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.runtime.instance_process import LIMIT_S
+from tidemill.kafka.admin.client import Admin
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 
@@ -24,7 +26,8 @@ def create_topics(bootstrap_servers: str, application_id: str, partitions: int =
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topics = [NewTopic(f"{application_id}-{end}", partitions, 1) for end in ("input", "output")]
     for made in admin.create_topics(topics).values():
-        made.result(30)
+        made.result(60)
+    Admin({"bootstrap.servers": bootstrap_servers}).wait_for_leaders([topic.topic for topic in topics])
 
 
 class Feed:
@@ -72,7 +75,7 @@ class Feed:
         self._ends.set()
         if self._thread is not None:
             self._thread.join()
-        assert self._producer.flush(90) == 0
+        assert self._producer.flush(LIMIT_S) == 0
         assert not self._failed, self._failed[:3]
 
     def _run(self) -> None:
@@ -112,7 +115,7 @@ class Counts:
         self.records += len(messages)
         return len(messages)
 
-    def reach(self, total: int, limit_s: float = 120) -> bool:
+    def reach(self, total: int, limit_s: float = LIMIT_S) -> bool:
         """Reads until this many words are counted."""
         deadline = time.monotonic() + limit_s
         while sum(self.latest.values()) < total and time.monotonic() < deadline:

@@ -17,7 +17,7 @@ from tidemill import Serdes, StreamsBuilder, of_columns, per_batch, per_record, 
 from tidemill.errors import FunctionFailedError, TopologyError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TEXT, LONG = Serdes.string(), Serdes.long()
 READING = Serdes.json("sensor string NOT NULL, celsius double, at timestamp, price decimal(9,2)")
 

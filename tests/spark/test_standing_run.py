@@ -24,7 +24,7 @@ from tidemill.steps.standing import ARROW_ROWS, WorkerOutput, task_settings
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.desk import THREAD
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 STRING, LONG = Serdes.string(), Serdes.long()
 
@@ -81,7 +81,7 @@ def last(program: Program) -> dict[str, int]:
 
 
 def until(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not is_so() and time.monotonic() < deadline:
         time.sleep(0.01)
     return is_so()

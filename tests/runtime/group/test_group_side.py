@@ -59,7 +59,7 @@ def test_a_join_does_not_wait_for_ever(group: Group, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(group_side, "_COMMIT_LIMIT_S", 0.2)
     group.side.begin_commit()
     join = begun(group.side.user_data)
-    join.join(5)
+    join.join(LIMIT_S)
     assert not join.is_alive()
 
 
@@ -94,8 +94,13 @@ TASK = TaskId(0, 0)
 INPUT = TopicPartition("in", 0)
 
 
-def is_let_begin(join: threading.Thread) -> bool:
+def is_held_up(join: threading.Thread) -> bool:
     join.join(0.1)
+    return join.is_alive()
+
+
+def is_let_begin(join: threading.Thread) -> bool:
+    join.join(LIMIT_S)
     return not join.is_alive()
 
 
@@ -109,7 +114,7 @@ def assigned(group: Group, *, generation: int, active: tuple[TaskId, ...] = ()) 
 
 def test_a_join_waits_until_the_thread_has_read_the_assignment_before(group: Group) -> None:
     join = begun(group.side.wait_until_taken_up)
-    assert not is_let_begin(join)
+    assert is_held_up(join)
     assigned(group, generation=1)
     with group.side.acting():
         pass
@@ -122,7 +127,7 @@ def test_a_join_waits_until_what_is_revoked_is_given_up(group: Group) -> None:
     _, close = assigned(group, generation=2)
     assert isinstance(close, CloseTasks)
     join = begun(group.side.wait_until_taken_up)
-    assert not is_let_begin(join)
+    assert is_held_up(join)
     with group.side.acting():
         group.tasks.handle(TasksClosed(tasks=close.tasks))
     assert is_let_begin(join)
@@ -134,14 +139,14 @@ def test_no_join_begins_while_instructions_are_carried_out(group: Group) -> None
         with group.side.acting():
             assigned(group, generation=1)
         join = begun(group.side.wait_until_taken_up)
-        assert not is_let_begin(join)
+        assert is_held_up(join)
     assert is_let_begin(join)
 
 
 def test_the_group_is_not_held_up_for_ever_by_a_thread_in_a_long_batch(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_side, "_TAKE_UP_LIMIT_S", 0.2)
     join = begun(group.side.wait_until_taken_up)
-    join.join(5)
+    join.join(LIMIT_S)
     assert not join.is_alive()
 
 

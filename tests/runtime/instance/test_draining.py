@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -77,6 +78,22 @@ def test_an_instance_that_holds_nothing_more_is_closed(scene: Callable[[MemberSt
     told = at.draining.to_json()
     assert told is not None
     assert (told["phase"], told["message"]) == (CLOSING, "every task has been handed over")
+
+
+def test_a_drain_that_somebody_looks_at_ends_when_its_end_was_read(
+    scene: Callable[[MemberState], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the next look takes."""
+    at = scene(member(Drain.UNDER_WAY, held=RUNS))
+    monkeypatch.setattr(module, "_UNREAD_LIMIT_S", LIMIT_S)
+    at.draining.begin(LIMIT_S)
+    assert at.draining.to_json() is not None
+    at.thread.becomes = member(Drain.UNDER_WAY)
+    assert not at.closed.wait(0.5)
+    while (told := at.draining.to_json()) is not None and told["phase"] != CLOSING:
+        time.sleep(0.01)
+    assert at.draining.wait()
+    assert at.closed.is_set()
 
 
 def test_under_a_leader_that_knows_no_drains_it_is_closed_and_says_so(scene: Callable[[MemberState], Scene]) -> None:

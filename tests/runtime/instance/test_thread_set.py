@@ -55,6 +55,9 @@ def test_a_number_is_used_again() -> None:
     assert [free_number(taken) for taken in ((), (1, 2), (2, 3), (1, 3))] == [1, 3, 1, 2]
 
 
+LIMIT_S = 30.0
+
+
 class StandIn(threading.Thread):
     """A stream thread that ends when it is told to, unless it is stuck."""
 
@@ -65,7 +68,7 @@ class StandIn(threading.Thread):
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
-        self._stop_wanted.wait(10)
+        self._stop_wanted.wait(4 * LIMIT_S)
 
     def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
         self.told = leave_group
@@ -95,7 +98,7 @@ def running() -> Any:
     threads.begin(Source(), 2)
     threads.start()
     yield threads
-    assert threads.end(5)
+    assert threads.end(LIMIT_S)
 
 
 def numbers(threads: ThreadSet) -> list[int]:
@@ -110,10 +113,10 @@ def test_threads_are_added_while_there_is_a_slot_to_spare(running: ThreadSet) ->
 
 
 def test_the_last_thread_is_removed_first_and_leaves_the_group(running: ThreadSet) -> None:
-    removed: Any = running.remove(5)
+    removed: Any = running.remove(LIMIT_S)
     assert (removed.number, removed.told, removed.is_alive()) == (2, True, False)
-    assert running.remove(5) is not None
-    assert running.remove(5) is None
+    assert running.remove(LIMIT_S) is not None
+    assert running.remove(LIMIT_S) is None
     added = running.add()
     assert added is not None
     assert added.number == 1
@@ -124,15 +127,15 @@ def test_a_thread_that_does_not_end_in_time_is_said_to_end_later_and_removed_whe
     stuck.is_stuck = True
     with pytest.raises(RetriableError, match=r"t-2 has not ended within 0\.01 s"):
         running.remove(0.01)
-    other = running.remove(5)
+    other = running.remove(LIMIT_S)
     assert other is not None
     assert other.number == 1, "the one that is leaving is not asked again"
-    assert running.remove(5) is None
+    assert running.remove(LIMIT_S) is None
     assert running.threads == [stuck]
     removing = next(thread for thread in threading.enumerate() if thread.name == "t-2-remove")
     stuck.is_stuck = False
     stuck.stop()
-    removing.join(5)
+    removing.join(LIMIT_S)
     assert running.threads == []
     assert stuck.were_workers_ended
 
@@ -142,9 +145,9 @@ def test_a_failed_thread_is_replaced_in_its_place_when_it_has_ended(running: Thr
     problems: list[TidemillError] = []
     running.replace(failed, problems.append)
     assert running.threads[0] is failed
-    failed.stop()
     replacing = next(thread for thread in threading.enumerate() if thread.name == "t-1-replace")
-    replacing.join(5)
+    failed.stop()
+    replacing.join(LIMIT_S)
     assert (numbers(running), running.threads[0] is failed, problems) == ([1, 2], False, [])
 
 
@@ -153,10 +156,9 @@ def test_a_replacement_that_cannot_be_made_is_the_instances_problem(running: Thr
     failed = running.threads[1]
     running._source = None  # what is asked of nothing fails
     running.replace(failed, problems.append)
+    replacing = next(thread for thread in threading.enumerate() if thread.name == "t-2-replace")
     failed.stop()
-    for thread in threading.enumerate():
-        if thread.name == "t-2-replace":
-            thread.join(5)
+    replacing.join(LIMIT_S)
     assert "no thread could be started" in str(problems[0])
 
 

@@ -28,8 +28,11 @@ log = logging.getLogger("tidemill.application")
 DRAIN_LIMIT_S = 1_800.0
 """The default limit of a drain."""
 _LOOK_S = 0.1
+_UNREAD_LIMIT_S = 10.0
+"""So long a drain whose progress was read over HTTP waits at most until its end is read too, before the instance closes: whoever
+asks now and then could not tell otherwise that the instance has not failed."""
 _SHOWN_S = 1.0
-"""So long the end of a drain can be read over HTTP before the instance closes."""
+"""So long the end can be read in any case, and after it was read: by another one, perhaps, or the answer is still under way."""
 _GROUP_LIMIT_S = 5.0
 
 _UNKNOWN = (
@@ -60,6 +63,7 @@ class Draining:
         self._is_open, self._close = is_open, close
         self._lock = threading.Lock()
         self._waiter: threading.Thread | None = None
+        self._is_watched, self._end_was_read = False, threading.Event()
         self._reported: dict[str, object] | None = None
 
     def begin(self, timeout_s: float) -> None:
@@ -75,6 +79,8 @@ class Draining:
             if not self._is_open():
                 raise DrainRefusedError("the instance does not run (it is starting or ending): there is nothing to drain")
             self._require_others()
+            self._is_watched = False
+            self._end_was_read.clear()
             now_ms = int(time.time() * 1e3)
             self._reported = {"since_ms": now_ms, "until_ms": now_ms + int(timeout_s * 1e3)}
             self._tell(DrainPhase.DRAINING.value, "")
@@ -94,6 +100,9 @@ class Draining:
         reported = self._reported
         if reported is None:
             return None
+        if reported["phase"] == CLOSING:
+            self._end_was_read.set()
+        self._is_watched = True
         progress = self._progress()
         return {**reported, "active": progress.active, "standby": progress.standby}
 
@@ -136,6 +145,8 @@ class Draining:
             LogEvent("drained" if is_drained else "drain-unknown", application=self._application_id, message=message),
         )
         self._tell(CLOSING, message)
+        if self._is_watched:
+            self._end_was_read.wait(_UNREAD_LIMIT_S)
         time.sleep(_SHOWN_S)
         self._close()
 

@@ -152,7 +152,7 @@ class StartingJvm:
     scratch: str
     conf: Mapping[str, str]
 
-    def session(self, start_limit_s: float = 60.0) -> SparkHandle:
+    def session(self, start_limit_s: float = 180.0) -> SparkHandle:
         """Waits for the JVM and makes the session; if that fails the JVM is ended.
 
         Raises:
