@@ -85,8 +85,8 @@ class _Merging(AccumulatorParam[Told]):
 class StoreFrames:
     """Makes DataFrames of stores in one session. May be used from any thread."""
 
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
+    def __init__(self, session: SparkSession, application_id: str) -> None:
+        self._session, self._application_id = session, application_id
         self._told: Accumulator[Told] = session.sparkContext.accumulator({}, _Merging())  # one: PySpark keeps each for ever
         self._numbers = itertools.count(1)
 
@@ -103,7 +103,7 @@ class StoreFrames:
             pin("store")
             step = reading(facts, store, copies, number, self._told)
             read = map_in_arrow(self._session.range(0, 1, 1, 1), step, _ROWS_DDL)
-        with background_pool(self._session):
+        with background_pool(self._session, self._application_id, f"snapshot of the store {facts.name}"):
             kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         told = {copy.partition: self._told.value.pop((number, copy.partition), None) for copy in copies}
         for partition, position in told.items():

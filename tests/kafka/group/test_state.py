@@ -305,7 +305,7 @@ def test_a_join_is_timed_from_when_it_was_sent_until_it_is_answered_or_has_faile
     _sent(state)
     assert state.joining_since_s is not None
     state.join_failed()
-    assert state.joining_since_s is None, "nobody owes an answer before the next one is sent"
+    assert state.joining_since_s is None, "no answer is owed before the next one is sent"
     _sent(state)
     assert state.joining_since_s is not None
     state.lost(state.membership, "thrown out")

@@ -160,7 +160,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     threads = instance.threads.threads
     status = InstanceStatus(
         config.slice(StatusConfig), topology, process_id, instance.state, threads, reads.led,
-        host=reads.application_server, error=instance.error, draining=instance.draining,
+        host=reads.application_server, error=instance.error, draining=instance.draining, spark_ui=engine.spark.ui,
     )  # fmt: skip
     with span("reads of state, HTTP"):
         reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
@@ -249,7 +249,9 @@ def _engine_parts(
     parts.opened("Spark", spark.close)
     instance.phases.begin(StartPhase.PLAN)
     placement = placement_of(spark.session, config.num_stream_threads)
-    starters = WorkerStarters(spark, instance.topology, placement, one_by_one=takes_one_by_one(config.slice(ExceptionConfig)))
+    starters = WorkerStarters(
+        spark, config.application_id, instance.topology, placement, one_by_one=takes_one_by_one(config.slice(ExceptionConfig))
+    )
     for number in range(1, config.num_stream_threads + 1):
         starters.start(thread_name(config, process_id, number))
     with span("topology compiled, types inferred"):
