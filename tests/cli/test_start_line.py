@@ -139,6 +139,7 @@ class HoldsUp(ActingMember):
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_a_terminal_shows_the_phases_of_a_start_in_their_order(
     tmp_path: Path, bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:

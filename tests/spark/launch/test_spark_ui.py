@@ -29,6 +29,7 @@ def listeners_of(run: CliProcess, port: int) -> set[str]:
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_jobs_say_whose_they_are_on_this_machine_only(
     tmp_path: Path, bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:
