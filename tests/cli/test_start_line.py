@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer
@@ -19,10 +20,11 @@ from confluent_kafka import Producer
 from tests.cli.cli_process import cli, until
 from tests.kafka.group.acting_member import ActingMember
 from tidemill.cli.start_line import StartLine, StartView, followed, start_line, summary_line
-from tidemill.ids import TaskId
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
 from tidemill.runtime.instance.start_phases import PhaseTimes, StartPhase, StartPhases
-from tidemill.task.progress import RestoreProgress
+from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.progress import CopyProgress, RestoreProgress
 
 TASKS = (TaskId(0, 0), TaskId(0, 1))
 OVER = ((StartPhase.TOPICS, 0.31), (StartPhase.SPARK, 64.2))
@@ -34,6 +36,12 @@ def view(phase: StartPhase | None, since_s: float = 10.0, **others: object) -> S
 
 def restored(left: int | None, per_s: float | None = 500.0) -> RestoreProgress:
     return RestoreProgress(tasks=TASKS, offsets_left=left, offsets_per_s=per_s)
+
+
+def lacking(task: TaskId) -> ActiveTask:
+    """A task with a store that is restored."""
+    changelogs = {"s": TopicPartition("log", task.partition)}
+    return ActiveTask(task=task, directory="/state", epoch="e", inputs=(), changelogs=changelogs, phase=Phase.RESTORING)
 
 
 def test_each_phase_has_its_name_and_its_time() -> None:
@@ -93,6 +101,24 @@ def test_before_there_is_an_instance_the_line_has_its_phase() -> None:
     phases = StartPhases(lambda: next(clock))
     phases.begin(StartPhase.IMPORTS)
     assert StartLine(phases, lambda: next(clock))() == "importing Spark and Kafka's clients, 2 s"
+
+
+def test_the_line_is_of_what_the_threads_wait_for() -> None:
+    """The thread that has waited longest for the group; then what is left to restore, of all of them."""
+    phases = StartPhases(lambda: 0.0)
+    line = StartLine(phases, lambda: 20.0)
+    waits = [SimpleNamespace(joining_since_s=since_s, tasks={}, copies=()) for since_s in (12.0, None, 8.0)]
+    line.streams = SimpleNamespace(threads=waits)  # type: ignore[assignment]
+    phases.begin(StartPhase.JOIN)
+    assert line() == "waiting for the group's rebalance, 12 s"
+    phases.begin(StartPhase.RESTORE)
+    for left, bar in ((8_000, "░░░░░░░░░░░░ 0 %"), (2_000, "█████████░░░ 75 %")):
+        copies = tuple(CopyProgress(task=task, is_active=True, lag=left // 2, offsets_per_s=250.0) for task in TASKS)
+        tasks = {task: lacking(task) for task in TASKS}
+        line.streams = SimpleNamespace(  # type: ignore[assignment]
+            threads=[SimpleNamespace(joining_since_s=None, tasks=tasks, copies=copies)]
+        )
+        assert line().startswith(f"restoring 2 tasks {bar}, {left:,} offsets left, {left // 500} s left (group 0.0 s)")
 
 
 class Screen:
