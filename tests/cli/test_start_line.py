@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import termios
 import threading
@@ -122,32 +123,37 @@ def test_the_line_is_of_what_the_threads_wait_for() -> None:
 
 
 class Screen:
-    """The terminal of a command: its other end, and all that was written to it."""
+    """The terminal of a command: its other end, and all that was written to it. It is read all the time, since a command that
+    writes to a full one waits."""
 
     def __init__(self) -> None:
         self._other, self.end = pty.openpty()
         fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
-        self._text = b""
-        os.set_blocking(self._other, False)
+        self._read, self._closed = b"", threading.Event()
+        self._reader = threading.Thread(target=self._read_all, daemon=True)
+        self._reader.start()
+
+    def _read_all(self) -> None:
+        while not self._closed.is_set():
+            if select.select([self._other], [], [], 0.1)[0]:
+                self._read += os.read(self._other, 65_536)
 
     def text(self) -> str:
         """Without the sequences that move the cursor and choose colours."""
-        try:
-            while read := os.read(self._other, 65_536):
-                self._text += read
-        except OSError:  # nothing there now, or the command has ended
-            pass
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._text.decode(errors="replace"))
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._read.decode(errors="replace"))
 
     def close(self) -> None:
+        self._closed.set()
+        self._reader.join()
         for end in (self._other, self.end):
             os.close(end)
 
 
 class HoldsUp(ActingMember):
-    """Stays away from the next rebalance from ``hold`` on, until it is closed."""
+    """Stays away from the next rebalance from ``hold`` on, until it is closed; its session lasts."""
 
     _may_join: threading.Event | None = None
+    _is_closed = False
 
     def hold(self) -> None:
         self._may_join = threading.Event()
@@ -158,9 +164,11 @@ class HoldsUp(ActingMember):
         super().wait_until_taken_up()
 
     def close(self) -> None:
-        super().close()
-        if self._may_join is not None:
-            self._may_join.set()
+        if not self._is_closed:
+            self._is_closed = True
+            super().close()
+            if self._may_join is not None:
+                self._may_join.set()
 
 
 @pytest.mark.broker
@@ -185,7 +193,7 @@ def test_a_terminal_shows_the_phases_of_a_start_in_their_order(
         f"config = {{'application.id': {application!r}, 'bootstrap.servers': {bootstrap_servers!r}}}\n"
         f"builder.stream({topic!r}, key=Serdes.string(), value=Serdes.string()).group_by_key().count(store='counts')\n"
     )
-    other = HoldsUp(bootstrap_servers, application, topic, 1)
+    other = HoldsUp(bootstrap_servers, application, topic, 1, session__timeout__ms=60_000)
     other.start()
     screen = Screen()
     try:
@@ -201,7 +209,7 @@ def test_a_terminal_shows_the_phases_of_a_start_in_their_order(
         other.close()
         text = screen.text()
         screen.close()
-    seconds = r"\d+\.\d s"
+    seconds = r"(?:\d+\.\d s|\d+ min \d+ s)"
     names = ("imports", "state directory", "topics", "Spark", "plan", "group", "restore")
     assert re.search(rf"running after {seconds} \({', '.join(f'{name} {seconds}' for name in names)}\)", text), text
     assert re.search(r"starting Spark, \d+ s \(imports", text), text
