@@ -37,6 +37,15 @@ def test_the_text_quotes_what_is_not_one_word() -> None:
     assert str(event) == "event=started state='/data/my state/app' tasks=[0_1, 1_0] stores={n: 7} empty='' after_ms=12"
 
 
+def test_a_sentence_of_kafka_streams_comes_before_the_fields_and_is_the_message_in_json() -> None:
+    event = LogEvent("state", says="stream-client [a] State transition from CREATED to REBALANCING", to="REBALANCING")
+    assert str(event) == "stream-client [a] State transition from CREATED to REBALANCING event=state to=REBALANCING"
+    found = line(event)
+    assert (found["message"], found["event"], found["to"]) == (event.says, "state", "REBALANCING")
+    assert "message" not in line(LogEvent("state", to="REBALANCING"))
+    assert str(LogEvent("x", says="a\nevent=y")) == r"a\nevent=y event=x"
+
+
 def test_other_lines_are_a_message_and_lose_nothing() -> None:
     found = line("stream-thread [%s] Finished stable assignment of tasks, no followup rebalances required.", "one")
     assert found["message"].startswith("stream-thread [one] Finished stable")

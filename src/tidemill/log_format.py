@@ -1,4 +1,5 @@
-"""Log events: a name and fields, written as ``event=... key=value ...`` or as one JSON object a line.
+"""Log events: a name and fields, written as ``event=... key=value ...`` or as one JSON object a line; what Kafka Streams logs too
+begins with its sentence, so that who knows that finds it.
 
 Decides how a field looks in either form. A line is made from the fields when a handler formats it and is never parsed back:
 values with spaces, quotes or control characters are quoted and escaped in the text, so no value can pass for a field or a line of
@@ -15,27 +16,29 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from tidemill.printable import printable_lines
+from tidemill.printable import printable, printable_lines
 
 _PLAIN = re.compile(r"[^\s'\"=\[\]{},]+\Z")
 _OWN = ("time", "level", "logger", "thread_name", "message", "exception")
+_LONGEST_SENTENCE = 4_000
 
 
 class LogEvent:
     """The message of a log record: ``log.info(LogEvent("task-assigned", task=task, thread=name))``.
 
     ``fields`` may hold any value; exceptions and ids are written as their text. ``from_`` is the field ``from``, a word
-    that Python reserves.
+    that Python reserves. ``says``: Kafka Streams' own sentence for it, before the fields; ``message`` in JSON.
     """
 
-    __slots__ = ("fields", "name")
+    __slots__ = ("fields", "name", "says")
 
-    def __init__(self, name: str, /, **fields: object) -> None:
-        self.name = name
+    def __init__(self, name: str, /, says: str = "", **fields: object) -> None:
+        self.name, self.says = name, says
         self.fields = {key.removesuffix("_"): value for key, value in fields.items()}
 
     def __str__(self) -> str:
-        return " ".join([f"event={self.name}", *(f"{key}={as_text(value)}" for key, value in self.fields.items())])
+        says = [printable(self.says, longest=_LONGEST_SENTENCE)] if self.says else []
+        return " ".join([*says, f"event={self.name}", *(f"{key}={as_text(value)}" for key, value in self.fields.items())])
 
 
 class TextLines(logging.Formatter):
@@ -58,6 +61,8 @@ class JsonLines(logging.Formatter):
         }
         if isinstance(record.msg, LogEvent):
             line["event"] = record.msg.name
+            if record.msg.says:
+                line["message"] = record.msg.says
             line |= {f"{key}_" if key in line or key in _OWN else key: _as_json(v) for key, v in record.msg.fields.items()}
         else:
             line["message"] = record.getMessage()

@@ -38,26 +38,28 @@ def until(claim: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
 
 
 class CliProcess:
-    """Starts at once, in a session of its own; ``scratch`` is its folder for temporary files."""
+    """Starts at once, in a session of its own; ``scratch`` is its folder for temporary files. ``terminal``: it writes there, and
+    ``lines`` stays empty."""
 
-    def __init__(self, scratch: Path, *arguments: object) -> None:
+    def __init__(self, scratch: Path, *arguments: object, terminal: int | None = None) -> None:
         self._family = str(uuid4())
         self._scratch = scratch
         self.lines: list[str] = []
         self.process = subprocess.Popen(
             [str(Path(sys.executable).with_name("tidemill")), *map(str, arguments)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE if terminal is None else terminal,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, _MARK: self._family, "TMPDIR": str(scratch)},
+            env={**os.environ, _MARK: self._family, "TMPDIR": str(scratch), "TERM": "xterm-256color"},
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
+        if self.process.stdout is None:
+            return
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
 
@@ -126,11 +128,11 @@ class CliProcess:
 
 
 @contextlib.contextmanager
-def cli(*arguments: object) -> Iterator[CliProcess]:
+def cli(*arguments: object, terminal: int | None = None) -> Iterator[CliProcess]:
     """A command that is killed with all its family when the block is left."""
     # Not pytest's folder for temporary files: Unix sockets are made here, and their paths have to be short.
     with tempfile.TemporaryDirectory(prefix="cli-", ignore_cleanup_errors=True) as scratch:
-        process = CliProcess(Path(scratch), *arguments)
+        process = CliProcess(Path(scratch), *arguments, terminal=terminal)
         try:
             yield process
         finally:

@@ -244,6 +244,7 @@ def check_under_way(page: Browser) -> None:
     for told in others.told.values():
         if told is not None and told["host"] != status.document["host"]:
             told["drain"] = drain
+    status.document["spark_ui"] = "http://127.0.0.1:4040"
     with served(app) as base:
         page.look(width=1280, height=900)
         page.driver.get(base + "/")
@@ -253,6 +254,10 @@ def check_under_way(page: Browser) -> None:
         require("draining" in text, f"an instance that drains; found {text!r}")
         require("3 active tasks and 1 copy are still to be handed over" in text, f"what it still has; found {text!r}")
         verified("instances that restore or drain say so, with what is left")
+        require(page.run("return document.getElementById('spark-ui').href") == "http://127.0.0.1:4040/", "a link to Spark's UI")
+        status.document["spark_ui"] = "javascript:alert(1)"
+        until(lambda: page.run("return document.getElementById('spark-ui').hidden"), "no link to what is no page")
+        verified("Spark's UI is linked if it is on")
     page.complaints()
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from tests.query.stand_in_status import group_app, recorded
 from tests.query.stand_ins import ask
+from tidemill.assignment.scale import ScaleAdvice, ScaleWish
 from tidemill.query.group_documents import GroupDocument, read_group
-from tidemill.query.scale import ScaleAdvice, ScaleWish, advice
+from tidemill.query.scale import advice
 
 Document = dict[str, Any]
 
@@ -96,7 +97,7 @@ def rebalancing(one: Document) -> None:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        (restoring, "restores 1 tasks"), (draining, "drains"), (warming_up, "1 tasks warm up"), (rebalancing, "is REBALANCING"),
+        (restoring, "restores 1 task"), (draining, "drains"), (warming_up, "1 task warms up"), (rebalancing, "is REBALANCING"),
     ],
 )  # fmt: skip
 def test_while_tasks_are_on_their_way_the_number_stays(what: Any, why: str) -> None:
@@ -133,7 +134,7 @@ def test_over_http_it_is_one_document_with_the_operators_wishes() -> None:
     reply = ask(app, "/scale?least=2&most=5&capacity_per_s=100&headroom_percent=0&catch_up_s=60")
     assert reply.status == 200
     assert (reply.json["wanted"], reply.json["present"], reply.json["waits"]) == (3, 3, True)
-    assert "warm up" in reply.json["why"]
+    assert "warm" in reply.json["why"]
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_data_frame_is_typed_and_stays_what_it_was(spark: SparkSession, tmp_pa
     put(tmp_path / "1_0", facts, [("a", {"name": "Ada", "amount": 1.5}, 1_000)], 3)
     put(tmp_path / "1_1", facts, [], 0)
     readers: Any = [Reader(0, tmp_path / "1_0"), Reader(1, tmp_path / "1_1")]
-    frames = StoreFrames(spark)
+    frames = StoreFrames(spark, "app")
     frame, offsets = frames.of(facts, readers)
     put(tmp_path / "1_0", facts, [("b", {"name": "Bob", "amount": 2.0}, 2_000)], 4)
     assert frame.schema.simpleString() == (

@@ -83,7 +83,8 @@ class Thread:
 
     def lines(self, *fields: str) -> list[tuple[object, ...]]:
         """Name and task of each, and these of its fields."""
-        events = [record.msg for record in self._caplog.records if isinstance(record.msg, LogEvent)]
+        said = [record.msg for record in self._caplog.records if isinstance(record.msg, LogEvent)]
+        events = [event for event in said if "task" in event.fields]
         self._caplog.clear()
         return [(event.name, event.fields["task"], *(event.fields.get(field) for field in fields)) for event in events]
 
@@ -169,4 +170,24 @@ def test_what_a_thread_has_when_it_ends_or_loses_its_membership_is_told_with_tha
     assert [line for line in thread.lines("cause") if line[0].endswith("closed")] == [  # type: ignore[attr-defined]
         ("task-closed", A, "expired"),
         ("standby-closed", B, "the thread ends"),
+    ]
+
+
+def test_kafka_streams_sentences_are_there_for_who_searches_for_them(
+    thread: Thread, caplog: pytest.LogCaptureFixture
+) -> None:
+    thread.assign([A, B])
+    thread.feed(PositionsRead(stores={A: {"counts": 3}, B: {"counts": 9}}))
+    thread.run(A, B, end=9)
+    thread.now_s += 2
+    thread.report(9, A, B)
+    thread.report(9, A, B)
+    sentences = [record.msg.says for record in caplog.records if isinstance(record.msg, LogEvent) and record.msg.says]
+    assert sentences == [
+        "stream-thread [thread] task [1_0] Initialized",
+        "stream-thread [thread] task [1_1] Restored and ready to run",
+        "stream-thread [thread] Finished restoring changelog log-1 to store counts",
+        "stream-thread [thread] task [1_0] Restored and ready to run",
+        "stream-thread [thread] Finished restoring changelog log-0 to store counts",
+        "stream-thread [thread] Restoration took 2000 ms for all active tasks [1_0, 1_1]",
     ]

@@ -103,7 +103,7 @@ def test_a_second_worker_of_a_step_ends_the_first_and_no_batch_is_lost_for_long(
         assert thread.engine is not None
         first = dict(thread.engine.worker_pids)
         for _ in range(10):
-            start_workers(place.spark, thread.name, ["source", "step-1"], warm).join()
+            start_workers(place.spark, "app", thread.name, ["source", "step-1"], warm).join()
         for number in range(2, 12):
             place.send("in", [(b"k", b"v")])
             assert [int.from_bytes(m.value(), "big") for m in place.received("out", number)] == list(range(1, number + 1))

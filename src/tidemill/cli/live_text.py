@@ -5,14 +5,14 @@ Decides how a terminal differs from a file or pipe: there the status is left out
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.live import Live
     from rich.spinner import Spinner
 
@@ -23,6 +23,7 @@ class LiveText:
     def __init__(self, live: Live | None) -> None:
         self._live = live
         self._spinner: Spinner | None = None
+        self._line: _AskedLine | None = None
 
     @property
     def console(self) -> Console | None:
@@ -33,6 +34,11 @@ class LiveText:
         if self._live is None:
             typer.echo(text)
         else:
+            self._live.console.print(text, highlight=False, markup=False)
+
+    def terminal_line(self, text: str) -> None:
+        """A line that stays, only on a terminal."""
+        if self._live is not None:
             self._live.console.print(text, highlight=False, markup=False)
 
     def plain_line(self, text: str) -> None:
@@ -48,6 +54,15 @@ class LiveText:
             what = self._spinning(what)
         self._live.update(what)
 
+    def status_line(self, says: Callable[[], str]) -> None:
+        """A status of one line that goes on while this thread does something else: ``says`` is called on another thread, some
+        times a second."""
+        if self._live is None:
+            return
+        if self._line is None or self._line.says is not says:
+            self._line = _AskedLine(says)
+        self._live.update(self._line)
+
     def _spinning(self, text: str) -> Spinner:
         from rich.spinner import Spinner
         from rich.text import Text
@@ -56,6 +71,24 @@ class LiveText:
             self._spinner = Spinner("dots")
         self._spinner.update(text=Text(text))
         return self._spinner
+
+
+class _AskedLine:
+    """A spinner and what ``says`` gives when it is drawn, cut at the terminal's width."""
+
+    def __init__(self, says: Callable[[], str]) -> None:
+        from rich.spinner import Spinner
+
+        self.says, self._spinner = says, Spinner("dots")
+
+    def __rich_console__(self, console: Console, _options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        self._spinner.update(text=Text(self.says()))
+        line = self._spinner.render(console.get_time())
+        if isinstance(line, Text):
+            line.no_wrap, line.overflow = True, "ellipsis"
+        yield line
 
 
 @contextmanager

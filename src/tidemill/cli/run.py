@@ -22,6 +22,7 @@ from tidemill.cli.application_file import load_application
 from tidemill.cli.files import read_text
 from tidemill.cli.instance_view import to_line, to_text, view_of
 from tidemill.cli.live_text import LiveText, live_text
+from tidemill.cli.start_line import StartLine
 from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
 from tidemill.config.slices import SparkConfig
 from tidemill.config.streams_config import StreamsConfig
@@ -29,6 +30,7 @@ from tidemill.config.texts import load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
 from tidemill.held_interrupts import interrupts_held
 from tidemill.log_format import JsonLines, TextLines
+from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
 from tidemill.start_trace import TraceFile, span, tell_process
 
 if TYPE_CHECKING:
@@ -83,13 +85,18 @@ def run(
             stop.end_with_stdin()
         settings_read = StreamsConfig.of(merged)
         with trace, _launched(settings_read) as launched, live_text() as live:
+            phases = StartPhases()
+            starting = StartLine(phases)
+            phases.begin(StartPhase.IMPORTS)
+            live.status_line(starting)
             with span("imports of Spark and Kafka's clients"):
                 from tidemill.runtime.instance.application import KafkaStreams
 
             _log_to(live, log_level, as_json=settings_read.log_format == "json")
-            streams = KafkaStreams(topology, settings_read, launched=launched)
+            streams = KafkaStreams(topology, settings_read, launched=launched, phases=phases)
+            starting.streams = streams
             live.line(f"{app}: {streams.config.application_id} on {streams.config.bootstrap_servers}")
-            _run(streams, stop, live)
+            _run(streams, stop, live, starting)
     except (StopWanted, KeyboardInterrupt):
         stop.interrupted()
     raise typer.Exit(stop.exit_code)
@@ -134,18 +141,17 @@ def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[st
     return settings
 
 
-def _run(streams: KafkaStreams, stop: StopRequest, live: LiveText) -> None:
+def _run(streams: KafkaStreams, stop: StopRequest, live: LiveText, starting: StartLine) -> None:
     """Starts, shows and closes. StopError, with what went wrong, if the instance can't go on."""
     changes: deque[tuple[State, State]] = deque()
     streams.set_state_listener(lambda new, old: changes.append((new, old)))
-    live.status("starting")
     try:
         streams.start()
         if streams.config.http_listen:
             scheme = "https" if streams.config.http_keystore else "http"
             live.line(f"the group's page, state to read and metrics: {scheme}://{streams.application_server}/")
         stop.wait_for_it()
-        _follow(streams, stop, live, changes)
+        _follow(streams, stop, live, changes, starting)
     finally:
         stop.wait_for_it()
         live.status("closing")
@@ -159,11 +165,14 @@ def _run(streams: KafkaStreams, stop: StopRequest, live: LiveText) -> None:
         raise StopError(f"the stream threads did not end within {_CLOSE_LIMIT_S:.0f} s; what they did last is not committed")
 
 
-def _follow(streams: KafkaStreams, stop: StopRequest, live: LiveText, changes: deque[tuple[State, State]]) -> None:
+def _follow(
+    streams: KafkaStreams, stop: StopRequest, live: LiveText, changes: deque[tuple[State, State]], starting: StartLine
+) -> None:
     """Until a stop is wanted or the instance has ended by itself."""
     from tidemill.runtime.instance.application import State
 
     shown = view_of(streams)
+    has_run = False
     shown_at = 0.0
     failing_since: float | None = None
     while not stop.is_wanted and streams.state not in (State.ERROR, State.NOT_RUNNING):
@@ -171,7 +180,13 @@ def _follow(streams: KafkaStreams, stop: StopRequest, live: LiveText, changes: d
         _tell(changes, live)
         now = time.monotonic()
         view = view_of(streams)
-        live.status(to_text(view))
+        if streams.state is State.REBALANCING:
+            live.status_line(starting)
+        else:
+            live.status(to_text(view))
+        if streams.state is State.RUNNING and not has_run:
+            has_run = True
+            live.terminal_line(starting.summary())
         is_news = (view.state, view.tasks, view.restoring) != (shown.state, shown.tasks, shown.restoring)
         if is_news or (view != shown and now - shown_at >= _LINE_INTERVAL_S):
             live.plain_line(to_line(view))

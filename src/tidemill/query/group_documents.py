@@ -163,7 +163,7 @@ class DrainDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceDocument:
-    """Document of one instance. ``led``: only in /instance."""
+    """Document of one instance. ``led``: only in /instance. ``spark_ui``: where Spark's own UI answers, None if it is off."""
 
     application: str
     process: str
@@ -179,6 +179,7 @@ class InstanceDocument:
     threads: tuple[ThreadDocument, ...]
     restoring: RestoringDocument | None = None
     drain: DrainDocument | None = None
+    spark_ui: str | None = None
     led: tuple[RebalanceDocument, ...] = ()
 
 

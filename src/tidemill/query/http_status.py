@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
+from tidemill.assignment.scale import ScaleWish
 from tidemill.errors import QueryError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
@@ -29,7 +30,7 @@ from tidemill.query.http_group import ASK_LIMIT_S, OtherInstances, ask_all, memb
 from tidemill.query.http_metrics import TEXT, to_prometheus
 from tidemill.query.http_request import Request, allow_only, whole_number
 from tidemill.query.metadata import HostMap
-from tidemill.query.scale import ScaleWish, advice
+from tidemill.query.scale import advice
 from tidemill.query.status_source import StatusSource
 
 T = TypeVar("T")

@@ -86,8 +86,8 @@ class _Merging(AccumulatorParam[Reported]):
 class StoreFrames:
     """Makes DataFrames of stores in one session. May be used from any thread."""
 
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
+    def __init__(self, session: SparkSession, application_id: str) -> None:
+        self._session, self._application_id = session, application_id
         # One for all frames: PySpark never releases an accumulator.
         self._reported: Accumulator[Reported] = session.sparkContext.accumulator({}, _Merging())
         self._numbers = itertools.count(1)
@@ -105,7 +105,7 @@ class StoreFrames:
             pin("store")
             step = reading(facts, store, copies, number, self._reported)
             read = map_in_arrow(self._session.range(0, 1, 1, 1), step, _ROWS_DDL)
-        with background_pool(self._session):
+        with background_pool(self._session, self._application_id, f"snapshot of the store {facts.name}"):
             kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         reported = {copy.partition: self._reported.value.pop((number, copy.partition), None) for copy in copies}
         for partition, position in reported.items():

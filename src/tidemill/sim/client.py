@@ -55,6 +55,10 @@ class SimulatedClient:
         for thread in list(self.threads):
             thread.tell(DrainRequested())
 
+    @property
+    def is_draining(self) -> bool:
+        return self._when_drained is not None
+
     def thread_changed(self) -> None:
         then = self._when_drained
         if then is not None and all(thread.state.is_drained for thread in self.threads):

@@ -26,6 +26,7 @@ from tidemill.sim.copies import SimulatedStateDirectory
 from tidemill.sim.group import Draws, Group, changelog_topic, source_topic
 from tidemill.sim.history import Move, Outage, Round, SimulatedRun, ThreadTasks
 from tidemill.sim.logs import SimulatedLog
+from tidemill.sim.scaling import Scaler
 from tidemill.sim.scenario import ClientSpec, Disk, Event, Happening, Scenario
 from tidemill.sim.thread import Thread
 
@@ -102,6 +103,10 @@ class Cluster:
         self.agenda.at(first_records_ms, self._produce_first_records)
         for event in scenario.events:
             self.agenda.at(event.at_ms, lambda event=event: self._happen(event))  # type: ignore[misc]
+        self._scaler: Scaler | None = None
+        if scenario.scaling is not None:
+            self._scaler = Scaler(scenario.scaling, self, until_ms=scenario.last_event_ms)
+            self._scaler.begin()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -124,6 +129,10 @@ class Cluster:
                 self.agenda.at(soonest, _only_settle, changes_copies=False)
 
     # --- clients ------------------------------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """The process of this name, which does not run."""
+        self._start(self._specs[name])
 
     def _start(self, spec: ClientSpec) -> None:
         """A process begins, with the state directory that it has, else with a new one."""
@@ -177,6 +186,9 @@ class Cluster:
         elif event.what is Happening.PRODUCE:
             for task, count in event.records.items():
                 self.logs[task].produce(count, self.agenda.now_ms)
+        elif event.what is Happening.LOAD:
+            for log in self.logs.values():
+                log.load(event.records_per_s, self.agenda.now_ms)
         elif event.what is Happening.LEADER_CHANGE:
             if self.group.leader is not None:
                 self.group.evict(self.group.leader, "the leader's connection was lost")
@@ -305,6 +317,7 @@ class Cluster:
             restored_bytes=round(sum(n * self.logs[task].bytes_per_record for task, n in restored.items())),
             balanced_ms=max([self.rounds[-1].time_ms, *ran_again]) if is_balanced else None,
             violations=violations,
+            scale=() if self._scaler is None else tuple(self._scaler.looks),
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tidemill.assignment.invariants import unbalanced
 from tidemill.assignment.model import ApplicationState, Assignment, Decision
+from tidemill.assignment.scale import ScaleAdvice
 from tidemill.ids import ProcessId, TaskId
 from tidemill.sim.scenario import Scenario
 
@@ -85,6 +86,14 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleLook:
+    """The wanted number of instances at a time."""
+
+    time_ms: int
+    advice: ScaleAdvice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
     """``balanced_ms``: when the group was balanced for good and all tasks ran; None: never within the time given."""
 
@@ -96,6 +105,8 @@ class SimulatedRun:
     restored_bytes: int
     balanced_ms: int | None
     violations: tuple[str, ...]
+    scale: tuple[ScaleLook, ...] = ()
+    """Those that differ from the one before in what is wanted, or in what it waits for."""
 
     @property
     def rounds_after_start(self) -> tuple[Round, ...]:

@@ -40,6 +40,11 @@ class SimulatedLog:
     def produce(self, count: int, now_ms: int) -> None:
         self.records, self.since_ms = self.produced_at(now_ms) + count, now_ms
 
+    def load(self, records_per_s: float, now_ms: int) -> None:
+        """From now on so many records come in a second."""
+        self.produce(0, now_ms)
+        self.records_per_s = records_per_s
+
     def run(self, member: str, now_ms: int) -> None:
         if self.stopped_ms is not None and now_ms > self.stopped_ms:
             self._count_outage(self.stopped_ms, now_ms)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from tidemill.ids import TaskId
-from tidemill.sim.history import Round, SimulatedRun
+from tidemill.sim.history import Round, ScaleLook, SimulatedRun
 
 CLIENTS_SHOWN = 12
 """Of a larger group only clients whose tasks change are listed."""
@@ -28,8 +28,18 @@ def lines(run: SimulatedRun) -> Iterator[str]:
         yield ""
         yield from _phase_lines(run, number, phase, before)
         before = phase[-1]
+    if run.scale:
+        yield ""
+        yield from scale_lines(run)
     yield ""
     yield from summary_lines(run)
+
+
+def scale_lines(run: SimulatedRun) -> Iterator[str]:
+    """The wanted number of instances over time."""
+    rows = [("at", "instances", "wanted", "why")]
+    rows += [(clock(run, one.time_ms), str(one.advice.present), str(one.advice.wanted), one.advice.why) for one in run.scale]
+    yield from table_lines(rows)
 
 
 def summary_lines(run: SimulatedRun) -> Iterator[str]:
@@ -81,6 +91,7 @@ def as_json(run: SimulatedRun) -> dict[str, object]:
         "outages": [{"task": str(o.task), "from_ms": o.from_ms, "to_ms": o.to_ms} for o in run.outages],
         "restored_records": {str(task): records for task, records in run.restored_records.items()},
         "violations": list(run.violations),
+        **({"scale": [_scale_json(run, one) for one in run.scale]} if run.scale else {}),
     }
 
 
@@ -204,6 +215,14 @@ def tasks_text(tasks: Iterable[TaskId]) -> str:
     if len(named) > TASKS_SHOWN:
         named = [*named[:TASKS_SHOWN], f"and {len(named) - TASKS_SHOWN} more"]
     return " ".join(named) or "-"
+
+
+def _scale_json(run: SimulatedRun, look: ScaleLook) -> dict[str, object]:
+    told = look.advice
+    return {
+        "time_ms": look.time_ms, "clock": clock(run, look.time_ms), "present": told.present, "wanted": told.wanted,
+        "waits": told.waits, "why": told.why, "records_per_s": told.records_per_s, "lag": told.lag,
+    }  # fmt: skip
 
 
 def _round_json(run: SimulatedRun, round_: Round) -> dict[str, object]:

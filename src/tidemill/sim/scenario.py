@@ -15,6 +15,7 @@ from enum import Enum
 from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig
+from tidemill.assignment.scale import ScaleWish
 from tidemill.config.values import RebalanceProtocol
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
@@ -36,6 +37,7 @@ class Happening(Enum):
     SLOW_RESTORE = "slow-restore"
     LEADER_CHANGE = "leader-change"
     OFFSETS_UNAVAILABLE = "offsets-unavailable"
+    LOAD = "load"
 
 
 class Disk(Enum):
@@ -84,7 +86,8 @@ class Event:
     """``by``: who comes for ``client``. ``for_ms``: how long it is away, paused or slow (None: until the end); a client that
     drains is away from when it has given everything up.
 
-    ``records``: what is produced, or found in the state directory; ``records_per_s``: the speed of restoring meanwhile.
+    ``records``: what is produced, or found in the state directory; ``records_per_s``: the speed of restoring meanwhile, or
+    with LOAD what comes in each partition from then on.
     """
 
     at_ms: int
@@ -126,6 +129,17 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """An autoscaler that asks for the wanted number of instances every ``every_ms``. ``clients``: those that it starts, in this
+    order and ``start_ms`` after it wants them, and drains, the last one first; none: the number is only noted."""
+
+    wish: ScaleWish
+    clients: tuple[str, ...] = ()
+    every_ms: int = 15_000
+    start_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """Values of settings by name, as ``variants.with_value`` takes them."""
 
@@ -150,6 +164,7 @@ class Scenario:
     horizon_ms: int = 86_400_000
     measured_from_ms: int | None = None
     variants: tuple[Variant, ...] = ()
+    scaling: Scaling | None = None
     description: str = ""
 
     @property
@@ -212,9 +227,20 @@ def checked(scenario: Scenario) -> Scenario:
         if event.what is Happening.REPLACE and event.by is None:
             problems.append(f"{where} does not say by whom; give by = ...")
         problems += [f"{where} names {task}, which is no task" for task in event.records if task not in tasks]
+    if scenario.scaling is not None:
+        problems += _of_scaling(scenario.scaling, names)
     if problems:
         raise ConfigError(f"scenario {scenario.name!r}: {'; '.join(problems)}")
     return scenario
+
+
+def _of_scaling(scaling: Scaling, names: list[str]) -> list[str]:
+    problems = [f"[scale] names {name!r}; the clients are {', '.join(names)}" for name in scaling.clients if name not in names]
+    if not scaling.wish.capacity_per_s:
+        problems.append("[scale] says no capacity_per_s, the records that one instance can process in a second")
+    if scaling.every_ms < 1_000:
+        problems.append(f"[scale] every_s is {scaling.every_ms / 1000:g}; expected at least 1")
+    return problems
 
 
 _NEEDS_CLIENT = frozenset(

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from tidemill.assignment.choice import DEFAULT
 from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.model import AssignmentConfig, RackStrategy
+from tidemill.assignment.scale import ScaleWish
 from tidemill.config.values import RebalanceProtocol
 from tidemill.documents import Document
 from tidemill.errors import ConfigError
@@ -26,6 +27,7 @@ from tidemill.sim.scenario import (
     Disk,
     Event,
     Happening,
+    Scaling,
     Scenario,
     ScenarioSubtopology,
     Surroundings,
@@ -58,10 +60,13 @@ def scenario_of(table: Document, otherwise_named: str) -> Scenario:
         clients=(),
         events=tuple(sorted(map(_event, reader.tables("events")), key=lambda event: event.at_ms)),
         variants=tuple(map(_variant, reader.tables("variants"))),
+        scaling=reader.take("scale", _scaling, None),
     )
     called = {event.by for event in scenario.events} | {
         event.client for event in scenario.events if event.what is Happening.JOIN
     }
+    if scenario.scaling is not None:
+        called |= set(scenario.scaling.clients)
     clients = tuple(_client(entry, called) for entry in reader.tables("clients"))
     reader.refuse_the_rest()
     return checked(replace(scenario, clients=clients))
@@ -184,6 +189,26 @@ def _event(table: Document) -> Event:
     )
     reader.refuse_the_rest()
     return event
+
+
+def _scaling(table: Document) -> Scaling:
+    reader = _Reader(table, "[scale]")
+    usual = ScaleWish()
+    wish = ScaleWish(
+        least=reader.take("least", lambda value: _whole(value, "least"), usual.least),
+        most=reader.take("most", lambda value: _whole(value, "most"), usual.most),
+        catch_up_s=max(1, reader.take("catch_up_s", lambda value: _whole(value, "catch_up_s"), usual.catch_up_s)),
+        headroom=reader.take("headroom_percent", lambda value: _whole(value, "headroom_percent") / 100, usual.headroom),
+        capacity_per_s=reader.needs("capacity_per_s", lambda value: _whole(value, "capacity_per_s")),
+    )
+    scaling = Scaling(
+        wish=wish,
+        clients=reader.take("clients", lambda value: _texts(value, "clients"), ()),
+        every_ms=reader.take("every_s", _seconds, 15_000),
+        start_ms=reader.take("start_s", _seconds, 10_000),
+    )
+    reader.refuse_the_rest()
+    return scaling
 
 
 def _variant(table: Document) -> Variant:

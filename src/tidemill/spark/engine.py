@@ -30,7 +30,7 @@ from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, 
 from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, reports_itself
 from tidemill.spark.java import JavaObject
-from tidemill.spark.job_thread import JobThread
+from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.spark.plan.python_steps import ArrowStep, copied, map_in_arrow
@@ -46,7 +46,7 @@ _DEATH_LIMIT_S = 5.0
 _LONGEST_RUN_S = 300.0
 """A run ends after so long: with it ends what Spark and its workers keep of a job."""
 _LONGEST_REST_S = 30.0
-_JOB_GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
+_JOB_GROUP = "spark.jobGroup.id"
 _BUILD = threading.Lock()
 """Pinning goes through the context's environment, which all threads share."""
 
@@ -70,7 +70,12 @@ def pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None
 
 
 def start_workers(
-    session: SparkSession, thread: str, steps: Sequence[str], warm: ArrowStep, placement: Placement | None = None
+    session: SparkSession,
+    application_id: str,
+    thread: str,
+    steps: Sequence[str],
+    warm: ArrowStep,
+    placement: Placement | None = None,
 ) -> threading.Thread:
     """Has Spark start a thread's Python workers while its plan is still being compiled: they take a second to import."""
     placement = placement or BesideTheDriver(session)
@@ -86,6 +91,7 @@ def start_workers(
                 plan = frame._jdf.queryExecution().executedPlan()
             for name, value in task_settings(dict(session.conf.getAll), is_standing=True).items():  # else these are other workers
                 session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
+            session.sparkContext.setLocalProperty(DESCRIPTION, description(application_id, f"starts the workers of {thread}"))
             with span("workers' first job"):
                 rows = plan.executeCollect()
             if is_traced():
@@ -237,7 +243,8 @@ class BatchEngine:
         plan = self._plans[sums]
         run = self._run = Run(is_standing=is_standing)
         properties = task_settings(self._settings, is_standing=is_standing)
-        properties |= {RUN: str(run.number), IS_STANDING: str(is_standing), _JOB_GROUP: _group(run), _DESCRIPTION: self._thread}
+        properties |= {RUN: str(run.number), IS_STANDING: str(is_standing), _JOB_GROUP: _group(run)}
+        properties[DESCRIPTION] = description(self._compiled.application_id, f"micro-batches of {self._thread}")
         self._job = self._jobs.submit(partial(_collect, self._session, plan.rows, properties, run))
         return run
 

@@ -14,6 +14,8 @@ from concurrent.futures import Future
 
 from pyspark.sql import SparkSession
 
+DESCRIPTION = "spark.job.description"
+"""The local property that Spark's UI shows of a job."""
 _PROPERTY = "spark.scheduler.pool"
 _POOL = "tidemill-background"
 
@@ -46,14 +48,22 @@ class JobThread:
 
 
 @contextlib.contextmanager
-def background_pool(session: SparkSession) -> Iterator[None]:
+def background_pool(session: SparkSession, application: str, what: str) -> Iterator[None]:
     """Within it, jobs of this thread (refreshing static sides, functions of ``foreach_batch``, snapshots of stores) share the
     slots fairly with micro-batches (``spark.scheduler.mode=FAIR``, Tidemill's default). In one pool with them, a job of many
-    tasks would go before each batch that begins later."""
+    tasks would go before each batch that begins later. Spark's UI shows whose they are, and what for."""
     context = session.sparkContext
-    before = context.getLocalProperty(_PROPERTY)
-    context.setLocalProperty(_PROPERTY, _POOL)
+    properties = {_PROPERTY: _POOL, DESCRIPTION: description(application, what)}
+    before = {name: context.getLocalProperty(name) for name in properties}
+    for name, value in properties.items():
+        context.setLocalProperty(name, value)
     try:
         yield
     finally:
-        context.setLocalProperty(_PROPERTY, before)  # type: ignore[arg-type]  # None takes it away
+        for name, earlier in before.items():
+            context.setLocalProperty(name, earlier)  # type: ignore[arg-type]  # None takes it away
+
+
+def description(application: str, what: str) -> str:
+    """Of a job, in Spark's UI: a session may be shared by several applications, and has jobs of others."""
+    return f"{application}: {what}"

@@ -85,7 +85,15 @@ function show() {
   drawTimeline($("timeline"), group);
   const asked = group.instances.find((one) => one.host === group.asked) ?? group.instances[0];
   if (asked?.version) $("version").textContent = `Tidemill ${asked.version} · ${asked.settings.guarantee} · ${asked.settings.assignor} · as of ${clock(group.now_ms)}`;
+  linkSparkUi(asked?.spark_ui);
   tellNews();
+}
+
+// The address comes from an instance; only one that a browser opens as a page becomes a link.
+function linkSparkUi(address) {
+  const link = $("spark-ui");
+  link.hidden = !/^https?:\/\//.test(address ?? "");
+  if (!link.hidden) link.href = address;
 }
 
 function drawSpark() {

@@ -292,3 +292,21 @@ def test_a_loss_ends_the_wait_for_a_revocation(state: MembershipState, events: q
     state.lost(membership, "evicted")
     waiting.join(2)
     assert answer == [False]
+
+
+def test_a_join_is_timed_from_when_it_was_sent_until_it_is_answered_or_has_failed(state: MembershipState) -> None:
+    assert state.joining_since_s is None
+    before_s = time.monotonic()
+    membership = _synced(state, 1)
+    assert state.joining_since_s is not None
+    assert before_s <= state.joining_since_s <= time.monotonic()
+    state.assigned(membership, MemberAssignment(partitions=(ONE,)))
+    assert state.joining_since_s is None
+    _sent(state)
+    assert state.joining_since_s is not None
+    state.join_failed()
+    assert state.joining_since_s is None, "no answer is owed before the next one is sent"
+    _sent(state)
+    assert state.joining_since_s is not None
+    state.lost(state.membership, "thrown out")
+    assert state.joining_since_s is None

@@ -183,6 +183,7 @@ def test_a_state_changes_only_as_kafka_streams_does_and_says_why_and_after_how_l
     assert seen == [(State.REBALANCING, State.CREATED)]
     [line] = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(
+        r"stream-client \[app\] State transition from CREATED to REBALANCING "
         r"event=state application=app from=CREATED to=REBALANCING after_ms=\d+ cause='it was started'", line
     )
     assert state.wait(State.RUNNING, timeout_s=0.01) is State.REBALANCING

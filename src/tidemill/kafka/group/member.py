@@ -131,6 +131,7 @@ class GroupMember:
         )
         self._leader = GroupLeader(self._coordinator, protocol, group_id=config.group_id, eager=config.eager)
         self._metadata_max_age_ms = int(str(config.client_settings.get("metadata_max_age_ms", _METADATA_MAX_AGE_MS)))
+        self._said_by = f"[Consumer clientId={config.client_id}, groupId={config.group_id}]"
         self._polled_at = time.monotonic()
         self._threads: tuple[threading.Thread, ...] = ()
         self.confirmed_s = float("-inf")
@@ -151,6 +152,11 @@ class GroupMember:
     def membership(self) -> Membership:
         """A snapshot, at the cost of reading an attribute."""
         return self._state.membership
+
+    @property
+    def joining_since_s(self) -> float | None:
+        """Since when (time.monotonic) the broker owes the answer to JoinGroup, or to the SyncGroup that follows."""
+        return self._state.joining_since_s
 
     def start(self) -> None:
         """Returns at once; the first join, and all that can go wrong with it, comes as events.
@@ -299,7 +305,8 @@ class GroupMember:
         """One attempt; False if the next should wait a little. Serves whatever was asked for until it begins."""
         self._protocol.wait_until_taken_up()
         reason, before = self._state.begin_join()
-        log.info(LogEvent("join", group=self._config.group_id, member=before.member_id, reason=reason))
+        says = f"{self._said_by} (Re-)joining group"
+        log.info(LogEvent("join", says=says, group=self._config.group_id, member=before.member_id, reason=reason))
         try:
             with span("group joined, assignment awaited"):
                 is_assigned = self._join_and_sync(before, reason)
@@ -337,6 +344,7 @@ class GroupMember:
         log.info(
             LogEvent(
                 "assigned",
+                says=f"{self._said_by} Successfully synced group in generation {membership.generation}",
                 group=self._config.group_id,
                 member=membership.member_id,
                 generation=membership.generation,

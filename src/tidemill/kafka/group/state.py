@@ -51,6 +51,7 @@ _NEXT: Mapping[GroupPhase, frozenset[GroupPhase]] = {
     GroupPhase.ENDED: frozenset(),
 }
 _HEARTBEATS = frozenset({GroupPhase.SYNCING, GroupPhase.STABLE})
+_UNANSWERED = frozenset({GroupPhase.JOINING, GroupPhase.SYNCING})
 
 
 _SHORTEST_PAUSE_S = 0.025
@@ -81,6 +82,7 @@ class MembershipState:
         self._phase = GroupPhase.OUT
         self._assigned_in = NO_GENERATION
         self._assigned_at_s = -math.inf
+        self._joining_since_s: float | None = None
         self._assigned_partitions: tuple[TopicPartition, ...] = ()
         self._rejoin: str | None = "first join"
         self._joining_for: str | None = None
@@ -93,6 +95,11 @@ class MembershipState:
     @property
     def phase(self) -> GroupPhase:
         return self._phase
+
+    @property
+    def joining_since_s(self) -> float | None:
+        """When (time.monotonic) the join was sent that no assignment has answered yet; None if there is none."""
+        return self._joining_since_s
 
     @property
     def assigned_in(self) -> int:
@@ -161,6 +168,7 @@ class MembershipState:
             if self._phase is not GroupPhase.JOINING:
                 self._enter(GroupPhase.JOINING)
             self._membership = replace(membership, is_stable=False)
+            self._joining_since_s = time.monotonic()
             return self._membership
 
     def given_member_id(self, membership: Membership, member_id: str) -> Membership | None:
@@ -205,7 +213,7 @@ class MembershipState:
         """The join must be tried again, for the reason that it had."""
         with self._changed:
             self._rejoin = self._rejoin or self._joining_for
-            self._joining_for = None
+            self._joining_for = self._joining_since_s = None
 
     # News from any thread
 
@@ -302,5 +310,7 @@ class MembershipState:
     def _enter(self, phase: GroupPhase) -> None:
         if phase not in _NEXT[self._phase]:
             raise AssertionError(f"a group member can't go from {self._phase.value} to {phase.value}")
+        if phase not in _UNANSWERED:
+            self._joining_since_s = None
         self._phase = phase
         self._changed.notify_all()

@@ -38,6 +38,7 @@ from tidemill.runtime.instance.configured_topology import configured_topology
 from tidemill.runtime.instance.draining import DRAIN_LIMIT_S, Draining
 from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance.launching import Launched
+from tidemill.runtime.instance.start_phases import StartPhases, earliest
 from tidemill.runtime.instance.starting import LOCK_WAIT_S, OpenParts, StartContext, Started, started
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
@@ -65,7 +66,7 @@ class KafkaStreams:
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
         fault: for Tidemill's own tests.
-        launched: for Tidemill's own command line.
+        launched, phases: for Tidemill's own command line.
 
     Raises:
         ConfigError, TopologyError: before anything is started.
@@ -80,12 +81,13 @@ class KafkaStreams:
         environ: Mapping[str, str] | None = None,
         fault: Fault | None = None,
         launched: Launched | None = None,
+        phases: StartPhases | None = None,
         **settings: object,
     ) -> None:
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
         self.topology = configured_topology(topology, self.config.slice(TopologyConfig))
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
-        self._launched = launched
+        self._launched, self._phases = launched, phases or StartPhases()
         self._state = InstanceState(self.config.application_id)
         self._listeners = RestoreListeners()
         self._set = ThreadSet(self._is_open)
@@ -244,6 +246,9 @@ class KafkaStreams:
             raise
         self._state.move(State.REBALANCING, "it was started")
         self._set.start()
+        count = len(self._threads)
+        says = f"stream-client [{self.config.application_id}] Started {count} stream threads"
+        log.info(LogEvent("started", says=says, application=self.config.application_id, threads=count))
         return self
 
     def pause(self) -> None:
@@ -372,6 +377,7 @@ class KafkaStreams:
             on_failure=self._thread_failed,
             is_paused=self._paused.is_set,
             draining=self._draining,
+            phases=self._phases,
         )
 
     def _is_open(self) -> bool:
@@ -386,6 +392,7 @@ class KafkaStreams:
         with self._state.changed:
             if self.state not in (State.RUNNING, State.REBALANCING):
                 return
+            self._phases.begin(earliest(thread.start_phase for thread in self._threads))
             for failed in [thread for thread in self._threads if thread.response is not None]:
                 if failed.response is StreamThreadExceptionResponse.REPLACE_THREAD:
                     failed.response = None

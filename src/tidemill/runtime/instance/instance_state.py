@@ -66,6 +66,7 @@ class InstanceState:
         log.info(
             LogEvent(
                 "state",
+                says=f"stream-client [{self._application_id}] State transition from {before.value} to {to.value}",
                 application=self._application_id,
                 from_=before.value,
                 to=to.value,

@@ -46,6 +46,7 @@ from tidemill.runtime.instance.local_state import LocalState, StateCleaner, remo
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
 from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
+from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
 from tidemill.runtime.instance.task_layout import task_facts
 from tidemill.runtime.instance.thread_maker import ThreadMaker, WorkerStarters, thread_name
 from tidemill.runtime.instance.thread_set import ThreadSet
@@ -110,6 +111,7 @@ class StartContext:
     on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
     is_paused: Callable[[], bool]
     draining: Draining
+    phases: StartPhases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,8 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     Raises:
         TidemillError: what kept it from starting.
     """
-    config, topology = instance.config, instance.topology
+    config, topology, phases = instance.config, instance.topology, instance.phases
+    phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
         directory, lock, process_id = _claimed_state(config.slice(StateConfig), parts)
     spark_config = config.slice(SparkConfig)
@@ -140,6 +143,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         launched = launch(spark_config, instance.environ)
     if launched is not None:
         parts.opened("the JVM", launched.end)
+    phases.begin(StartPhase.TOPICS)
     admin = Admin(data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN))
     with span("topics checked"):
         topics = _checked_topics(config, topology, admin)
@@ -156,7 +160,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     threads = instance.threads.threads
     status = InstanceStatus(
         config.slice(StatusConfig), topology, process_id, instance.state, threads, reads.led,
-        host=reads.application_server, error=instance.error, draining=instance.draining,
+        host=reads.application_server, error=instance.error, draining=instance.draining, spark_ui=engine.spark.ui,
     )  # fmt: skip
     with span("reads of state, HTTP"):
         reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
@@ -236,14 +240,18 @@ def _engine_parts(
     instance: StartContext, launched: Launched | None, process_id: ProcessId, parts: OpenParts
 ) -> EngineParts:
     config = instance.config
+    instance.phases.begin(StartPhase.SPARK)
     if launched is not None:
         spark = launched.jvm.session()
     else:
         assert instance.session is not None, "without one a JVM was launched"
         spark = adopt_session(instance.session, config.num_stream_threads)
     parts.opened("Spark", spark.close)
+    instance.phases.begin(StartPhase.PLAN)
     placement = placement_of(spark.session, config.num_stream_threads)
-    starters = WorkerStarters(spark, instance.topology, placement, one_by_one=takes_one_by_one(config.slice(ExceptionConfig)))
+    starters = WorkerStarters(
+        spark, config.application_id, instance.topology, placement, one_by_one=takes_one_by_one(config.slice(ExceptionConfig))
+    )
     for number in range(1, config.num_stream_threads + 1):
         starters.start(thread_name(config, process_id, number))
     with span("topology compiled, types inferred"):

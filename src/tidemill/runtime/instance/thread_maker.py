@@ -60,14 +60,18 @@ def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> st
 class WorkerStarters:
     """Starts the Python workers of each thread while its plan is still being made."""
 
-    def __init__(self, spark: SparkHandle, topology: Topology, placement: Placement, *, one_by_one: bool) -> None:
-        self._spark, self._placement = spark, placement
+    def __init__(
+        self, spark: SparkHandle, application_id: str, topology: Topology, placement: Placement, *, one_by_one: bool
+    ) -> None:
+        self._spark, self._application_id, self._placement = spark, application_id, placement
         last = stages(topology, one_by_one=one_by_one).last
         self._steps = ["source", *(f"step-{number}" for number in range(1, last + 1))]
         self._starters: dict[str, threading.Thread] = {}
 
     def start(self, name: str) -> None:
-        self._starters[name] = start_workers(self._spark.session, name, self._steps, warm, self._placement)
+        self._starters[name] = start_workers(
+            self._spark.session, self._application_id, name, self._steps, warm, self._placement
+        )
 
     def wait(self, name: str, limit_s: float) -> None:
         """Returns in any case after this time: the first batch shows what keeps workers from starting. That starts those of a
@@ -125,7 +129,7 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            handover = BatchHandover(self.spark.session, self.compiled.batch_functions)
+            handover = BatchHandover(self.spark.session, config.application_id, self.compiled.batch_functions)
             self.server.register(thread.name, thread.desk(handover))
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second worker next to it.

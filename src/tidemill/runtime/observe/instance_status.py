@@ -47,10 +47,11 @@ class InstanceStatus:
         host: str,
         error: Callable[[], TidemillError | None],
         draining: Draining,
+        spark_ui: str | None = None,
     ) -> None:
         self._config, self._topology, self._process_id = config, topology, process_id
         self._state, self._threads, self._led, self._host, self._error = state, threads, led, host, error
-        self._draining = draining
+        self._draining, self._spark_ui = draining, spark_ui
         self._started_ms = _now_ms()
         parts = subtopologies(topology, config.application_id)
         self._reader_of = {topic: part.id for part in parts for topic in part.source_topics}
@@ -96,6 +97,7 @@ class InstanceStatus:
             },
             "restoring": self.restoring(),
             "drain": self._draining.to_json(),
+            "spark_ui": self._spark_ui,
             "threads": [_thread(thread) for thread in threads],
             "led": self._led.to_json(),
         }

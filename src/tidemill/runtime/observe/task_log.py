@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.log_format import LogEvent
+from tidemill.log_format import LogEvent, as_text
 from tidemill.task.batch import Positions
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.standby import StandbyTask
@@ -22,6 +22,7 @@ from tidemill.task.tasks import BatchLost, BatchReported, BoundsFetched, Event, 
 log = logging.getLogger("tidemill.thread")
 
 _Roles = Mapping[TaskId, ActiveTask | StandbyTask]
+_SENTENCES = {Phase.RESTORING: "Initialized", Phase.RUNNING: "Restored and ready to run"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,10 @@ class TaskLog:
 
     def __init__(self, thread: str, now_s: Callable[[], float] = time.monotonic) -> None:
         self._thread, self._now_s = thread, now_s
+        self._said_by = f"stream-thread [{thread}]"
         self._began: dict[TaskId, _Began] = {}
+        self._waits_since: float | None = None
+        """Since when an active task does not run; None if all do."""
 
     def changed(self, before: Tasks, after: Tasks, event: Event) -> None:
         self._tell_roles(_roles(before), _roles(after), event)
@@ -57,6 +61,7 @@ class TaskLog:
                 self._tell_phases(before.active, after.active, "")
             case _:
                 pass  # of the others there are only tasks that come, go or change their role
+        self._tell_if_all_run(after.active)
 
     # --- roles -----------------------------------------------------------------------------------------------------
 
@@ -111,9 +116,11 @@ class TaskLog:
             self._began[task.task] = replace(began, stores=dict(task.stores or {}))
         elif task.phase is Phase.CREATED:
             self._began[task.task] = _Began(self._now_s())
+        sentence = _SENTENCES.get(task.phase)
         log.info(
             LogEvent(
                 f"task-{task.phase.value}",
+                says=f"{self._said_by} task [{task.task}] {sentence}" if sentence else "",
                 task=task.task,
                 thread=self._thread,
                 after_ms=self._since_ms(began),
@@ -124,13 +131,29 @@ class TaskLog:
         if task.phase is Phase.RUNNING and began.stores is not None:
             self._tell_restored(task, began.stores)
 
+    def _tell_if_all_run(self, active: Mapping[TaskId, ActiveTask]) -> None:
+        if any(task.phase is not Phase.RUNNING for task in active.values()):
+            self._waits_since = self._now_s() if self._waits_since is None else self._waits_since
+            return
+        since_s, self._waits_since = self._waits_since, None
+        if since_s is None or not active:
+            return
+        took_ms, tasks = round((self._now_s() - since_s) * 1e3), sorted(active)
+        says = f"{self._said_by} Restoration took {took_ms} ms for all active tasks {as_text(tasks)}"
+        log.info(LogEvent("restoration-over", says=says, thread=self._thread, took_ms=took_ms, tasks=tasks))
+
     def _tell_restored(self, task: ActiveTask, before: Mapping[str, int]) -> None:
         """Offsets, so transaction markers and compacted records count too."""
         after = task.stores or {}
         for store, partition in task.changelogs.items():
             begin, end = before.get(store, 0), after.get(store, 0)
             read = end - begin
-            log.info(LogEvent("restored", task=task.task, store=store, changelog=partition, offsets=read, from_=begin, to=end))
+            says = f"{self._said_by} Finished restoring changelog {partition} to store {store}"
+            log.info(
+                LogEvent(
+                    "restored", says=says, task=task.task, store=store, changelog=partition, offsets=read, from_=begin, to=end
+                )
+            )
 
     def _tell_standbys(self, standbys: Mapping[TaskId, StandbyTask]) -> None:
         for name, held in standbys.items():

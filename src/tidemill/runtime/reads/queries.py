@@ -149,7 +149,7 @@ class InstanceReads:
             ),
             require_started=self._require_started,
             progress=lambda: [copy for thread in list(self._threads) for copy in thread.copies],
-            frames=StoreFrames(session),
+            frames=StoreFrames(session, self._config.application_id),
         )
         if self._listening is not None:
             from tidemill.query.http_server import HttpServer  # with all that it needs, a tenth of a second

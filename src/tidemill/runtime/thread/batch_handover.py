@@ -34,8 +34,8 @@ def new_batch_folder(state: Path) -> str:
 class BatchHandover:
     """One stream thread's; called on the control channel's threads, while the thread waits for its batch."""
 
-    def __init__(self, session: SparkSession, functions: Mapping[str, BatchFunction]) -> None:
-        self._session, self._functions = session, functions
+    def __init__(self, session: SparkSession, application_id: str, functions: Mapping[str, BatchFunction]) -> None:
+        self._session, self._application_id, self._functions = session, application_id, functions
         self._one_at_a_time = threading.Lock()
 
     def call(self, node: str, path: str, batch_id: BatchId) -> str:
@@ -49,7 +49,7 @@ class BatchHandover:
         with self._one_at_a_time:
             started = time.monotonic()
             try:
-                with background_pool(self._session):
+                with background_pool(self._session, self._application_id, f"foreach_batch of {node}"):
                     made.function(batch_frame(self._session, path, made), batch_id)
             except Exception as problem:
                 log.exception(LogEvent("foreach-batch-failed", node=node, batch=batch_id))

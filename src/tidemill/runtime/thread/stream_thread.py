@@ -26,6 +26,7 @@ from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.local_state import LocalState
+from tidemill.runtime.instance.start_phases import StartPhase
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
 from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.restore_listeners import RestoreListeners
@@ -129,6 +130,7 @@ class StreamThread(threading.Thread):
         )  # fmt: skip
         self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
+        self._has_plan = False
         self._leave_group: bool | None = None
         self._drain_wanted = self._drains = False
         self._promotions = Promotions()
@@ -181,6 +183,20 @@ class StreamThread(threading.Thread):
             return "the global stores not read yet"
         waiting = [name for name, task in self._registry.now.active.items() if task.phase is not Phase.RUNNING]
         return f"{as_text(sorted(waiting))} not running yet" if waiting else ""
+
+    @property
+    def start_phase(self) -> StartPhase | None:
+        """What it waits for before its tasks run; None if they do, or it has failed."""
+        if self.error is not None or self.is_running:
+            return None
+        if not self._has_plan:
+            return StartPhase.PLAN
+        return StartPhase.RESTORE if self._changes.is_assigned else StartPhase.JOIN
+
+    @property
+    def joining_since_s(self) -> float | None:
+        """Since when (time.monotonic) the group owes it the answer to a join; None if it waits for none."""
+        return self._member.joining_since_s
 
     @property
     def committed_positions(self) -> dict[TopicPartition, int]:
@@ -265,6 +281,8 @@ class StreamThread(threading.Thread):
             with span("other threads waited for"):
                 self._first_join.wait_for_others(self._stop_wanted.is_set)
             self._member.start()
+        self._has_plan = True
+        self._on_change()
         with span("fence waited for"):
             fencing.join()
 

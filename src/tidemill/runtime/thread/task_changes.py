@@ -109,6 +109,7 @@ class TaskChanges:
         log.info(
             LogEvent(
                 "assigned",
+                says=f"stream-thread [{self._thread}] Handle new assignment",
                 thread=self._thread,
                 generation=event.generation,
                 tasks=sorted(tasks.active),

@@ -119,6 +119,11 @@ class SparkHandle:
     def jvm_is_alive(self) -> bool:
         return self.jvm is None or self.jvm.poll() is None
 
+    @property
+    def ui(self) -> str | None:
+        """Address of Spark's own UI; None if it is off."""
+        return self.session.sparkContext.uiWebUrl
+
     def close(self, timeout_s: float = 10.0) -> None:
         if self.jvm is None:
             return
@@ -270,8 +275,11 @@ def _jvm_process(
         *(word for name, value in shown.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",
     ]
+    # Spark's UI knows no logins, and listens on all addresses unless this variable says otherwise.
+    listens = {} if is_cluster(conf["spark.master"]) else {"SPARK_LOCAL_IP": conf["spark.driver.bindAddress"]}
     environment = dict(
-        {"MALLOC_ARENA_MAX": "2", **os.environ},  # clients have many threads, and an arena for each is memory for nothing
+        # Clients have many threads, and an arena for each is memory for nothing.
+        {"MALLOC_ARENA_MAX": "2", **listens, **os.environ},
         **{"SPARK_HOME": home, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
         **({} if forks is None else {ADDRESS_KEY: forks.address}),
     )

@@ -58,6 +58,7 @@ EMIT_INTERVAL_MS = 1000
 class CompiledTopology:
     """Everything that does not depend on the thread."""
 
+    application_id: str
     topology: Topology
     stages: Stages
     source: SourceSpec
@@ -122,7 +123,7 @@ def compile_topology(
     """
     program, topology = topology, planned(topology)
     plan = stages(topology, without_jvm=session is None, one_by_one=one_by_one)
-    lookups = Lookups(operations_of(topology, DataFrameJoin), session)
+    lookups = Lookups(operations_of(topology, DataFrameJoin), session, application_id)
     lookups.read()
     compiler = Compiler(
         topology,
@@ -140,6 +141,7 @@ def compile_topology(
         _step_spec(topology, application_id, plan, compiler, number, emit_interval_ms) for number in range(1, plan.last + 1)
     )
     return CompiledTopology(
+        application_id=application_id,
         topology=program,
         stages=plan,
         source=_source_spec(topology, application_id, compiler, by_time, idle_ms),

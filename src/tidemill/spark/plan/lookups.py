@@ -47,6 +47,7 @@ class Lookups:
 
     joins: Mapping[str, DataFrameJoin]
     session: SparkSession | None
+    application_id: str = ""
     _sides: Mapping[str, Side] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     plans: weakref.WeakSet[Plan] = field(default_factory=weakref.WeakSet)
@@ -62,8 +63,10 @@ class Lookups:
             return
         if self.session is None:
             raise TopologyError("join_dataframe needs a Spark session")
-        with self._lock, background_pool(self.session):
-            found = {name: _read(name, self.joins[name], self.session) for name in names or self.joins}
+        wanted = names or tuple(self.joins)
+        what = f"reads the DataFrames of {', '.join(wanted)}"
+        with self._lock, background_pool(self.session, self.application_id, what):
+            found = {name: _read(name, self.joins[name], self.session) for name in wanted}
             self._sides = {**self._sides, **found}
 
     def refresh(self, names: tuple[str, ...] | None = None) -> None:
