@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tidemill.assignment.model import LONG_MAX
+from tidemill.assignment.task_load import TaskLoad
 from tidemill.errors import UnexpectedEventError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member import AT_ONCE, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REVOKED, step
@@ -33,6 +34,7 @@ from tidemill.membership.member_state import (
 from tidemill.membership.member_subscription import may_commit, next_subscription, owned_partitions
 from tidemill.membership.wire import AssignmentInfo, HostInfo, NamedTaskId, decode_subscription, encode_assignment
 from tidemill.membership.wire.assignment import AssignorError
+from tidemill.membership.wire.task_loads import TAG
 
 NOW = 1_000_000
 CONFIG = MemberConfig(process_id=ProcessId(1, 2))
@@ -480,3 +482,11 @@ def test_the_unique_field_differs_from_join_to_join_and_stays_a_byte():
 def test_an_event_that_no_phase_knows_is_a_fault():
     with pytest.raises(UnexpectedEventError, match="a member that is member has no rule for 'rebalance'"):
         step(new_member(CONFIG), "rebalance", NOW)
+
+
+def test_a_join_says_the_loads_of_tasks_beside_the_tags_and_nothing_where_none_were_measured():
+    state = new_member(replace(CONFIG, client_tags={"zone": "a"}))
+    _, own = next_subscription(state, **JOIN, loads={B: TaskLoad(records=9, state=3)})
+    assert own.info.client_tags == {"zone": "a", TAG: f"{B}=9.3"}
+    assert next_subscription(state, **JOIN)[1].info.client_tags == {"zone": "a"}
+    assert next_subscription(state, **JOIN, loads={})[1].info.client_tags == {"zone": "a"}

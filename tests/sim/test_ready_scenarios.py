@@ -170,3 +170,15 @@ def test_balanced_moves_only_the_newcomers_share_where_kafkas_target_moves_nearl
     assert len(moved[1]) <= 10
     assert ours.time_to_balanced_ms < kafkas.time_to_balanced_ms
     assert ours.violations == ()
+
+
+def test_a_hot_partitions_client_hands_other_tasks_over_by_warm_ups_and_kafkas_assignor_keeps_counts_even():
+    ours, kafkas = run("hot-partition"), run("hot-partition", assignor="HighAvailabilityTaskAssignor")
+    assert sorted(len(held.active) for held in ours.rounds[-1].assignment.clients.values()) == [2, 5, 5]
+    assert [len(held.active) for held in kafkas.rounds[-1].assignment.clients.values()] == [4, 4, 4]
+    assert round(ours.busiest, 2) == 1.42
+    assert round(kafkas.busiest, 2) == 1.74
+    assert {str(move.task) for round_ in ours.rounds_after_start for move in round_.moves} == {"0_1", "0_2"}
+    assert ours.longest_outage.length_ms < 1_000
+    reasons = [one.reason for round_ in ours.rounds_after_start for one in round_.decisions()]
+    assert any("carries 1.50 times its share without such changes" in reason for reason in reasons)

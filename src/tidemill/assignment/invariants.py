@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tidemill.assignment.lag import is_caught_up
 from tidemill.assignment.model import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, ApplicationState, Assignment, ClientState
+from tidemill.assignment.task_load import COUNT_BOUND, count_bounds
 from tidemill.ids import ProcessId, TaskId
 
 Check = Callable[[ApplicationState, Assignment], Iterable[str]]
@@ -63,13 +64,16 @@ def enough_standbys(state: ApplicationState, assignment: Assignment) -> Iterator
 
 
 def unbalanced(counts: dict[ProcessId, int], state: ApplicationState) -> list[str]:
-    """Clients whose count is more than one away from their share by threads (KIP-441: most - least at most one)."""
+    """Clients whose count is more than one away from their share by threads (KIP-441: most - least at most one); where tasks have
+    weights, further away than these may bring it."""
     threads = sum(client.capacity for client in state.clients)
     total = sum(counts.values())
+    bound = COUNT_BOUND if any(info.weight is not None for info in state.task_info.values()) else 0.0
     wrong = []
     for client in sorted(state.clients, key=lambda client: client.process_id):
         got = counts.get(client.process_id, 0)
-        if not total * client.capacity // threads <= got <= -(-total * client.capacity // threads):
+        least, most = count_bounds(total, client.capacity, threads, bound)
+        if not least <= got <= most:
             share = total * client.capacity / threads
             wrong.append(f"{client.process_id} has {got} of {total} tasks; its {client.capacity} threads are worth {share:.2f}")
     return wrong

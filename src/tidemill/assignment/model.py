@@ -69,7 +69,8 @@ class ClientState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
-    """Partitions of a task and where their replicas are (None = unknown), for rack-aware assignment; weights for ``balanced``."""
+    """Partitions of a task, for rack-aware assignment. ``weight``: its load as the group has measured it, 1.0 being the average
+    task's (``task_load``); None: unknown."""
 
     source_partitions: tuple[TopicPartition, ...] = ()
     changelog_partitions: tuple[TopicPartition, ...] = ()

@@ -77,6 +77,9 @@ class ThreadConfig:
     restore_max_records: int
     standby_max_records: int
     promote_when_caught_up: bool
+    probing_rebalance_interval_ms: int
+    task_assignor_class: str
+    task_weights: bool
     metrics_sample_window_ms: int
     metrics_num_samples: int
 

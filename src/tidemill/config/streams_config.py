@@ -150,6 +150,10 @@ class StreamsConfig:
         "task.assignor.class", text, "HighAvailabilityTaskAssignor",
         "Assignor of tasks: one of Kafka's, balanced, or module:Class of your own.",
     )  # fmt: skip
+    task_weights: bool = _setting(
+        "tidemill.task.weights", true_or_false, False,
+        "Whether an instance measures the load of its tasks for the assignor balanced, or your own; Kafka's don't use it.",
+    )  # fmt: skip
     client_tags: ClientSettings = _prefix("client.tag.", "Tags of this instance: zone, rack ...")
     rack_aware_assignment_tags: tuple[str, ...] = _setting(
         "rack.aware.assignment.tags", names, (), "Tags over whose values standbys are spread."

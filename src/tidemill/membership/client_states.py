@@ -1,6 +1,6 @@
 """From what members said and the brokers know to what a task assignor is asked (KIP-924's ApplicationState).
 
-Decides previous tasks, capacities, ends of changelogs and lags. A topic that was made just now ends at 0; a source topic
+Decides previous tasks, capacities, weights, ends of changelogs and lags. A topic that was made just now ends at 0; a source topic
 that serves as changelog ends where the group has committed; where offsets could not be fetched, every end and every lag
 is unknown (-3). The ranking of lags is left to ``tidemill.assignment``.
 """
@@ -8,7 +8,7 @@ is unknown (-3). The ranking of lags is left to ``tidemill.assignment``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidemill.assignment.lag import sparse_lags
 from tidemill.assignment.model import (
@@ -19,7 +19,9 @@ from tidemill.assignment.model import (
     AssignmentConfig,
     ClientState,
     ConsumerState,
+    TaskInfo,
 )
+from tidemill.assignment.task_load import TaskLoad, weights
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.joined_group import JoinedClient, JoinedGroup
@@ -55,10 +57,30 @@ def application_state(
         tasks=tuple(plan.tasks),
         stateful_tasks=plan.stateful_tasks,
         end_offset_sums=ends,
-        task_info=plan.task_info,
+        task_info=_with_weights(group, plan),
         partition_racks=racks if offsets is None else {**racks, **offsets.partition_racks},
         config=settings,
     )
+
+
+def _with_weights(group: JoinedGroup, plan: TopicPlan) -> Mapping[TaskId, TaskInfo]:
+    """Weights by the loads that members sent; of a task its owner's counts, else the greatest of those that ran it before."""
+    own: dict[TaskId, TaskLoad] = {}
+    others: dict[TaskId, TaskLoad] = {}
+    for client in group.clients:
+        for member, loads in client.loads_of.items():
+            owned = {plan.task_of.get(partition) for partition, owner in client.owner_of.items() if owner == member}
+            for task, load in loads.items():
+                if task in plan.tasks:
+                    known = own if task in owned else others
+                    known[task] = max(load, known.get(task, load))
+    if not (own or others):
+        return plan.task_info
+    of_task = weights({**others, **own}, plan.stateful_tasks)
+    return {
+        task: replace(plan.task_info.get(task, TaskInfo()), weight=of_task.get(task))
+        for task in sorted(plan.task_info.keys() | of_task.keys())
+    }
 
 
 def _end_offset_sums(plan: TopicPlan, offsets: FetchedOffsets | None) -> dict[TaskId, int]:

@@ -6,7 +6,8 @@ that two members of the same (known) generation claim is disputed, and no one ma
 of an unknown future version form one client of their own, of which only owned partitions are known. A member whose
 subscription can't be read, or can't be answered together with the others, is left out with all that it claims, so that it affects
 no other member; its commits are still fenced by the generation. Of a subscription that can be read, what makes no sense is left
-out by itself and remarked: an endpoint that is none, sums that no positions add up to, more client tags than there can be.
+out by itself and remarked: an endpoint that is none, sums that no positions add up to, more client tags than there can be, loads
+that are none.
 What is assigned is decided by ``tidemill.membership.leader``.
 """
 
@@ -20,6 +21,7 @@ from typing import Protocol
 
 from tidemill.assignment.java.java_hash import hash_order, string_hash, string_order
 from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
+from tidemill.assignment.task_load import TaskLoad
 from tidemill.endpoint import EXPECTED, HostInfo, listed_host
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
@@ -30,6 +32,7 @@ from tidemill.membership.wire import (
     decode_subscription,
 )
 from tidemill.membership.wire.assignment import AssignorError
+from tidemill.membership.wire.task_loads import TAG, decode_loads
 from tidemill.printable import printable
 
 FUTURE_PROCESS = ProcessId(0, 0)
@@ -90,6 +93,8 @@ class JoinedClient:
     tags: Mapping[str, str] = field(default_factory=dict)
     rack: str | None = None
     is_draining: bool = False
+    loads_of: Mapping[str, Mapping[TaskId, TaskLoad]] = field(default_factory=dict)
+    """Loads of tasks, by the member that has measured them."""
 
     @property
     def offset_sums(self) -> dict[TaskId, int]:
@@ -235,6 +240,7 @@ def _client(
         tags=_tags(process_id, first, remarks),
         rack=racks.pop() if len(racks) == 1 else None,
         is_draining=any(_drains(infos[member]) for member in members),
+        loads_of={member: loads for member in members if (loads := _loads(member, infos[member], remarks))},
     )
 
 
@@ -276,7 +282,7 @@ def _tags(process_id: ProcessId, first: SubscriptionInfo | None, remarks: list[s
     """All or none: which of too many would count can't be decided."""
     if first is None:
         return {}
-    tags = first.client_tags
+    tags = {key: value for key, value in first.client_tags.items() if key != TAG}
     if len(tags) <= MOST_TAGS and all(
         len(key) <= LONGEST_TAG_KEY and len(value) <= LONGEST_TAG_VALUE for key, value in tags.items()
     ):
@@ -301,3 +307,13 @@ def _plain_sums(member: str, info: SubscriptionInfo | FutureSubscription, remark
             "it counts as a member without state of them."
         )
     return {task: total for task, total in sums.items() if task not in wrong} if wrong else sums
+
+
+def _loads(member: str, info: SubscriptionInfo | FutureSubscription, remarks: list[str]) -> dict[TaskId, TaskLoad]:
+    if isinstance(info, FutureSubscription) or TAG not in info.client_tags:
+        return {}
+    try:
+        return decode_loads(info.client_tags[TAG])
+    except WireFormatError as error:
+        remarks.append(f"The loads that member {printable(member)} sent are left out: {error}.")
+        return {}

@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from tidemill.assignment.model import LATEST_OFFSET
+from tidemill.assignment.task_load import TaskLoad
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import Drain, Hold, MemberState, Role
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, SubscriptionInfo, WireTaskId, encode_subscription
 from tidemill.membership.wire.assignment import AssignorError
+from tidemill.membership.wire.task_loads import TAG, encode_loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ def next_subscription(
     incarnation: int,
     offset_sums: Mapping[TaskId, int],
     running: Set[TaskId],
+    loads: Mapping[TaskId, TaskLoad] | None = None,
 ) -> tuple[MemberState, OwnSubscription]:
     """Contents of the join that begins now, and the state in which the member waits for its assignment.
 
@@ -48,6 +51,7 @@ def next_subscription(
     assigned in that generation; an older assignment that is still unread is void from here on.
     ``offset_sums``: for each stateful task with state on this client that this thread answers for, the sum of the
     positions (next offsets) of its changelogs, 0 where unknown. ``running``: those actives that have been restored.
+    ``loads``: as this member has measured them, of tasks that it runs or ran until lately.
     The unique field differs from the last join's, so that the broker sees a changed subscription.
     """
     unique_field = (state.unique_field + 1 + 128) % 256 - 128
@@ -67,7 +71,7 @@ def next_subscription(
         task_offset_sums=sums,
         unique_field=unique_field,
         error_code=_said_code(state),
-        client_tags=config.client_tags,
+        client_tags={**config.client_tags, TAG: encode_loads(loads)} if loads else config.client_tags,
     )
     state = replace(state, unique_field=unique_field, is_joining=True, claimed=(incarnation, generation))
     return state, OwnSubscription(info=info, owned_partitions=owned_partitions(state, incarnation=incarnation))

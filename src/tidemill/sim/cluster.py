@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from tidemill.assignment.choice import choose_assignor
+from tidemill.assignment.choice import choose_assignor, reads_weights
 from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
 from tidemill.ids import ProcessId, TaskId
@@ -72,7 +72,7 @@ class Cluster:
                 task=task,
                 records=part.processed_at_start(task.partition),
                 processed=part.processed_at_start(task.partition),
-                records_per_s=part.records_per_s,
+                records_per_s=part.rate_of(task.partition),
                 bytes_per_record=part.bytes_per_record,
                 is_stateful=part.is_stateful,
             )
@@ -153,7 +153,8 @@ class Cluster:
     def _thread(self, client: SimulatedClient, config: MemberConfig, number: int) -> Thread:
         consumer = UUID(int=self.draws.getrandbits(128), version=4)
         name = f"{APPLICATION}-{client.process_id}-StreamThread-{number}-consumer-{consumer}"
-        return Thread(name, client, config, self.group, self.agenda, self.logs, self.scenario.surroundings)
+        measures_s = self.scenario.settings.probing_rebalance_interval_ms / 1e3 if reads_weights(self.scenario.assignor) else None
+        return Thread(name, client, config, self.group, self.agenda, self.logs, self.scenario.surroundings, measures_s)
 
     def _lose_disk(self, client: SimulatedClient) -> None:
         """State and process id are gone."""

@@ -134,6 +134,20 @@ class SimulatedRun:
     def most_loaded(self) -> int:
         return max((round_.most_loaded() for round_ in self.rounds_after_start), default=0)
 
+    @property
+    def busiest(self) -> float | None:
+        """Records per second of the busiest client at the end, in multiples of its share by threads; None without any records."""
+        if not self.rounds:
+            return None
+        last, tasks = self.rounds[-1], self.scenario.tasks
+        total = sum(part.rate_of(task.partition) for task, part in tasks.items())
+        threads = sum(client.capacity for client in last.state.clients)
+        carried = [
+            sum(tasks[task].rate_of(task.partition) for task in last.assignment.clients[one.process_id].active) / one.capacity
+            for one in last.state.clients
+        ]
+        return max(carried) * threads / total if total else None
+
     def name(self, process_id: ProcessId) -> str:
         return self.names.get(process_id, str(process_id)[:8])
 

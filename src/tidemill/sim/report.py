@@ -61,6 +61,8 @@ def summary_lines(run: SimulatedRun) -> Iterator[str]:
         f"moves of running tasks: {run.moved_tasks}; most extra copies at once: {run.most_extra_copies}; most stateful tasks "
         f"on one client: {run.most_loaded}"
     )
+    if run.busiest is not None:
+        yield f"the busiest client gets {run.busiest:.2f} times its share of the records per second"
     for wrong in run.violations:
         yield f"AUDITOR: {wrong}"
 
@@ -121,6 +123,7 @@ COLUMNS: tuple[tuple[str, Callable[[SimulatedRun], str]], ...] = (
     ("restored", lambda run: size(run.restored_bytes)),
     ("extra copies", lambda run: str(run.most_extra_copies)),
     ("most loaded", lambda run: str(run.most_loaded)),
+    ("busiest", lambda run: "-" if run.busiest is None else f"{run.busiest:.2f} x"),
     ("auditors", lambda run: f"{len(run.violations)} found" if run.violations else "ok"),
 )
 

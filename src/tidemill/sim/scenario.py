@@ -49,20 +49,24 @@ class Disk(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioSubtopology:
-    """``records``: what each partition of the input holds (a shorter list is repeated); ``processed``: how much of it is in
-    the changelog when the run begins. The rest is processed once the first clients are at work."""
+    """``records``: what each partition of the input holds (a shorter list is repeated, here and below); ``processed``: how much
+    of it is in the changelog when the run begins. The rest is processed once the first clients are at work. ``records_per_s``:
+    what each partition gets from then on."""
 
     number: int
     partitions: int
     is_stateful: bool = False
     records: tuple[int, ...] = ()
     processed: tuple[int, ...] = ()
-    records_per_s: float = 0.0
+    records_per_s: tuple[float, ...] = ()
     bytes_per_record: int = 100
     is_source_changelog: bool = False
 
     def records_at_start(self, partition: int) -> int:
         return self.records[partition % len(self.records)] if self.records else 0
+
+    def rate_of(self, partition: int) -> float:
+        return self.records_per_s[partition % len(self.records_per_s)] if self.records_per_s else 0.0
 
     def processed_at_start(self, partition: int) -> int:
         return self.processed[partition % len(self.processed)] if self.processed else 0

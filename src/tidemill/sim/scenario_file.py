@@ -151,7 +151,7 @@ def _subtopology(table: Document) -> ScenarioSubtopology:
         is_stateful=reader.take("stateful", bool, False),
         records=reader.take("records", _counts, ()),
         processed=reader.take("processed", _counts, ()),
-        records_per_s=reader.take("records_per_s", _rate, 0.0),
+        records_per_s=reader.take("records_per_s", _rates, ()),
         bytes_per_record=reader.take("bytes_per_record", int, 100),
         is_source_changelog=reader.take("source_is_changelog", bool, False),
     )
@@ -229,6 +229,10 @@ def _rate(value: str | float) -> float:
     if not 0 <= number < float("inf"):
         raise ValueError("expected a number, 0 or more")
     return number
+
+
+def _rates(value: str | float | list[str | float]) -> tuple[float, ...]:
+    return tuple(map(_rate, value)) if isinstance(value, list) else (_rate(value),)
 
 
 def _counts(value: int | list[int]) -> tuple[int, ...]:

@@ -6,12 +6,13 @@ Decides only how long things take. What is opened, closed, committed or rejoined
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from tidemill.errors import assert_never
-from tidemill.ids import ProcessId, TaskId
+from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership import member_state as machine
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.member_state import MemberConfig, MemberState, TimePassed
@@ -22,6 +23,7 @@ from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import Surroundings
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.manager import handle
+from tidemill.task.measured_loads import LOOK_EVERY_S, MeasuredLoads
 from tidemill.task.promotion import Promotions
 from tidemill.task.tasks import (
     BatchLost,
@@ -76,7 +78,9 @@ class Thread:
         agenda: Agenda,
         logs: dict[TaskId, SimulatedLog],
         surroundings: Surroundings,
+        measures_s: float | None = None,
     ) -> None:
+        """``measures_s``: the probing interval, if the loads of tasks are measured for the assignor."""
         self.name, self.process = name, process
         self.tasks = no_tasks(config, _LAYOUT)
         self.running: frozenset[TaskId] = frozenset()
@@ -86,6 +90,9 @@ class Thread:
         self.assigned_in = -1
         self.has_ended = False
         self._promotions = Promotions()
+        self._loads = MeasuredLoads()
+        self._measures_s = measures_s
+        self._assignments = 0
         self._waiting_of: Mapping[TaskId, ActiveTask] | None = None
         self._waiting: tuple[TaskId, ...] = ()
         """Those of the tasks in ``_waiting_of`` that have not started; computed again when that mapping is another one."""
@@ -107,11 +114,45 @@ class Thread:
             incarnation=self.incarnation,
             offset_sums=self._offset_sums(),
             running=self.running,
+            loads=self._loads.loads(self._now_s),
         )
+        self._loads = self._loads.joins(self.running)
         self.tasks = replace(self.tasks, member=member)
         return Subscription(
             user_data=own.user_data, owned_partitions=own.owned_partitions, generation=self.assigned_in, rack=rack
         )
+
+    @property
+    def _now_s(self) -> float:
+        return self._agenda.now_ms / 1e3
+
+    def _measure_from_now_on(self) -> None:
+        """From when tasks begin to run: as often as a load takes to be known, and when a rebalance for it may be asked for."""
+        if self._measures_s is None:
+            return
+        self._assignments += 1
+        measured_in = self._assignments
+        for after_s in (0.0, LOOK_EVERY_S, max(self._measures_s, 2 * LOOK_EVERY_S)):
+            look = functools.partial(self._look_at_loads, measured_in, may_ask=after_s >= self._measures_s)
+            self._agenda.after(round(after_s * 1e3), look, changes_copies=False)
+
+    def _look_at_loads(self, measured_in: int, *, may_ask: bool) -> None:
+        if self.has_ended or self.process.is_paused or measured_in != self._assignments:
+            return
+        now_ms, directory = self._agenda.now_ms, self.process.directory
+        logs = {task: self._logs[task] for task in self.running}
+        self._loads = self._loads.look(
+            self._now_s,
+            {task: (_input(task),) for task in logs},
+            {_input(task): int(now_ms * log.records_per_s / 1000) for task, log in logs.items()},
+            {
+                task: int(directory.position(task, now_ms)) * log.bytes_per_record
+                for task, log in logs.items()
+                if task in directory.copies
+            },
+        )
+        if may_ask and not self.state.is_joining and self._loads.asks(self.running):
+            self._group.rejoin(self, "the load of this member's tasks has changed")
 
     def may_commit(self, tasks: Iterable[TaskId]) -> bool:
         """True if the group would accept a commit of all these tasks by this thread."""
@@ -128,6 +169,7 @@ class Thread:
             self._handle(BoundsFetched(bounds=dict.fromkeys(ready, Bounds(inputs={}))))
             for task in ready:
                 self._logs[task].run(self.name, now_ms)
+            self._measure_from_now_on()
 
     def ask_for_promotions(self, standby_replicas: int) -> None:
         """A rebalance for warm-ups that have caught up."""
@@ -236,3 +278,7 @@ class Thread:
         if task in self.tasks.ids and task not in self.tasks.closing:
             self._open(task, is_active=task in self.tasks.active)
             self.run_restored(self._agenda.now_ms)
+
+
+def _input(task: TaskId) -> TopicPartition:
+    return TopicPartition(f"input-{task.subtopology}", task.partition)

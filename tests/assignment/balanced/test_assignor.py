@@ -14,7 +14,7 @@ from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
 from tidemill.assignment.balanced.nearest_target import is_balanced, share
 from tidemill.assignment.invariants import guarantee_violations, unbalanced, violations
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
-from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, AssignmentConfig, CopyRole, TaskInfo
+from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, AssignmentConfig, CopyRole
 from tidemill.ids import TaskId
 
 BALANCED = BalancedTaskAssignor()
@@ -194,60 +194,6 @@ def test_threads_weigh():
     assert unbalanced(counts, state) == []
     assert counts[process(1)] in (4, 5)
     assert (share(6, 3, 4), share(6, 1, 4), share(4, 1, 4)) == ((4, 5), (1, 2), (1, 1))
-
-
-def weighted(state, weights):
-    return replace(state, task_info={TaskId.parse(task): TaskInfo(weight=weight) for task, weight in weights.items()})
-
-
-def carried(state, assignment):
-    """The weight on each client."""
-    return [
-        sum(state.task_info[task].weight for task in held.active) for _, held in sorted(assignment.clients.items())
-    ]
-
-
-def test_fresh_tasks_are_dealt_out_by_weight_where_weights_are_given():
-    fresh = weighted(
-        group([client(1), client(2)], "1_0 1_1 1_2 1_3"), {"1_0": 100.0, "1_1": 100.0, "1_2": 1.0, "1_3": 1.0}
-    )
-    answer = BALANCED.assign(fresh)
-    assert carried(fresh, answer) == [101.0, 101.0]
-    assert is_balanced_answer(fresh, answer)
-
-
-def test_weights_choose_which_tasks_move_but_not_how_many():
-    state, before, _ = settle(cluster(partitions=20))
-    heavy = {task: TaskInfo(weight=50.0 if task.partition % 4 == 0 else 1.0) for task in state.tasks}
-    grown = replace(after(state, before, joined=[client(11)]), task_info=heavy)
-    _, plain, _ = settle(replace(grown, task_info={}))
-    _, weighed, _ = settle(grown)
-    was = owners(before)
-    moved = [
-        sum(was[task] != process_id for task, process_id in owners(answer).items()) for answer in (plain, weighed)
-    ]
-    assert moved[1] == moved[0]
-    assert max(carried(grown, weighed)) < max(carried(grown, plain))
-
-
-def test_an_overloaded_client_trades_running_tasks_only_where_both_can_run_at_once():
-    weights = {"1_0": 10.0, "1_1": 10.0, "1_2": 1.0, "1_3": 1.0}
-    hot = [client(1, "1_0 1_1", {"1_2": 0, "1_3": 0}), client(2, "1_2 1_3", {"1_0": 0, "1_1": 0})]
-    cold = [client(1, "1_0 1_1"), client(2, "1_2 1_3")]
-    stateful = "1_0 1_1 1_2 1_3"
-    traded = weighted(group(hot, stateful, num_standby_replicas=1), weights)
-    left_alone = weighted(group(cold, stateful), weights)
-    assert carried(traded, BALANCED.assign(traded)) == [11.0, 11.0]
-    assert not BALANCED.assign(traded).followup_needed
-    assert carried(left_alone, BALANCED.assign(left_alone)) == [20.0, 2.0]
-
-
-def test_a_restoration_that_was_begun_is_not_given_up_for_a_better_weight():
-    weights = {"1_0": 1.0, "1_1": 10.0, "1_2": 10.0}
-    begun = group([client(1, "1_0 1_1 1_2"), client(2, lags={"1_0": 60_000})], "1_0 1_1 1_2")
-    not_begun = group([client(1, "1_0 1_1 1_2"), client(2)], "1_0 1_1 1_2")
-    assert BALANCED.assign(weighted(begun, weights)).clients[process(2)].warmup == tasks("1_0")
-    assert BALANCED.assign(weighted(not_begun, weights)).clients[process(2)].warmup == tasks("1_1")
 
 
 def test_standbys_of_balanced_are_spread_over_tags():

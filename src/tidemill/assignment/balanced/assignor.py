@@ -16,13 +16,14 @@ caught-up copies it is the least.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemill.assignment.balanced.kept_standbys import even_out_standbys, keep_standbys
 from tidemill.assignment.balanced.nearest_target import nearest_target
-from tidemill.assignment.balanced.weights import Effort, even_out
+from tidemill.assignment.balanced.weights import Effort, EvenedOut, even_out
 from tidemill.assignment.explain.rules import Rule
-from tidemill.assignment.explain.trace import StandbyStages, Trace
+from tidemill.assignment.explain.trace import ByWeight, StandbyStages, Trace
 from tidemill.assignment.kip441.high_availability import assignment_of, move
 from tidemill.assignment.kip441.movements import ONLY_FOR_GAIN
 from tidemill.assignment.kip441.standby import Shortfall
@@ -42,7 +43,8 @@ class BalancedTaskAssignor:
         lags = Lags(placement.clients, placement.tasks, state.end_offset_sums, state.config.acceptable_recovery_lag)
 
         nearest = nearest_target(placement.clients, sorted(state.tasks), placement.tasks, lags)
-        target = _evened_out(state, placement, lags, nearest)
+        by_weight = _by_weight(state, placement, lags, nearest)
+        target = nearest if by_weight is None else by_weight.target
         for at, task in enumerate(placement.tasks):
             placement.set_active(at, target[task])
         standby_stages, shortfalls = _place_standbys(state, placement, lags)
@@ -64,27 +66,38 @@ class BalancedTaskAssignor:
                 standby_movements=standby_movements,
                 stateless={task: target[task] for task in sorted(set(state.tasks) - state.stateful_tasks)},
                 stateless_rule=Rule.NEAREST,
+                by_weight=None if by_weight is None else _traced(nearest, by_weight),
             )
         )
 
 
-def _evened_out(
-    state: ApplicationState, placement: TaskPlacement, lags: Lags, target: dict[TaskId, int]
-) -> dict[TaskId, int]:
+def _by_weight(
+    state: ApplicationState, placement: TaskPlacement, lags: Lags, target: Mapping[TaskId, int]
+) -> EvenedOut | None:
+    """The target evened out; None without weights, or where all are zero."""
     weights = {task: info.weight for task, info in state.task_info.items() if info.weight is not None}
-    if not weights:
-        return target
-    runs_on = {
-        task: at for at, client in enumerate(placement.clients) for task in client.previous_active - state.stateful_tasks
-    }
+    if not any(weights.values()):
+        return None
     number = {task: at for at, task in enumerate(placement.tasks)}
+    seats: dict[TaskId, list[int]] = {}
+    for at, client in enumerate(placement.clients):
+        for task in client.previous_active - state.stateful_tasks:
+            seats.setdefault(task, []).append(at)
     for task, at in number.items():
-        runs_on.update((task, client) for lag, client in lags.reported(at) if lag == LATEST_OFFSET)
+        seats[task] = [client for lag, client in lags.reported(at) if lag == LATEST_OFFSET]
+    if any(len(clients) > 1 for clients in seats.values()):
+        return None
+    runs_on = {task: clients[0] for task, clients in seats.items() if clients and task in target}
 
     def to_restore(task: TaskId, client: int) -> int:
         return lags.to_restore(number[task], client) if task in number else 0
 
     return even_out(target, weights, placement.capacity, Effort(runs_on=runs_on, to_restore=to_restore))
+
+
+def _traced(nearest: Mapping[TaskId, int], evened: EvenedOut) -> ByWeight:
+    moved = {task: client for task, client in nearest.items() if evened.target[task] != client}
+    return ByWeight(moved=moved, weights=evened.weights, before=evened.before, after=evened.after)
 
 
 def _place_standbys(

@@ -1,25 +1,40 @@
-"""Balance by weight: exchange tasks of one sub-topology between clients so that their weights per thread come closer.
+"""Balance by weight: tasks change their client so that the weights per thread come closer.
 
-Decides which tasks of a target trade places when weights (state bytes, input rate) are given. Every exchange keeps the
-number of tasks that each client has, in all and of each sub-topology, and lowers the greater load of its two clients.
-Free exchanges, which neither move a running task more nor restore more state, are made whenever they help. Others only
-take tasks from a client that carries clearly more than the average, and only where both tasks can run at once in their
-new places: so weights never start a restoration, and no half of an exchange waits for the other. Deterministic.
+Decides which tasks trade places, or go to another client, when weights (input rate, state) are given. First the nearest balanced
+target is evened out by exchanges of two tasks of one sub-topology, which keep the counts: free ones, which neither move a running
+task more nor restore more state, whenever they help; others if the most loaded client carries clearly more than the average
+(``TOLERANCE``) and both tasks can run at once in their new places, so that no half of an exchange waits for the other.
+
+Only where a client would still carry far more (``FAR_MORE``) do weights count for more than numbers of tasks. Then what is is the
+beginning, if all counts are within ``COUNT_BOUND`` of an even one, in all and in each sub-topology; tasks that run nowhere go to
+the least loaded of the clients with the least to restore. Besides exchanges there are
+
+    hand-overs  of one task of the most loaded client, within ``COUNT_BOUND``; state is restored for them, by warm-ups.
+    evenings    of counts: a client with more tasks than its share relieves itself for one that lacks some.
+
+Of these a client either gives tasks or takes some in one assignment, so that those that are carried out first leave a state that
+is better too. Each step lowers the greater load of its two clients. Deterministic.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from tidemill.assignment.task_load import COUNT_BOUND, CountBounds, count_bounds
 from tidemill.ids import TaskId
 
 TOLERANCE = 0.1
 """A client may carry so much more than the average per thread before running tasks are moved for it."""
 LEAST_GAIN = 0.01
-"""An exchange must lower the greater load by so much of the average."""
+"""A step must lower the greater load by so much of the average."""
+FAR_MORE = 0.25
+"""A client may carry so much more than the average per thread before state is restored for it."""
+LEAST_RESTORE_GAIN = 0.1
+"""A step that restores state must lower the greater load by so much of the average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,85 +49,235 @@ class Effort:
         return self.runs_on.get(task, client) != client
 
 
-class _Exchange(NamedTuple):
-    """Ordered by preference: fewest moves, least to restore, lowest greater load, ids."""
+class _Step(NamedTuple):
+    """Ordered by preference: free; undoes moves; keeps counts; fewest moves, least to restore, lowest greater load."""
 
+    is_costly: bool
+    undone: int
+    """The moves of a free step, 0 or fewer."""
+    is_hand_over: bool
     moves: int
     to_restore: int
     greater_load: float
     given: TaskId
-    taken: TaskId
+    taken: TaskId | tuple[()]
+    """Of the other client; () for a task that is handed over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvenedOut:
+    """The target after all steps. ``weights``: of each task, 1.0 being the average one's; ``before``, ``after``: what each client
+    carries, 1.0 being its share by threads."""
+
+    target: Mapping[TaskId, int]
+    weights: Mapping[TaskId, float]
+    before: Sequence[float]
+    after: Sequence[float]
 
 
 def even_out(
     target: Mapping[TaskId, int], weights: Mapping[TaskId, float], capacity: Sequence[int], effort: Effort
-) -> dict[TaskId, int]:
-    """``target`` (task -> client) after the exchanges; a task without weight counts as much as the average one."""
-    clients = _Clients(target, weights, capacity, effort)
-    while clients.exchange_from_heaviest():
+) -> EvenedOut:
+    """``target`` (task -> client), evened out; a task without weight counts as much as the average one."""
+    unknown = fmean(weights.values())
+    of_each = {task: weights.get(task, unknown) for task in target}
+    average = fmean(of_each.values())
+    of_each = {task: weight / average for task, weight in of_each.items()}
+    clients = _Clients(target, of_each, capacity, effort)
+    before = clients.shares()
+    while clients.step_from_heaviest(may_hand_over=False):
         pass
-    return clients.target
+    if max(clients.shares()) > 1 + FAR_MORE and effort.runs_on:
+        clients = _spread(clients, _Clients(_with_free_tasks(effort, of_each, capacity), of_each, capacity, effort))
+    return EvenedOut(target=clients.target, weights=of_each, before=before, after=clients.shares())
+
+
+def _spread(even: _Clients, running: _Clients) -> _Clients:
+    """What is, evened out with hand-overs, if that brings enough; else the even counts."""
+    if not running.has_bounded_counts():
+        return even
+    while running.step_from_heaviest(may_hand_over=True) or running.step_to_even_counts():
+        pass
+    return running if max(running.shares()) <= max(even.shares()) - LEAST_RESTORE_GAIN else even
+
+
+def _with_free_tasks(effort: Effort, weights: Mapping[TaskId, float], capacity: Sequence[int]) -> dict[TaskId, int]:
+    """The client of each task that runs, and of the others the heaviest first."""
+    target = dict(effort.runs_on)
+    carried = [0.0] * len(capacity)
+    for task, client in target.items():
+        carried[client] += weights[task]
+    for task in sorted(weights.keys() - target.keys(), key=lambda task: (-weights[task], task)):
+        target[task] = min(
+            range(len(capacity)),
+            key=lambda client: (effort.to_restore(task, client), (carried[client] + weights[task]) / capacity[client], client),
+        )
+        carried[target[task]] += weights[task]
+    return target
+
+
+ALL = -1
+"""All tasks, where else a sub-topology's number counts its tasks."""
 
 
 class _Clients:
     def __init__(
         self, target: Mapping[TaskId, int], weights: Mapping[TaskId, float], capacity: Sequence[int], effort: Effort
     ) -> None:
-        unknown = fmean(weights.values())
         self.target = dict(target)
-        self._weight = {task: weights.get(task, unknown) for task in target}
+        self._weight = weights
         self._capacity, self._effort = capacity, effort
         self._carried = [0.0] * len(capacity)
         self._held: list[dict[int, set[TaskId]]] = [{} for _ in capacity]
+        self._counts = [0] * len(capacity)
         for task, client in target.items():
             self._carried[client] += self._weight[task]
             self._held[client].setdefault(task.subtopology, set()).add(task)
-        self._average = sum(self._carried) / sum(capacity)
+            self._counts[client] += 1
+        threads = sum(capacity)
+        self._average = sum(self._carried) / threads
+        totals = {ALL: len(target), **Counter(task.subtopology for task in target)}
+        self._gave: set[int] = set()
+        self._took: set[int] = set()
+        self._shares = [_bounds(totals, of_client, threads, 0.0) for of_client in capacity]
+        self._bounds = [_bounds(totals, of_client, threads, COUNT_BOUND) for of_client in capacity]
 
-    def exchange_from_heaviest(self) -> bool:
-        """Make the best exchange of the most loaded client, with the least loaded one that offers any."""
+    def shares(self) -> list[float]:
+        """What each client carries, in multiples of its share."""
+        return [self._load(client) / self._average for client in range(len(self._capacity))]
+
+    def step_from_heaviest(self, *, may_hand_over: bool) -> bool:
+        """Make the best step of the most loaded client, of the kind that is preferred among all that any client offers it."""
         *others, heavy = sorted(range(len(self._capacity)), key=lambda client: (self._load(client), client))
+        best: tuple[_Step, int] | None = None
         for light in others:
-            best = min(self._acceptable(heavy, light), default=None)
-            if best is not None:
-                self._move(best.given, heavy, light)
-                self._move(best.taken, light, heavy)
-                return True
-        return False
+            found = min(self._acceptable(heavy, light, may_hand_over=may_hand_over), default=None)
+            if found is not None and (best is None or found[:3] < best[0][:3]):
+                best = found, light
+        if best is None:
+            return False
+        step, light = best
+        self._move(step.given, heavy, light)
+        if isinstance(step.taken, TaskId):
+            self._move(step.taken, light, heavy)
+        elif step.is_costly:
+            self._gave.add(heavy)
+            self._took.add(light)
+        return True
 
-    def _acceptable(self, heavy: int, light: int) -> Iterator[_Exchange]:
-        is_overloaded = self._load(heavy) > self._average * (1 + TOLERANCE)
-        ceiling = self._load(heavy) - LEAST_GAIN * self._average
-        for given, taken in self._pairs(heavy, light):
-            difference = self._weight[given] - self._weight[taken]
+    def step_to_even_counts(self) -> bool:
+        """Hand over one task that makes the counts more even and lowers the greater load of the two clients."""
+        best = min(self._uneven_counts(), default=None)
+        if best is None:
+            return False
+        _, _, _, task, source, destination = best
+        self._move(task, source, destination)
+        self._gave.add(source)
+        self._took.add(destination)
+        return True
+
+    def has_bounded_counts(self) -> bool:
+        return all(
+            least <= self._count(client, group) <= most
+            for client, bounds in enumerate(self._bounds)
+            for group, (least, most) in bounds.items()
+        )
+
+    def _uneven_counts(self) -> Iterator[tuple[int, int, float, TaskId, int, int]]:
+        """(moves, to restore, greater load, task, source, destination) of each task that ``step_to_even_counts`` might take."""
+        clients = range(len(self._capacity))
+        for group in self._shares[0]:
+            counts = [self._count(client, group) for client in clients]
+            givers = [client for client in clients if counts[client] > self._shares[client][group].least]
+            takers = [client for client in clients if counts[client] < self._shares[client][group].most]
+            for source in givers:
+                is_above = counts[source] > self._shares[source][group].most
+                for destination in takers:
+                    is_below = counts[destination] < self._shares[destination][group].least
+                    fits = self._fits_roles(source, destination)
+                    if fits and (is_above or is_below) and self._load(destination) < self._load(source):
+                        yield from self._relieving(group, source, destination)
+
+    def _relieving(self, group: int, source: int, destination: int) -> Iterator[tuple[int, int, float, TaskId, int, int]]:
+        ceiling = self._load(source) - LEAST_GAIN * self._average
+        for subtopology, held in self._held[source].items():
+            if group not in (ALL, subtopology) or not self._may_hand_over(subtopology, source, destination):
+                continue
+            for task in held:
+                greater = max(
+                    (self._carried[source] - self._weight[task]) / self._capacity[source],
+                    (self._carried[destination] + self._weight[task]) / self._capacity[destination],
+                )
+                if greater < ceiling:
+                    moves = self._effort.moves(task, destination) - self._effort.moves(task, source)
+                    yield moves, self._effort.to_restore(task, destination), greater, task, source, destination
+
+    def _acceptable(self, heavy: int, light: int, *, may_hand_over: bool) -> Iterator[_Step]:
+        load = self._load(heavy)
+        for given, taken in self._candidates(heavy, light, may_hand_over=may_hand_over):
+            difference = self._weight[given] - (self._weight[taken] if isinstance(taken, TaskId) else 0.0)
+            if difference <= 0:
+                continue
             greater = max(
                 (self._carried[heavy] - difference) / self._capacity[heavy],
                 (self._carried[light] + difference) / self._capacity[light],
             )
-            if difference <= 0 or greater >= ceiling:
+            gain = load - greater
+            if gain <= LEAST_GAIN * self._average:
                 continue
-            moves = self._more_moves(given, heavy, light) + self._more_moves(taken, light, heavy)
-            restores = self._effort.to_restore(given, light), self._effort.to_restore(taken, heavy)
-            more = sum(restores) - self._effort.to_restore(given, heavy) - self._effort.to_restore(taken, light)
+            moved = [(given, heavy, light), *([(taken, light, heavy)] if isinstance(taken, TaskId) else [])]
+            moves = sum(self._effort.moves(task, to) - self._effort.moves(task, at) for task, at, to in moved)
+            restores = [self._effort.to_restore(task, to) for task, _, to in moved]
+            more = sum(restores) - sum(self._effort.to_restore(task, at) for task, at, _ in moved)
             is_free = moves <= 0 and more <= 0
-            if is_free or (is_overloaded and not any(restores)):
-                yield _Exchange(moves, more, greater, given, taken)
+            is_exchange = len(moved) == 2
+            may = is_exchange or self._fits_roles(heavy, light)
+            if is_free or (may and self._is_worth(load, gain, restores=any(restores), is_exchange=is_exchange)):
+                undone = moves if is_free else 0
+                yield _Step(not is_free, undone, not is_exchange, moves, more, greater, given, taken)
 
-    def _pairs(self, heavy: int, light: int) -> Iterator[tuple[TaskId, TaskId]]:
+    def _is_worth(self, load: float, gain: float, *, restores: bool, is_exchange: bool) -> bool:
+        """The moves of running tasks, and the restoring if there is any."""
+        if restores:
+            return not is_exchange and load > self._average * (1 + FAR_MORE) and gain >= self._average * LEAST_RESTORE_GAIN
+        return load > self._average * (1 + TOLERANCE)
+
+    def _fits_roles(self, source: int, destination: int) -> bool:
+        return source not in self._took and destination not in self._gave
+
+    def _candidates(self, heavy: int, light: int, *, may_hand_over: bool) -> Iterator[tuple[TaskId, TaskId | tuple[()]]]:
         for subtopology, given_ones in self._held[heavy].items():
+            others = self._held[light].get(subtopology, ())
+            is_within = may_hand_over and self._may_hand_over(subtopology, heavy, light)
             for given in given_ones:
-                for taken in self._held[light].get(subtopology, ()):
+                for taken in others:
                     yield given, taken
+                if is_within:
+                    yield given, ()
 
-    def _more_moves(self, task: TaskId, source: int, destination: int) -> int:
-        return self._effort.moves(task, destination) - self._effort.moves(task, source)
+    def _may_hand_over(self, subtopology: int, source: int, destination: int) -> bool:
+        """Within the bounds of the counts."""
+        return all(
+            self._count(source, group) > self._bounds[source][group].least
+            and self._count(destination, group) < self._bounds[destination][group].most
+            for group in (ALL, subtopology)
+        )
+
+    def _count(self, client: int, group: int) -> int:
+        return self._counts[client] if group == ALL else len(self._held[client].get(group, ()))
 
     def _load(self, client: int) -> float:
         return self._carried[client] / self._capacity[client]
 
     def _move(self, task: TaskId, source: int, destination: int) -> None:
         self._held[source][task.subtopology].remove(task)
+        self._counts[source] -= 1
+        self._counts[destination] += 1
         self._held[destination].setdefault(task.subtopology, set()).add(task)
         self._carried[source] -= self._weight[task]
         self._carried[destination] += self._weight[task]
         self.target[task] = destination
+
+
+def _bounds(totals: Mapping[int, int], capacity: int, threads: int, bound: float) -> dict[int, CountBounds]:
+    return {group: count_bounds(total, capacity, threads, bound) for group, total in totals.items()}

@@ -78,7 +78,8 @@ class Decisions(Sequence[Decision]):
             facts[at].append(_Fact(CopyRole.STANDBY, "too few clients", source, None, None, None, reason))
         by_task = dict(zip(trace.placement.tasks, facts, strict=True))
         for task, client in trace.stateless.items():
-            rule, reason = trace.stateless_rule, partial(self._reasons.stateless, task, client)
+            rule = trace.rule_of_stateless(task)
+            reason = partial(self._reasons.stateless, task, client, rule)
             by_task[task] = [_Fact(CopyRole.ACTIVE, rule.title, rule.source, client, client, None, reason)]
         return dict(sorted(by_task.items()))
 

@@ -23,14 +23,14 @@ class Reasons:
         short = [text[:8] for text in ids]
         self._names = short if len(set(short)) == len(ids) else ids
 
-    def stateless(self, task: TaskId, client: int) -> str:
-        return f"{task} is active on {self._names[client]}: {self._trace.stateless_rule.text}."
+    def stateless(self, task: TaskId, client: int, rule: Rule) -> str:
+        return f"{task} is active on {self._names[client]}: {self._why(task, rule)}."
 
     def in_place(self, at: int, role: str, client: int, rule: Rule) -> str:
         """A copy on the client where the target wants it."""
         return (
-            f"{self._task(at)} is {role} on {self._names[client]}, where the target wants it: {rule.text}. "
-            f"Nothing prevents it: {self._why_no_movement(at, client)}."
+            f"{self._task(at)} is {role} on {self._names[client]}, where the target wants it: "
+            f"{self._why(self._task(at), rule)}. Nothing prevents it: {self._why_no_movement(at, client)}."
         )
 
     def shortfall(self, at: int, missing: int) -> str:
@@ -45,7 +45,8 @@ class Reasons:
         return (
             f"{self._task(movement.task)} is {role} on {self._names[movement.keeper]} for now, {movement.kept.value} "
             f"(it {self._lag(movement.task, movement.keeper)}). The target wants it on "
-            f"{self._names[movement.target]} ({rule.text}), but {self._not_ready(movement)}. {self._when(movement)}"
+            f"{self._names[movement.target]} ({self._why(self._task(movement.task), rule)}), but "
+            f"{self._not_ready(movement)}. {self._when(movement)}"
         )
 
     def not_movable(self, movement: Movement) -> str:
@@ -76,6 +77,18 @@ class Reasons:
             f"{self._task(movement.task)} is not being warmed up on {self._names[movement.target]} yet. The target "
             f"wants it there, but {self._not_ready(movement)}. {self._place_in_order(movement)}, and "
             f"max.warmup.replicas = {limit} was used up before it{self._by_whom()}. {self._when(movement)}"
+        )
+
+    def _why(self, task: TaskId, rule: Rule) -> str:
+        """The rule, and the figures behind it where it has any."""
+        by_weight = self._trace.by_weight
+        if rule is not Rule.WEIGHTS or by_weight is None:
+            return rule.text
+        source = by_weight.moved[task]
+        return (
+            f"{rule.text}: it weighs {by_weight.weights[task]:.2f} times the average task, and {self._names[source]} "
+            f"carries {by_weight.before[source]:.2f} times its share without such changes and "
+            f"{by_weight.after[source]:.2f} times with them"
         )
 
     def _why_no_movement(self, at: int, client: int) -> str:

@@ -23,7 +23,7 @@ class Rule(Enum):
     )
     WEIGHTS = (
         "balanced by weight",
-        "tasks of one sub-topology were exchanged because their weights made clients uneven",
+        "tasks were exchanged within their sub-topology, or handed over, because their weights made clients uneven",
         "tidemill balanced assignor, weights",
     )
     BALANCED_OVER_THREADS = (

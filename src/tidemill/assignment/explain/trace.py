@@ -24,6 +24,18 @@ StandbyStages = Sequence[tuple[Rule, Sequence[Sequence[int]]]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class ByWeight:
+    """The target before and after it was evened out by weight. ``moved``: the tasks of which it changed the client, with the one
+    before. ``weights``: 1.0 is the average task's; ``before``, ``after``: what each client carries, 1.0 being its share by
+    threads."""
+
+    moved: Mapping[TaskId, int]
+    weights: Mapping[TaskId, float]
+    before: Sequence[float]
+    after: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """One run of an assignor; ``active_stages`` and ``standby_stages`` hold the target after each stage."""
 
@@ -38,6 +50,7 @@ class Trace:
     standby_movements: Sequence[Movement]
     stateless: Mapping[TaskId, int]
     stateless_rule: Rule = Rule.LEAST_ACTIVE
+    by_weight: ByWeight | None = None
 
     @cached_property
     def planned(self) -> list[Movement]:
@@ -89,6 +102,10 @@ class Trace:
             if clients[task] != before:
                 rule, before = later, clients[task]
         return rule
+
+    def rule_of_stateless(self, task: TaskId) -> Rule:
+        """The stage that last changed where the target has a stateless task."""
+        return Rule.WEIGHTS if self.by_weight is not None and task in self.by_weight.moved else self.stateless_rule
 
     def rule_of_standby(self, task: int, client: int) -> Rule:
         """The stage that put a standby copy on this client last."""

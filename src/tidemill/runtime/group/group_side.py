@@ -13,6 +13,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from tidemill.assignment.task_load import TaskLoad
 from tidemill.deadline import Deadline
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group import protocol as group_protocol
@@ -33,7 +34,7 @@ _TAKE_UP_LIMIT_S = 1.0
 
 class GroupSide:
     """Implements ``GroupProtocol``. ``offset_sums`` gives, at a join, the sums of the positions of the stateful tasks that
-    this member answers for, and which of its tasks run."""
+    this member answers for, and which of its tasks run; ``loads`` those of tasks, as far as it has measured any."""
 
     def __init__(
         self,
@@ -42,9 +43,10 @@ class GroupSide:
         tasks: TaskRegistry,
         leader: Leader,
         offset_sums: Callable[[], tuple[Mapping[TaskId, int], frozenset[TaskId]]],
+        loads: Callable[[], Mapping[TaskId, TaskLoad]] = dict,
     ) -> None:
         self._name, self._topics, self._leader = name, tuple(topics), leader
-        self._tasks, self._offset_sums = tasks, offset_sums
+        self._tasks, self._offset_sums, self._loads = tasks, offset_sums, loads
         self._said: OwnSubscription | None = None
         self._gate = threading.Condition()
         self._is_committing = False
@@ -128,7 +130,7 @@ class GroupSide:
         sums, running = self._offset_sums()
         now = self.membership()
         return self._tasks.joins(
-            generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=running
+            generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=running, loads=self._loads()
         )
 
     @property

@@ -38,6 +38,7 @@ from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.leaving import Leaving
+from tidemill.runtime.thread.load_watch import LoadWatch
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
@@ -103,7 +104,8 @@ class StreamThread(threading.Thread):
         self._registry = TaskRegistry(no_tasks(identity, layout, session=str(uuid4())))
         self._registry.observe(TaskLog(name), self._rebalance, self.metrics, self._restoring)
         self._local = LocalTasks(name, self._registry, local)
-        self._group = GroupSide(name, facts.topics, self._registry, leader, self._offset_sums)
+        self._loads = LoadWatch(config, self._registry, self.metrics, local.directory)
+        self._group = GroupSide(name, facts.topics, self._registry, leader, self._offset_sums, self._loads.joins)
         self._member = make_member(self._group)
         self._group.membership = lambda: self._member.membership
         self._group.confirmed_s = lambda: self._member.confirmed_s
@@ -313,6 +315,7 @@ class StreamThread(threading.Thread):
                     self._on_change()
                 self._offsets.look_at_standbys()
                 self._ask_for_promotions()
+                self._look_at_loads()
                 if self._batches.are_paused:
                     self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
                 if self._batches.are_needed:
@@ -330,6 +333,11 @@ class StreamThread(threading.Thread):
         if ready:
             log.info(LogEvent("promotion-asked", thread=self.name, tasks=sorted(ready)))
             self._member.request_rejoin(f"warm-ups have caught up: {as_text(sorted(ready))}")
+
+    def _look_at_loads(self) -> None:
+        if self._loads.look():
+            log.info(LogEvent("loads-changed", thread=self.name))
+            self._member.request_rejoin("the load of this member's tasks has changed")
 
     def _hear_the_group(self, wait_s: float) -> None:
         self._member.alive()

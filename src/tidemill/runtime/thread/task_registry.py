@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from tidemill.assignment.task_load import TaskLoad
 from tidemill.ids import TaskId
 from tidemill.membership.member_subscription import OwnSubscription, next_subscription
 from tidemill.task.manager import handle
@@ -52,7 +53,13 @@ class TaskRegistry:
         return instructions
 
     def joins(
-        self, *, generation: int, incarnation: int, offset_sums: Mapping[TaskId, int], running: Collection[TaskId]
+        self,
+        *,
+        generation: int,
+        incarnation: int,
+        offset_sums: Mapping[TaskId, int],
+        running: Collection[TaskId],
+        loads: Mapping[TaskId, TaskLoad] | None = None,
     ) -> OwnSubscription:
         """Subscription of a join that begins now; see ``membership.member_subscription``."""
         with self._lock:
@@ -62,6 +69,7 @@ class TaskRegistry:
                 incarnation=incarnation,
                 offset_sums=offset_sums,
                 running=frozenset(running),
+                loads=loads,
             )
             self.now = replace(self.now, member=member)
         return said
