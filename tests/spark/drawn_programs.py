@@ -232,7 +232,9 @@ class Program:
         found = [made for made in self._streams if made is not of and made.kind == of.kind]
         if found:
             other = found[int(a * len(found))]
-            self._stream(of.at.merge(other.at), of.kind, Same.NOTHING, of, other)
+            # What passes a repartition topic comes in another batch, so behind what does not.
+            same = of.same if of.inputs == other.inputs and other.same is of.same else Same.NOTHING
+            self._stream(of.at.merge(other.at), of.kind, same, of, other)
 
     def _split(self, of: Made, _a: float, _b: float) -> None:
         branches = of.at.split().branch(self._written(_without_batch(PASSES[of.kind])), name=f"some-{len(self.steps)}")
@@ -241,6 +243,7 @@ class Program:
 
     def _repartition(self, of: Made, _a: float, _b: float) -> None:
         self._stream(of.at.repartition(key=TEXT, value=SERDES[of.kind]), of.kind, of.same, of)
+        self._streams[-1].inputs |= {f"repartition-{len(self.steps)}"}
 
     def _to_table(self, of: Made, a: float, _b: float) -> None:
         self._table(of.at.to_table(key=TEXT, value=SERDES[of.kind], **self._store(a)), of.kind, of.same, of)

@@ -52,7 +52,8 @@ class _Batch:
     times: Times
     """Partition times of the inputs at the batch's end."""
     outputs: Outputs = field(default_factory=Outputs)
-    onward: list[tuple[GraphExit, Records]] = field(default_factory=list)
+    onward: list[list[tuple[GraphExit, Records]]] = field(default_factory=list)
+    """Of each part, the records that go on to columns."""
     unreadable: list[pa.Table] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     restored: Counter[tuple[TaskId, str]] = field(default_factory=Counter)
@@ -287,12 +288,13 @@ def _run_nodes(batch: _Batch) -> None:
         if table is None and not inline:
             continue
         if takes_rows(node):
-            made = run_on_rows(node, tag, table, inline, batch.state)
+            made = run_on_rows(node, tag, table, inline, batch.state, spec.layer_bits)
         else:
             if table is not None:
                 counts = entry_of(node.operation).enters is Enters.KEY_ONLY
                 value_serde = None if counts else node.value_serde
-                inline.append(from_rows(table, node.key_serde, value_serde, mixed=spec.mixed and not counts))
+                is_mixed = spec.mixed and not counts
+                inline.append(from_rows(table, node.key_serde, value_serde, mixed=is_mixed, layer_bits=spec.layer_bits))
             made = run_on_records(node, in_order(inline), batch.state)
         if node.name in tables_of_others:
             batch.state.forwarded[node.name] = made
@@ -309,7 +311,7 @@ def _run_nodes(batch: _Batch) -> None:
         for tag, sink in spec.sinks.items():
             table = tables.pop(tag, None)
             if table is not None:
-                records = from_rows(table, sink.key_serde, sink.value_serde, mixed=spec.mixed)
+                records = from_rows(table, sink.key_serde, sink.value_serde, mixed=spec.mixed, layer_bits=spec.layer_bits)
                 batch.outputs.add(ToSink(sink.name), records)
 
 
@@ -322,7 +324,7 @@ def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
     for graph in batch.spec.graphs:
         if batch.spec.mixed:
             tables = batch.gathered.tables
-            tables.update({tag: in_sequence(tables[tag]) for tag in graph.entries if tag in tables})
+            tables.update({tag: in_sequence(tables[tag], batch.spec.layer_bits) for tag in graph.entries if tag in tables})
         dropped = batch.state.dropped
         made = run_graph(graph, batch.gathered.tables, batch.state, kept, batch.request, running)
         if graph.is_global and not batch.spec.last:  # the last step tells what it drops and can't read
@@ -331,8 +333,7 @@ def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
         batch.unreadable += made.unreadable
         for to, records in made.sent:
             batch.outputs.add(to, records)
-        for node, records in made.onward.items():
-            batch.onward.append((graph.exits[node], records))
+        batch.onward.append([(graph.exits[node], records) for node, records in made.onward.items()])
 
 
 def _set_unreadable_aside(batch: _Batch) -> None:
@@ -434,9 +435,12 @@ def _onward(batch: _Batch) -> Iterator[pa.RecordBatch]:
             assert node.tag is not None
             yield _with_clock(to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number), batch.request.now_ms)
             number += len(records)
-    for to, records in batch.onward:
-        yield _with_clock(to_rows(records, to.tag, to.key_serde, to.value_serde, number), batch.request.now_ms)
-        number += len(records)
+    for of_part in batch.onward:
+        begin = number
+        for to, records in of_part:
+            first = number if records.places is None else begin
+            yield _with_clock(to_rows(records, to.tag, to.key_serde, to.value_serde, first), batch.request.now_ms)
+            number += len(records)
     for rows in batch.unreadable:
         yield from as_unreadable(rows).to_batches()
     yield from outputs_as_rows(batch.outputs, batch.spec.number)

@@ -184,6 +184,8 @@ class GraphSpec:
     writes_alone: bool = False
     """No other node writes what it writes to: what it sends needs no order but its own."""
     shift: int = 0
+    layer_bits: int = 0
+    """See ``StepSpec``."""
     """By how many bits the rows' ``seq`` has grown since the source step."""
     emit_interval_ms: int = 1000
     is_global: bool = False
@@ -219,7 +221,9 @@ class StepSpec:
     sinks: Mapping[int, SinkSpec]
     stores: Mapping[str, StoreSpec]
     mixed: bool = False
-    """The layer before this step sums rows, and so mixes the others."""
+    """Rows don't arrive in their order: the layer before this step sums some, or they come from another step, node by node."""
+    layer_bits: int = 0
+    """By how many bits the layer before this step has made ``seq`` longer."""
     sources: Mapping[int, Origin] = field(default_factory=dict)
     """By index of the source node."""
     graphs: tuple[GraphSpec, ...] = ()

@@ -77,6 +77,10 @@ class Compiler:
         own = all(name in self.stages.part_of for name in self._sources())
         return not own or any(left_to_columns(self.topology, part) for part in self.stages.parts)
 
+    def layer_bits(self, number: int) -> int:
+        """By how many bits the layer before a step makes ``seq`` longer."""
+        return self.shifts.get(number, 0) - self.shifts.get(number - 1, 0)
+
     def infer(self, session: SparkSession | None) -> None:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
         reads what its sinks write. No session is needed where nothing runs in the JVM."""

@@ -213,7 +213,8 @@ def _step_spec(
         nodes=nodes,
         sinks=sinks,
         stores=_store_specs(topology, application_id, compiler, number_of),
-        mixed=number in compiler.mixing_layers,
+        mixed=number in compiler.mixing_layers or number > 1,
+        layer_bits=compiler.layer_bits(number),
         sources={
             tags.index(name): Origin(
                 subtopology=number_of[name],
@@ -234,6 +235,7 @@ def _step_spec(
                 compiler.serdes.serdes_of(part),
                 compiler.serdes.default,
                 compiler.shifts.get(number, 0),
+                compiler.layer_bits(number),
                 emit_interval_ms,
                 shared,
             )

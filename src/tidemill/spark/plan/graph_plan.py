@@ -35,6 +35,7 @@ def graph_spec(
     serdes: PartSerdes,
     default: Edge,
     shift: int,
+    layer_bits: int,
     emit_interval_ms: int,
     shared: Mapping[str, Store],
 ) -> GraphSpec:
@@ -67,6 +68,7 @@ def graph_spec(
         ),
         writes_alone=not cut.exits and _writes_alone(topology, cut.nodes),
         shift=shift,
+        layer_bits=layer_bits,
         emit_interval_ms=emit_interval_ms,
         is_global=part.is_global,
         global_stores=frozenset(shared),

@@ -27,7 +27,7 @@ from tidemill.steps.outputs import Destination, ToSink, ToTopic
 from tidemill.steps.rows.decoded import DecodedRows, decoded_rows, source_bytes
 from tidemill.steps.rows.merged import Merged
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.rows.schema import unshifted
+from tidemill.steps.rows.schema import first_sequence, unshifted
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows, opened
 from tidemill.steps.state_step import StepState, StoreView, Written
 from tidemill.steps.step_spec import GraphExit, GraphSpec, StepSpec, WindowJoin
@@ -185,8 +185,18 @@ class GraphOutput:
     _sent: dict[Destination, Records] = field(default_factory=dict)
     _by_sink: dict[tuple[str, str], Records] = field(default_factory=dict)
     """Those of ``_sent`` by sink and topic."""
+    _handed_on: int = 0
     onward: dict[str, Records] = field(default_factory=dict)
     unreadable: list[pa.Table] = field(default_factory=list)
+
+    def handed_on(self, node: str) -> Records:
+        """The list for the next record that goes on to columns, which knows its place among those of all nodes: what one record
+        has become on several ways may meet again."""
+        records = self.onward.setdefault(node, Records([], [], [], [], [], [], [], places=[]))
+        assert records.places is not None
+        records.places.append(self._handed_on)
+        self._handed_on += 1
+        return records
 
     @property
     def sent(self) -> Iterable[tuple[Destination, Records]]:
@@ -225,7 +235,7 @@ def run_graph(
     if spec.window_join is not None and kept.handlers.are_failing:  # which can't leave a single record out
         _run_joins(spec, spec.window_join, arrived, state, kept, running, request.now_ms, output)
         return output
-    merged = Merged(arrived, spec.shift)
+    merged = Merged(arrived, spec.shift, spec.layer_bits)
     if spec.is_global:
         _keep_global(kept.shared.graph(spec, request.now_ms), merged, state)
         return output
@@ -244,7 +254,7 @@ def run_graph(
             if spec.writes_alone:
                 _put_all(output, spec, task, graph.take_produced())
             else:
-                _put(output, spec, task, graph.take_produced(), graph.take_handed_over(), _LAST, None)
+                _put(output, spec, task, graph.take_produced(), graph.take_handed_over(), _last_sequence(spec.shift), None)
             state.dropped += graph.dropped - before
             for refused in graph.take_refused():
                 state.passed_over.add(refused, *source_bytes(arrived, refused.context.partition, refused.context.offset))
@@ -340,8 +350,9 @@ def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:
         state.passed_over.add(replace(refused, is_letter=False), None, None)
 
 
-_LAST = (1 << 62) - 1
-"""``seq`` of what punctuators make: behind everything that records of the batch have caused."""
+def _last_sequence(shift: int) -> int:
+    """``seq`` of what punctuators make: behind all that records of the batch have caused, and with room for more bits."""
+    return first_sequence((1 << 31) - 1, 0) << shift
 
 
 def _put(
@@ -358,7 +369,7 @@ def _put(
         _append(records, partition, made.key, made.value, record, offset, sequence)
     for given in handed_over:
         exit_ = spec.exits[given.node]
-        held = output.onward.setdefault(given.node, empty_records())
+        held = output.handed_on(given.node)
         key, value = _bytes_for_columns(given, exit_, task, offset)
         _append(held, partition, key, value, given.record, offset, sequence)
 

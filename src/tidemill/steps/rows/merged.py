@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class Merged:
-    """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of their ``seq``."""
+    """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of ``in_sequence``."""
 
-    def __init__(self, arrived: Sequence[DecodedRows], shift: int) -> None:
+    def __init__(self, arrived: Sequence[DecodedRows], shift: int, layer_bits: int) -> None:
         self.keys = _joined([a.keys for a in arrived])
         self.values = _joined([a.values for a in arrived])
         self.timestamps = _joined([a.timestamps for a in arrived])
@@ -37,8 +37,9 @@ class Merged:
         parts = np.concatenate([a.parts for a in arrived])
         sequences = np.concatenate([a.sequences for a in arrived])
         self.sequences = sequences.tolist()
-        if len(sequences) > 1 and (np.diff(sequences) < 0).any():
-            order = np.argsort(sequences, kind="stable")
+        if len(sequences) > 1 and (np.diff(sequences) <= 0).any():
+            children = np.concatenate([a.children for a in arrived])
+            order = np.lexsort((sequences, children, sequences >> layer_bits))
         else:
             order = np.arange(len(sequences))
         self.parts, self._order = parts.tolist(), order

@@ -7,7 +7,7 @@ they are.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
@@ -27,7 +27,8 @@ class Records:
     ``sequences`` say in which order they came.
 
     ``counts``: how many source records each one counts for; None = one each. ``partitions``: what their sink has chosen, -1
-    where that is nothing; None = the producer's partitioner decides for all.
+    where that is nothing; None = the producer's partitioner decides for all. ``places``: of records that a part hands on, the
+    place of each among all that it does; None = one after the other.
     """
 
     parts: list[int]
@@ -39,6 +40,7 @@ class Records:
     headers: list[Headers | None] | None = None
     counts: list[int] | None = None
     partitions: list[int] | None = None
+    places: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -56,15 +58,17 @@ class Records:
         """The records at these places, in their order; a place may come several times."""
         columns = {
             name: None if (column := getattr(self, name)) is None else [column[at] for at in places]
-            for name in ("parts", "keys", "values", "timestamps", "offsets", "sequences", "headers", "counts", "partitions")
+            for name in (field.name for field in fields(self))
         }
         return Records(**columns)  # type: ignore[arg-type]  # columns that may be missing are
 
 
-def from_rows(table: pa.Table, key_serde: Serde, value_serde: Serde | None, *, mixed: bool) -> Records:
-    """The rows of one node as records; ``mixed``: the JVM has not kept their order, so they are put back into it (rule 25)."""
+def from_rows(
+    table: pa.Table, key_serde: Serde, value_serde: Serde | None, *, mixed: bool, layer_bits: int = 0
+) -> Records:
+    """The rows of one node as records; ``mixed``: they have not come in their order, so they are put back into it (rule 25)."""
     if mixed and table.num_rows > 1:
-        table = in_sequence(table)
+        table = in_sequence(table, layer_bits)
     counts = table.column("n")
     headers = table.column("headers")
     return Records(
@@ -90,14 +94,15 @@ def side_bytes(table: pa.Table, side: str, serde: Serde) -> list[bytes | None]:
 
 
 def to_rows(records: Records, tag: int, key_serde: Serde, value_serde: Serde, child: int = 0) -> pa.RecordBatch:
-    """Records as rows for the next layer; ``child``: the number of the first."""
+    """Records as rows for the next layer; ``child``: the number of the first, or of the one with the place 0."""
     count = len(records)
     columns: dict[str, pa.Array] = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}
     columns["node"] = pa.array([tag] * count, pa.int32())
     columns["part"] = pa.array(records.parts, pa.int32())
     columns["off"] = pa.array(records.offsets, pa.int64())
     columns["seq"] = pa.array(records.sequences, pa.int64())
-    columns["child"] = pa.array(range(child, child + count), pa.int64())
+    places = range(count) if records.places is None else records.places
+    columns["child"] = pa.array([child + place for place in places], pa.int64())
     columns["ts"] = pa.array(records.timestamps, pa.int64())
     if records.headers is not None:
         columns["headers"] = pa.array([packed(row) for row in records.headers], pa.binary())

@@ -158,9 +158,13 @@ def first_child(step: int) -> int:
     return step << 40
 
 
-def in_sequence(table: pa.Table) -> pa.Table:
-    """Rows in the order in which the source, then a Python step, has made them, which a layer that sums does not keep."""
-    return table.sort_by([("seq", "ascending"), ("child", "ascending")])
+def in_sequence(table: pa.Table, layer_bits: int = 0) -> pa.Table:
+    """Rows in the order in which records cause each other: of what one record has become, first what the Python step before has
+    made first, then what the layer behind it has, which has added ``layer_bits`` to ``seq``."""
+    if not layer_bits:
+        return table.sort_by([("seq", "ascending"), ("child", "ascending")])
+    order = table.select(["seq", "child"]).append_column("made_of", pc.shift_right(table.column("seq"), layer_bits))
+    return table.take(pc.sort_indices(order, [(name, "ascending") for name in ("made_of", "child", "seq")]))
 
 
 class Tags:

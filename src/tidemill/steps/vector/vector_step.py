@@ -55,13 +55,13 @@ def takes_rows(node: NodeSpec) -> bool:
 
 
 def run_on_rows(
-    node: NodeSpec, tag: int, table: pa.Table | None, inline: Sequence[Records], state: StepState
+    node: NodeSpec, tag: int, table: pa.Table | None, inline: Sequence[Records], state: StepState, layer_bits: int
 ) -> Records:
     """The records that the node forwards for rows that have arrived and records of nodes of the same step."""
     found = [] if table is None else [table]
     if inline:
         found.append(pa.Table.from_batches([to_rows(in_order(inline), tag, node.key_serde, node.value_serde)]))
-    return ON_ROWS[type(node.operation)](node, node.operation, in_sequence(pa.concat_tables(found)), state)
+    return ON_ROWS[type(node.operation)](node, node.operation, in_sequence(pa.concat_tables(found), layer_bits), state)
 
 
 def run_on_records(node: NodeSpec, records: Records, state: StepState) -> Records:

@@ -1,0 +1,79 @@
+"""What one record becomes on several ways keeps its order where the ways meet again, however many records a micro-batch has: the
+order in which records cause each other, depth first, as in Kafka Streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemill import KStream, Serdes, StreamsBuilder, per_record
+from tidemill.testing import TestRecord, TopologyTestDriver
+
+pytestmark = pytest.mark.spark
+TEXT = Serdes.string()
+SENT = ("a", "bb", "c", "dd")
+
+
+class PassesOn:
+    def init(self, context: Any) -> None:
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record)
+
+
+def processed(stream: KStream) -> KStream:
+    return stream.process(PassesOn, key=TEXT, value=TEXT)
+
+
+def long_ones(stream: KStream) -> KStream:
+    """Python first, so that the first record of a batch that goes this way is not the batch's first."""
+    longer = stream.filter(per_record(lambda _, value: len(value) > 1))
+    return longer.map_values(lambda value: F.concat(F.upper(value), F.lit("1")))
+
+
+def upper(stream: KStream) -> KStream:
+    return stream.map_values(F.upper)
+
+
+WAYS: dict[str, Callable[[KStream], KStream]] = {
+    "two ways out of a step of Python": lambda s: long_ones(processed(s)).merge(upper(processed(s))),
+    "two ways out of one node": lambda s: (lambda p: long_ones(p).merge(upper(p)))(processed(s)),
+    "a way past the step": lambda s: long_ones(s).merge(upper(s)),
+    "then a step of Python": lambda s: processed((lambda p: long_ones(p).merge(upper(p)))(processed(s))),
+    "then a table": lambda s: (
+        (lambda p: long_ones(p).merge(upper(p)))(processed(s)).to_table(key=TEXT, value=TEXT, store="kept").to_stream()
+    ),
+}
+
+
+@pytest.mark.parametrize("batch", [1, 2, None])
+@pytest.mark.parametrize("ways", WAYS)
+def test_what_a_record_becomes_comes_before_what_the_next_one_does(spark: SparkSession, ways: str, batch: int | None) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=TEXT)
+    WAYS[ways](stream).to("out", key=TEXT, value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        given = [TestRecord(key="k", value=value, timestamp=1) for value in SENT]
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(given, batch=batch)
+        found = [value for _, value in driver.create_output_topic("out", TEXT, TEXT).read_key_values()]
+    assert found == ["A", "BB1", "BB", "C", "DD1", "DD"]
+
+
+@pytest.mark.parametrize("batch", [1, None])
+def test_a_way_that_is_taken_first_by_a_later_record_only(spark: SparkSession, batch: int | None) -> None:
+    """The other way has more places to go, so that it is numbered in the layer."""
+    builder = StreamsBuilder()
+    passed = processed(builder.stream("in", key=TEXT, value=TEXT))
+    some, all_of_them = long_ones(passed), upper(passed)
+    all_of_them.to("other", key=TEXT, value=TEXT)
+    processed(some.merge(all_of_them)).to("out", key=TEXT, value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        given = [TestRecord(key="k", value=value, timestamp=1) for value in SENT]
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(given, batch=batch)
+        found = [value for _, value in driver.create_output_topic("out", TEXT, TEXT).read_key_values()]
+    assert found == ["A", "BB1", "BB", "C", "DD1", "DD"]
