@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.plan_harness import Program, Record
+from tests.spark.plan_harness import APPLICATION, Program, Record
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import BatchLostError, FunctionFailedError, StopError
 from tidemill.spark import engine as engines
@@ -241,7 +241,7 @@ def test_settings_of_the_session_are_local_properties_of_the_job(spark: SparkSes
         program.pipe([line("a")])
         properties = scheduler(spark).activeJobs().head().properties()
         assert properties.getProperty("spark.sql.session.timeZone") == "Asia/Tokyo"
-        assert properties.getProperty("spark.job.description") == THREAD
+        assert properties.getProperty("spark.job.description") == f"{APPLICATION}: micro-batches of {THREAD}"
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
 
