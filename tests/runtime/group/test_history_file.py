@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.runtime.group.test_rebalance_history import ONE, TASKS, TWO, group_that_grows, joins
+from tidemill.deadline import Deadline
+from tidemill.documents import Document
 from tidemill.runtime.group.history_file import ASIDE, FILE, HistoryFile, HistoryKeeper
 from tidemill.runtime.group.rebalance_history import KEPT, LedRebalances
 
@@ -49,6 +52,34 @@ def test_only_the_last_hundred_are_kept_and_the_file_stays_small(tmp_path: Path)
     for at_ms in range(5 * KEPT):
         file.append([{**kept[0], "at_ms": at_ms}], kept)
     assert len((tmp_path / FILE).read_bytes().splitlines()) <= 2 * KEPT
+
+
+class Busy(LedRebalances):
+    """Leads another rebalance right after each look at the history, up to ``last_ms``."""
+
+    at_ms, last_ms = 1_000, 1_000 + 5 * KEPT
+
+    def history(self) -> list[Document]:
+        found = super().history()
+        if self.at_ms < self.last_ms:
+            self.at_ms += 1
+            joins(self, (ONE, "one:1", {}, []), at_ms=self.at_ms)
+        return found
+
+
+def test_one_that_comes_while_the_others_are_written_is_in_the_file_once(tmp_path: Path) -> None:
+    led = Busy()
+    keeper = HistoryKeeper(led, tmp_path)
+    keeper.start()
+    joins(led, (ONE, "one:1", {}, []), at_ms=led.at_ms)  # from here on each write brings the next one
+    deadline = Deadline.after(120)
+    while led.at_ms < led.last_ms and not deadline.is_over:
+        time.sleep(0.01)
+    keeper.close()
+    found, _ = HistoryFile(tmp_path).load()
+    times = [one["at_ms"] for one in found]
+    assert times == sorted(set(times))
+    assert times[-1] == led.last_ms
 
 
 def test_a_line_that_a_crash_has_cut_short_is_left_out(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ class HistoryKeeper:
 
     def _write(self) -> None:
         try:
-            new = self._led.unkept()
+            new, kept = self._led.unkept()
             if new:
-                self._file.append(new, self._led.history())
+                self._file.append(new, kept)
         except Exception as problem:  # the group must not suffer for it
             log.warning(LogEvent("history-not-kept", problem=repr(problem)))

@@ -105,12 +105,12 @@ class LedRebalances:
                 self._tell(led, before)
             return list(self._documents.values())
 
-    def unkept(self) -> list[Document]:
-        """Those that this has not given yet."""
+    def unkept(self) -> tuple[list[Document], list[Document]]:
+        """Those that this has not given yet, and all up to them: of one moment, since others may come meanwhile."""
         found = self.history()
         new = [led for led in found if led["at_ms"] not in self._kept]
         self._kept = frozenset(led["at_ms"] for led in found)
-        return new
+        return new, found
 
     def _tell(self, led: LedRebalance, before: LedRebalance | None) -> None:
         """Once for each: pages ask every two seconds."""
