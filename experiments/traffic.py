@@ -48,6 +48,7 @@ class Feed:
             {
                 "bootstrap.servers": servers,
                 "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 1,  # else a new topic's first batch may be lost
                 "message.timeout.ms": 600_000,
                 "reconnect.backoff.max.ms": 500,
                 "linger.ms": 5,

@@ -185,7 +185,7 @@ def test_a_terminal_shows_the_phases_of_a_start_in_their_order(
     )
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for number in range(5_000):
-        producer.produce(changelog, struct.pack(">qq", 0, number), f"k{number}")
+        producer.produce(changelog, struct.pack(">q", number), f"k{number}")
     assert producer.flush(60) == 0
     app = tmp_path / "app.py"
     app.write_text(

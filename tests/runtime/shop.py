@@ -78,7 +78,7 @@ class Shop:
         self._servers = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(self._servers)
         # Joins by key want Java's partitioner; the left side of a foreign-key join may be partitioned in any way.
-        settings = {**self._servers, "enable.idempotence": True}
+        settings = {**self._servers, "enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
         self._producer = Producer({**settings, "partitioner": "murmur2_random"})
         self._otherwise = Producer({**settings, "partitioner": "consistent_random"})
         self._random = random.Random(seed)

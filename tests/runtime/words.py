@@ -46,6 +46,9 @@ class Feed:
             {
                 "bootstrap.servers": bootstrap_servers,
                 "enable.idempotence": True,
+                # A broker that has just been told of a partition may refuse its first batch and take the second one; the first is
+                # then taken for a duplicate when it comes again, and is lost.
+                "max.in.flight.requests.per.connection": 1,
                 "message.timeout.ms": 600_000,
                 "reconnect.backoff.max.ms": 500,
                 "linger.ms": 5,

@@ -35,7 +35,10 @@ class Feed:
 
     def __init__(self, bootstrap_servers: str, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, **_QUIET})
+        # One batch at a time: of a topic that is new to the broker the first one may be refused while a second one is taken, and
+        # is then a duplicate to the broker when it comes again.
+        one_by_one = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, **one_by_one, **_QUIET})
         self.sent = 0
 
     @property

@@ -26,7 +26,8 @@ def inputs(bootstrap_servers: str, unique_name: Callable[[str], str]) -> tuple[T
     """Four partitions of two topics: one gets a record each millisecond, the other a tenth of that, written at last."""
     many, few = unique_name("many"), unique_name("few")
     Admin({"bootstrap.servers": bootstrap_servers}).create_topics([TopicSpec(name=name, partitions=2) for name in (many, few)])
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
+    one_by_one = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **one_by_one, "log_level": 0})
     for topic, step in ((many, 1), (few, 10)):
         for number in range(0, RECORDS, step):
             producer.produce(topic, b"v", partition=number // step % 2, timestamp=START_MS + number)
