@@ -207,7 +207,7 @@ def test_a_terminal_shows_the_phases_of_a_start_in_their_order(
             assert run.end() == 130
     finally:
         other.close()
-        text = screen.text()
+        text = " ".join(screen.text().split())  # a terminal breaks long lines
         screen.close()
     seconds = r"(?:\d+\.\d s|\d+ min \d+ s)"
     names = ("imports", "state directory", "topics", "Spark", "plan", "group", "restore")
