@@ -1,6 +1,7 @@
 """Latency and CPU by ``commit.interval.ms``: how long records wait, and what it costs the application and the broker.
 
     python benchmarks/commit_interval.py [--intervals 10,20,50,100] [--guarantee exactly_once_v2] [--seconds 30] [--peer]
+        [--without-cache]
 
 WordCount at 1,000 lines/s as part (b) of wordcount.py measures it, once for each interval, on a fresh broker each time; with
 ``--peer`` Kafka Streams at the same intervals too. Prints a table and one JSON line; exits 1 if a count was wrong.
@@ -31,6 +32,8 @@ def main() -> int:
         for system in (TIDEMILL, KAFKA_STREAMS) if options.peer else (TIDEMILL,):
             for interval in options.intervals.split(","):
                 settings = {"commit.interval.ms": interval, "processing.guarantee": options.guarantee}
+                if system is KAFKA_STREAMS and options.without_cache:
+                    settings["statestore.cache.max.bytes"] = "0"
                 place = Path(folder) / f"{system.name.replace(' ', '-')}-{interval}"
                 found = latency(system, options.rate, options.seconds, 1, place, settings)
                 results.append(dataclasses.replace(found, system=f"{system.name}, {interval} ms"))
@@ -57,6 +60,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=1_000, help="lines per second")
     parser.add_argument("--seconds", type=int, default=30, help="how long each is measured")
     parser.add_argument("--peer", action="store_true", help="Kafka Streams too")
+    parser.add_argument(
+        "--without-cache", action="store_true", help="of Kafka Streams: it sends each update at once, not when it commits"
+    )
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
 """Holding back Ctrl-C and SIGTERM while a process is started and not known yet.
 
 Python raises what a signal's handler raises between any two steps of the main thread: also inside ``Popen``, between the start of
-a process and its pid. Nobody could end that process then. ``interrupts_held`` moves the handler's call to the end of its block.
+a process and its pid. No one could end that process then. ``interrupts_held`` moves the handler's call to the end of its block.
 """
 
 from __future__ import annotations

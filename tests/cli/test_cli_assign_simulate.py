@@ -54,7 +54,7 @@ def test_variants_stand_side_by_side(capsys):
 
 
 def test_the_files_own_variants_run(capsys):
-    code, said, _ = output(capsys, SCENARIOS / "nobody-caught-up.toml", "--variants")
+    code, said, _ = output(capsys, SCENARIOS / "no-copy-caught-up.toml", "--variants")
     assert code == 0
     assert [line.split()[0] for line in said.splitlines()[3:]] == ["2.7", "4.3"]
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -244,6 +245,13 @@ MISTAKES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _no_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test does not ask for a session, none is seen that an earlier test has left in this process."""
+    if "spark" not in request.fixturenames:
+        monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+
+
 def error_of(write: Callable[[KStream], object]) -> ColumnMistakeError:
     """Of a program that is built without a JVM."""
     builder = StreamsBuilder()
@@ -252,6 +260,15 @@ def error_of(write: Callable[[KStream], object]) -> ColumnMistakeError:
         builder.build()
     assert SparkContext._active_spark_context is None or SparkContext._active_spark_context._jvm is not None
     return raised.value
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("operator", "function", "what"), [each[:3] for each in MISTAKES if "makes text" not in each[2]])
+def test_a_mistake_is_told_where_a_session_runs_as_in_a_notebook(
+    spark: SparkSession, operator: str, function: Any, what: str
+) -> None:
+    """All but text that was made of a Column: Spark takes that for the name of a column, and knows none."""
+    assert what in str(error_of(lambda stream: getattr(stream, operator)(function)))
 
 
 @pytest.mark.parametrize(("operator", "function", "what", "instead"), MISTAKES)

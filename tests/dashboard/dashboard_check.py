@@ -110,7 +110,9 @@ def check_recorded(page: Browser, out: Path) -> None:
         require(not foreign, f"the page has asked for {sorted(foreign)}")
         verified("no request has left the instance")
     check_away(page, out)
-    check_under_way(page)
+    check_under_way(page, out)
+    check_errors(page, out)
+    check_history(page, out)
     check_token(page)
 
 
@@ -163,14 +165,15 @@ def check_keyboard(page: Browser) -> None:
     wanted = {"Skip to the group", "Rebalances", "task-1_0", "store", "key", "last"}
     require(wanted <= set(seen), f"by Tab one reaches {wanted - set(seen)}; reached were {seen}")
     verified(f"everything is reached by Tab, and shows its focus ({len(seen)} steps)")
-    page.run("document.querySelector('[data-key=\"task-1_0\"]').focus()")
+    page.run("const at = document.querySelector('[data-key=\"task-1_0\"]'); at.focus(); at.id = 'pressed'")
     page.press(Keys.ENTER)
     until(lambda: "is being warmed up" in page.text("#why"), "why task 1_0 is where it is")
+    until(lambda: page.run("return document.getElementById('pressed') === null"), "the page is drawn again behind the reasons")
     page.press(Keys.ESCAPE)
     until(lambda: not page.run("return document.getElementById('why').open"), "Escape closes it")
     require(page.run(focused) == "task-1_0", "the focus goes back to the task")
     time.sleep(4.5)
-    require(page.run(focused) == "task-1_0", "the focus stays while the page is drawn anew")
+    require(page.run(focused) == "task-1_0", "the focus stays while the page is drawn again")
     require(page.run("return document.querySelector('.timeline details').open"), "what was opened stays open")
     verified("Enter opens a task's reasons, Escape closes them, the focus stays where it was")
     page.run("document.activeElement.blur()")
@@ -222,7 +225,7 @@ def check_away(page: Browser, out: Path) -> None:
         page.driver.get(base + "/")
         until(lambda: "away" in page.text("#summary"), "an instance that is away")
         card = page.text(".instance.away")
-        require("does not answer" in card and "once its session has ended" in card, f"why, and what follows; found {card!r}")
+        require("does not answer" in card and "when its session ends" in card, f"why, and what follows; found {card!r}")
         found = page.run(
             "return ['gone', 'coming', 'active'].map((kind) => document.querySelectorAll('td .square.' + kind).length)"
         )
@@ -236,7 +239,7 @@ def check_away(page: Browser, out: Path) -> None:
     page.complaints()
 
 
-def check_under_way(page: Browser) -> None:
+def check_under_way(page: Browser, out: Path) -> None:
     app, status, others = group_app()
     restoring = {"tasks": ["1_0", "1_2"], "offsets_left": 12_000, "offsets_per_s": 300.0, "seconds_left": 40.0}
     status.document.update(state="REBALANCING", ready=False, why=["thread 1 waits"], restoring=restoring)
@@ -254,10 +257,67 @@ def check_under_way(page: Browser) -> None:
         require("draining" in text, f"an instance that drains; found {text!r}")
         require("3 active tasks and 1 copy are still to be handed over" in text, f"what it still has; found {text!r}")
         verified("instances that restore or drain say so, with what is left")
+        wanted = page.text("#scale")
+        require("Wanted: 3 instances, present: 3. Waits:" in wanted, f"the wanted number of instances, and why; found {wanted!r}")
+        verified("the wanted number of instances waits while tasks are restored")
+        page.picture(out / "under-way.png")
         require(page.run("return document.getElementById('spark-ui').href") == "http://127.0.0.1:4040/", "a link to Spark's UI")
         status.document["spark_ui"] = "javascript:alert(1)"
         until(lambda: page.run("return document.getElementById('spark-ui').hidden"), "no link to what is no page")
         verified("Spark's UI is linked if it is on")
+    page.complaints()
+
+
+def check_errors(page: Browser, out: Path) -> None:
+    app, status, others = group_app()
+    problem = "task 1_0, lines-0 at offset 17: the function of KSTREAM-MAPVALUES-0000000003 failed: ZeroDivisionError: by zero"
+    status.document.update(state="ERROR", ready=False, why=["no thread runs"], error=problem)
+    told = next(one for one in others.told.values() if one is not None and one["host"] != status.document["host"])
+    told["threads"][0].update(skipped=1_234, dropped=1_300, lost_batches=2)
+    for one in (status.document, *(one for one in others.told.values() if one is not None)):
+        for thread in one["threads"]:
+            thread.update(standby=[], records_per_s=1_000.0, capacity_per_s=800.0)
+    with served(app) as base:
+        page.look(width=1280, height=900)
+        page.driver.get(base + "/")
+        until(lambda: problem in page.text(".instance.bad"), "the error of an instance, with task, record and node")
+        text = page.text("#instances")
+        lost = "1,300 records dropped, 1,234 of them skipped by an exception handler, 2 micro-batches failed and run again"
+        require(lost in text, f"what functions have cost; found {text!r}")
+        page.picture(out / "errors.png")
+        verified("an error of a function is shown in full; records that were skipped or dropped are counted")
+        status.document.update(state="RUNNING", ready=True, why=[], error=None)
+        until(lambda: "Wanted: 5 instances, present: 3." in page.text("#scale.changes"), "more instances wanted than present")
+        require("3,000 records/s" in page.text("#scale"), "why")
+        verified("more instances are wanted than there are, and why")
+    page.complaints()
+
+
+def check_history(page: Browser, out: Path) -> None:
+    """A hundred rebalances, over days: an instance's document has the last thirty."""
+    app, status, others = group_app()
+    day_ms = 86_400_000
+    now_ms = int(time.time() * 1e3)
+    led = next(one["led"] for one in (status.document, *others.told.values()) if one is not None and one["led"])
+    decided = next(one for one in led if one["joined"] and one["moves"])
+    all_ = [{**decided, "at_ms": now_ms - day_ms * (99 - number) // 10, "next_ms": None} for number in range(100)]
+    led[:] = all_[-30:]
+    status.history = lambda: {"rebalances": all_, "problem": None}  # type: ignore[method-assign]
+    with served(app) as base:
+        page.look(width=1280, height=900)
+        page.driver.get(base + "/#rebalances")
+        shown = "return document.querySelectorAll('.timeline > li').length"
+        until(lambda: page.run(shown) == 30, "the newest rebalances")
+        page.run("document.getElementById('older').click()")
+        until(lambda: page.run(shown) == 100, "a hundred rebalances")
+        require(page.run("return document.getElementById('older').hidden"), "no more to read")
+        times = page.run("return [...document.querySelectorAll('.timeline time')].map((one) => one.innerText)")
+        require(len(set(times)) == 100, f"a time of its own for each rebalance; found {times}")
+        month = time.strftime("%b", time.localtime((now_ms - 9 * day_ms) / 1e3))
+        require(month in times[-1] and ":" not in times[-1][:6] and month not in times[0], f"the day of old ones; found {times}")
+        page.run("document.documentElement.style.scrollBehavior = 'auto'; document.getElementById('rebalances').scrollIntoView()")
+        page.picture(out / "history.png")
+        verified("a hundred rebalances, over restarts, those of other days with the day")
     page.complaints()
 
 

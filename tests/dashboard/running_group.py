@@ -33,7 +33,7 @@ def check_running(page: Browser, out: Path, verified: Callable[[str], None], req
         broker = stack.enter_context(EmbeddedBroker(environ=os.environ, start_limit_s=120))
         servers = broker.bootstrap_servers
         create_topics(servers)
-        settings = (f"bootstrap.servers={servers}", "metrics.recording.level=DEBUG")
+        settings = (f"bootstrap.servers={servers}", "metrics.recording.level=DEBUG", "spark.ui.enabled=true")
         command = Command(app=APP, settings=settings, folder=Path(folder), log_level="warning", serve=True)
         instances = stack.enter_context(Instances(1, command))
         counts = stack.enter_context(closing(Counts(servers)))
@@ -68,6 +68,10 @@ def _run(page, out, instances, feed, counts, expected, verified, require) -> Non
     page.run("document.getElementById('why').close()")
     verified("why task 1_0 is where it is, in the assignor's words")
     page.picture(out / "running.png")
+    _until(lambda: page.text("#scale").startswith("Wanted: 1 instance, present: 1."), "the wanted number of instances", require)
+    spark_ui = str(page.run("return document.getElementById('spark-ui').href"))
+    require("streams-wordcount" in _get(spark_ui, ""), f"Spark's UI at {spark_ui} names the application")
+    verified("the wanted number of instances; Spark's UI answers where the page's link leads, with the application's name")
     _check_figures(address, verified, require)
     require(not (said := page.complaints()), f"the console has said: {said}")
     foreign = {url for url in page.asked_for() if not url.startswith((address, "data:", "about:"))}

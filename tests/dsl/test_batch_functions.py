@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tidemill import Serdes, StreamsBuilder, per_batch, per_record_async
+from tidemill import Serdes, StreamsBuilder, per_batch, per_record, per_record_async
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import BatchForm
 
-TEXT = Serdes.string()
+TEXT, LONG, SHORT = Serdes.string(), Serdes.long(), Serdes.short()
 
 
 def of_frame(values: pd.DataFrame) -> pd.Series[Any]: ...
@@ -63,6 +63,7 @@ def test_coroutine_functions_of_all_kinds() -> None:
     (lambda: per_batch(5), "per_batch: expected a function, got 5 of type int"),  # type: ignore[arg-type]
     (lambda: per_batch(len, form="polars"), "form is 'polars', expected one of pandas, pyarrow, numpy"),  # type: ignore[arg-type]
     (lambda: per_batch(len, "string"), "per_batch: serde: 'string' is not a serde"),  # type: ignore[arg-type]
+    (lambda: per_batch(len, (TEXT, "string")), "per_batch: serde: 'string' is not a serde"),  # type: ignore[arg-type]
     (lambda: per_record_async(of_frame), "expected a function defined with async def, got of_frame"),
     (lambda: per_record_async(call, max_in_flight=0), "max_in_flight is 0, expected a number of calls from 1 on"),
     (lambda: per_record_async(call, timeout=0), "timeout is 0 ms"),
@@ -74,9 +75,8 @@ def test_what_can_not_be_is_refused(made: Any, problem: str) -> None:
 
 
 WRONG_PLACES: dict[str, Any] = {
-    "map": lambda stream, function: stream.map(function),
-    "flat_map_values": lambda stream, function: stream.flat_map_values(function),
-    "select_key": lambda stream, function: stream.select_key(function),
+    "group_by": lambda stream, function: stream.group_by(function),
+    "branch": lambda stream, function: stream.split().branch(function),
     "reduce": lambda stream, function: stream.group_by_key().reduce(function),
     "map_values": lambda stream, function: stream.to_table().map_values(function),
     "join": lambda stream, function: stream.join(stream.to_table(), function),
@@ -87,7 +87,7 @@ WRONG_PLACES: dict[str, Any] = {
 @pytest.mark.parametrize("function", [per_batch(len), per_record_async(call)], ids=["per_batch", "per_record_async"])
 def test_other_operators_refuse_them(operator: str, function: Any) -> None:
     stream = StreamsBuilder().stream("in", key=TEXT, value=TEXT)
-    with pytest.raises(TopologyError, match=rf"{operator}: per_batch\(...\) and per_record_async\(...\) are for map_values,"):
+    with pytest.raises(TopologyError, match=rf"{operator}: per_batch\(...\) and per_record_async\(...\) are for map, map_v"):
         WRONG_PLACES[operator](stream, function)
 
 
@@ -95,8 +95,29 @@ def test_arguments_are_checked_as_of_any_function() -> None:
     stream = StreamsBuilder().stream("in", key=TEXT, value=TEXT)
     with pytest.raises(TopologyError, match=r"filter: .* can't be called with \(key, value\)"):
         stream.filter(per_batch(of_frame))
-    with pytest.raises(TopologyError, match=r"map_values: .* can't be called with \(value\) or \(key, value\)"):
-        stream.map_values(per_batch(lambda a, b, c: a))
+    for operator in ("map_values", "flat_map_values"):
+        with pytest.raises(TopologyError, match=rf"{operator}: .* can't be called with \(value\) or \(key, value\)"):
+            getattr(stream, operator)(per_batch(lambda a, b, c: a))
+    for operator in ("map", "flat_map", "select_key"):
+        with pytest.raises(TopologyError, match=rf"{operator}: .* can't be called with \(key, value\)"):
+            getattr(stream, operator)(per_record_async(call))
+
+
+def test_serdes_and_the_need_to_repartition_are_as_with_per_record() -> None:
+    stream = StreamsBuilder().stream("in", key=TEXT, value=TEXT)
+    for wrap, function in ((per_record, called_with_key), (per_batch, of_table), (per_record_async, called_with_key)):
+        made = {
+            "map": stream.map(wrap(function, (LONG, SHORT))),
+            "map of a value's serde": stream.map(wrap(function, SHORT)),
+            "flat_map": stream.flat_map(wrap(function, (LONG, SHORT))),
+            "select_key": stream.select_key(wrap(function, LONG)),
+            "flat_map_values": stream.flat_map_values(wrap(function, SHORT)),
+        }
+        found = {name: (at.key_serde, at.value_serde, at.repartition_required) for name, at in made.items()}
+        assert found == {
+            "map": (LONG, SHORT, True), "map of a value's serde": (None, SHORT, True), "flat_map": (LONG, SHORT, True),
+            "select_key": (LONG, TEXT, True), "flat_map_values": (TEXT, SHORT, False),
+        }  # fmt: skip
 
 
 def test_a_topology_is_described_as_kafka_streams_describes_its_like() -> None:
@@ -109,3 +130,17 @@ def test_a_topology_is_described_as_kafka_streams_describes_its_like() -> None:
     assert "Processor: KSTREAM-MAPVALUES-0000000002" in said
     assert "Processor: KSTREAM-PEEK-0000000004" in said
     assert "Processor: KSTREAM-FOREACH-0000000005" in said
+
+
+def test_operators_that_change_keys_are_described_as_with_per_record() -> None:
+    def described(wrap: Any, function: Any) -> str:
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=TEXT, value=TEXT)
+        stream.map(wrap(function, (TEXT, TEXT))).flat_map_values(wrap(function, TEXT)).group_by_key().count(store="mapped")
+        stream.select_key(wrap(function, TEXT)).group_by_key().count(store="selected")
+        stream.flat_map(wrap(function, (TEXT, TEXT))).to("out")
+        return str(builder.build(optimization="all").describe())
+
+    expected = described(per_record, called_with_key)
+    assert "-repartition" in expected
+    assert described(per_batch, of_table) == described(per_record_async, called_with_key) == expected

@@ -119,6 +119,7 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     ),
     "a negative grace": (lambda b: TimeWindows.of_size(10, grace=-1), "TimeWindows: grace: -1 ms is negative"),
     "a duration that is none": (lambda b: SessionWindows.of_inactivity_gap("5s"), "'5s' is no duration; give a timedelta"),
+    "a duration beyond 8 bytes": (lambda b: SessionWindows.of_inactivity_gap(2**63), "9223372036854775808 ms do not fit in 8"),
     "join windows that hold nothing": (
         lambda b: JoinWindows.of_time_difference(5, before=-6), r"before \(-6 ms\) and after \(5 ms\) make no window",
     ),

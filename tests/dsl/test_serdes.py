@@ -8,6 +8,7 @@ import struct
 import uuid
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +131,7 @@ def test_a_wrong_length_is_refused_with_both_lengths(serde: Serde, expected: int
     (Serdes.long(), 2**63, "does not fit in 8 bytes"),
     (Serdes.integer(), 2**31, "does not fit in 4 bytes"),
     (Serdes.double(), "1", "double: can't write a value of type str"),
+    (Serdes.boolean(), np.bool_(True), r"boolean: can't write a value of type numpy.bool\w*, expected bool"),
     (Serdes.double(), 10**400, "too large for a double"),
 ])
 def test_a_value_of_another_type_is_refused(serde: Serde, value: Any, message: str) -> None:

@@ -21,7 +21,9 @@ from tidemill import (
     TimeWindows,
     ValueMapper,
     of_columns,
+    per_batch,
     per_record,
+    per_record_async,
 )
 
 ORDER = Serdes.json("customer string, amount double")
@@ -51,6 +53,21 @@ orders.map_values(lambda order: order.lower())  # type: ignore[operator]
 orders.map_values(lambda key, order: order.get("amount"))  # type: ignore[arg-type, misc]
 orders.filter(lambda key, order: len(order) > 0)  # type: ignore[arg-type]
 orders.map(lambda key, order: order)  # type: ignore[arg-type, return-value]
+
+# --- functions of batches, and async ones ---
+
+
+async def asked(key: str, order: dict[str, object]) -> tuple[str, object]:
+    return key, order
+
+
+orders.map(per_batch(lambda keys, frame: (frame["customer"], frame), (Serdes.string(), ORDER)))
+orders.map(per_record_async(asked, (Serdes.string(), ORDER))).flat_map(per_record_async(asked, max_in_flight=4))
+orders.select_key(per_batch(lambda keys, frame: frame["customer"], Serdes.string(), form="pandas"))
+orders.flat_map(per_batch(lambda keys, frame: ([], []))).flat_map_values(per_batch(lambda values: values.str.split(",")))
+
+orders.map(per_record_async(lambda key, order: (key, order)))  # type: ignore[arg-type, return-value]
+orders.group_by(per_batch(lambda keys, frame: frame["customer"]))  # type: ignore[arg-type]
 
 # --- functions of Python values ---
 

@@ -37,6 +37,32 @@ def test_the_group_is_put_together_from_what_each_instance_tells() -> None:
     assert {task for task, role in roles if role == "warm-up"} == {"1_2", "1_3"}
 
 
+def test_the_group_s_document_has_the_wanted_number_of_instances_as_scale_answers_it() -> None:
+    app, status, _ = group_app()
+    for tasks in (None, ["1_0"]):
+        status.document["restoring"] = tasks and {"tasks": tasks, "offsets_left": 9, "offsets_per_s": 1.0, "seconds_left": 9.0}
+        scale = ask(app, "/group").json["scale"]
+        assert scale == ask(app, "/scale").json
+        assert (scale["wanted"], scale["present"], scale["waits"]) == (3, 3, True)
+
+
+def test_the_group_s_history_has_the_last_hundred_rebalances_whoever_led_them_and_names_who_is_missing() -> None:
+    app, status, others = group_app()
+    [one] = [led for led in status.document["led"] if led["joined"]][-1:]
+    first, second = (told for host, told in others.told.items() if told is not None and str(host) != "127.0.0.1:35433")
+    status.document["led"] = [{**one, "at_ms": at} for at in range(1_000, 1_080)]
+    first["led"] = [{**one, "at_ms": at} for at in range(1_040, 1_100)]
+    others.told = {host: None if told is second else told for host, told in others.told.items()}
+    found = ask(app, "/history?of=group").json
+    by = [(led["at_ms"], led["led_by"]) for led in found["rebalances"]]
+    assert len(by) == 100
+    assert by == sorted(by)
+    assert by[-1] == (1_099, first["host"])
+    assert {name for _, name in by} == {first["host"], status.document["host"]}
+    assert [gone["host"] for gone in found["left_out"]] == [second["host"]]
+    assert ask(app, "/history?of=all").status == 400
+
+
 def test_an_instance_that_is_away_is_named_with_the_reason() -> None:
     group = ask(group_app("one_away")[0], "/group").json
     away = [one for one in group["instances"] if one["away"] is not None]

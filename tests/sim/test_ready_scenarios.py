@@ -131,8 +131,8 @@ def test_a_source_topic_as_changelog_replays_only_the_gap_after_a_crash_of_all()
     assert set(result.restored_records.values()) == {500_000 % 30_000}
 
 
-def test_nobody_caught_up_is_round_robin_in_2_7_and_the_least_lag_since():
-    older, today = run("nobody-caught-up", compatibility="2.7"), run("nobody-caught-up")
+def test_no_copy_caught_up_is_round_robin_in_2_7_and_the_least_lag_since():
+    older, today = run("no-copy-caught-up", compatibility="2.7"), run("no-copy-caught-up")
     assert shown(older, older.rounds[0]) == {"A": "1_0 1_2 |", "B": "1_1 |"}
     assert not older.rounds[0].assignment.followup_needed
     assert shown(today, today.rounds[0]) == {"A": "1_0 1_1 1_2 |", "B": "| 1_1"}

@@ -1,5 +1,5 @@
-"""Programs of the DSL drawn by chance. Each of their functions is written in one of three ways: with Columns, or as a Python
-function of a record or of a batch. However it is written, it is the same program.
+"""Programs of the DSL drawn by chance. Each of their functions is written in one of four ways: with Columns, or as a Python
+function of a record or of a batch, or as a coroutine function. However it is written, it is the same program.
 
 Values are text, whole numbers or JSON structs, which may be null, as may keys. How many of a key's updates are passed on
 depends on the micro-batches, so ``Program.checks`` says for each output what holds for all of them.
@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from inspect import signature
 from typing import Any
 
 import pandas as pd
@@ -31,6 +32,7 @@ from tidemill import (
     of_columns,
     per_batch,
     per_record,
+    per_record_async,
 )
 
 TEXT, NUMBER, ORDER = Serdes.string(), Serdes.long(), Serdes.json("n bigint, s string")
@@ -43,6 +45,7 @@ class Way(Enum):
     COLUMNS = 0
     RECORD = 1
     BATCH = 2
+    ASYNC = 3
 
 
 class Same(Enum):
@@ -55,7 +58,7 @@ class Same(Enum):
 
 @dataclass(frozen=True)
 class Function:
-    """One function in its ways; None where there is none."""
+    """One function in its ways; None where there is none. Where it may be one of batches, it may be a coroutine function."""
 
     columns: Callable[..., Any] | None
     record: Callable[..., Any]
@@ -64,6 +67,16 @@ class Function:
 
 def _unless_null(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else function(value)
+
+
+def _awaited(function: Callable[..., Any], *, of_both: bool) -> Callable[..., Any]:
+    async def of_value(value: Any) -> Any:
+        return function(value)
+
+    async def of_pair(key: Any, value: Any) -> Any:
+        return function(key, value)
+
+    return of_pair if of_both else of_value
 
 
 def _without_batch(function: Function) -> Function:
@@ -101,19 +114,38 @@ MAPS = {
     ),
 }
 KEYS = {
-    "text": Function(lambda k, v: F.substring(v, 1, 1), lambda k, v: None if v is None else v[:1]),
-    "number": Function(lambda k, v: F.abs(v % 3).cast("string"), lambda k, v: None if v is None else str(abs(v) % 3)),
-    "order": Function(lambda k, v: v["s"], lambda k, v: None if v is None else v["s"]),
+    "text": Function(lambda k, v: F.substring(v, 1, 1), lambda k, v: None if v is None else v[:1], lambda k, v: v.str[:1]),
+    "number": Function(
+        lambda k, v: F.abs(v % 3).cast("string"), lambda k, v: None if v is None else str(abs(v) % 3),
+        lambda k, v: (v.astype("Int64").abs() % 3).astype("string"),
+    ),
+    "order": Function(lambda k, v: v["s"], lambda k, v: None if v is None else v["s"], lambda k, v: v["s"]),
 }
 UPPER_KEY = Function(lambda k, v: F.upper(k), lambda k, v: None if k is None else k.upper())
-PIECES = Function(lambda v: F.split(v, ","), lambda v: [] if v is None else v.split(","))
-TURNED = Function(lambda k, v: (F.upper(k), v), lambda k, v: (None if k is None else k.upper(), v))
-WINDOW_KEY = Function(lambda k, v: F.concat_ws("@", k["key"], k["start"]), lambda k, v: f"{k.key}@{k.start}")
+PIECES = Function(lambda v: F.split(v, ","), lambda v: [] if v is None else v.split(","), lambda v: v.str.split(","))
+PIECES_BY_UPPER_KEY = Function(
+    lambda k, v: F.transform(F.split(v, ","), lambda piece: F.struct(F.upper(k), piece)),
+    lambda k, v: [] if v is None else [(None if k is None else k.upper(), piece) for piece in v.split(",")],
+    lambda k, v: (
+        [[one] * (0 if n is None else n + 1) for one, n in zip(k.str.upper(), _counts(v), strict=True)], v.str.split(","),
+    ),
+)  # fmt: skip
+TURNED = Function(
+    lambda k, v: (F.upper(k), v), lambda k, v: (None if k is None else k.upper(), v), lambda k, v: (k.str.upper(), v)
+)
+WINDOW_KEY = Function(
+    lambda k, v: F.concat_ws("@", k["key"], k["start"]), lambda k, v: f"{k.key}@{k.start}",
+    lambda k, v: k["key"] + "@" + k["start"].astype(str),
+)
 REDUCERS: dict[str, Callable[[Any, Any], Any]] = {
     "text": max,
     "number": lambda one, other: one + other,
     "order": lambda one, other: {"n": (one["n"] or 0) + (other["n"] or 0), "s": other["s"]},
 }
+
+
+def _counts(values: Any) -> list[int | None]:
+    return [value.count(",") if isinstance(value, str) else None for value in values]
 
 
 @dataclass
@@ -171,13 +203,16 @@ class Program:
 
     def _written(self, function: Function, serde: Any = None) -> Any:
         """The function in the way that is drawn."""
-        forms = {Way.COLUMNS: function.columns, Way.RECORD: function.record, Way.BATCH: function.batch}
+        forms: dict[Way, Any] = {Way.COLUMNS: function.columns, Way.RECORD: function.record, Way.BATCH: function.batch}
+        if function.batch is not None:
+            of_both = len(signature(function.record).parameters) == 2
+            forms[Way.ASYNC] = _awaited(function.record, of_both=of_both)
         way = self.choose([way for way, form in forms.items() if form is not None])
         self.steps[-1] += f" {way.name.lower()}"
-        form: Any = forms[way]
+        form = forms[way]
         if way is Way.COLUMNS:
             return form
-        wrap = per_record if way is Way.RECORD else per_batch
+        wrap = {Way.RECORD: per_record, Way.BATCH: per_batch, Way.ASYNC: per_record_async}[way]
         return wrap(form) if serde is None else wrap(form, serde)
 
     def _stream(self, at: KStream, kind: str, same: Same, *of: Made) -> None:
@@ -222,6 +257,11 @@ class Program:
             self.multiplies = True
             self._stream(of.at.flat_map_values(self._written(PIECES, TEXT)), "text", of.same, of)
 
+    def _flat_map(self, of: Made, _a: float, _b: float) -> None:
+        if of.kind == "text":
+            self.multiplies = True
+            self._stream(of.at.flat_map(self._written(PIECES_BY_UPPER_KEY, (TEXT, TEXT))), "text", of.same, of)
+
     def _peek(self, of: Made, _a: float, _b: float) -> None:
         self._stream(of.at.peek(lambda key, value: None), of.kind, of.same, of)
 
@@ -252,7 +292,7 @@ class Program:
         self._table(of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).count(**self._store(a)), "number", of.same, of)
 
     def _group_by_count(self, of: Made, a: float, _b: float) -> None:
-        grouped = of.at.group_by(self._written(KEYS[of.kind], TEXT), key=TEXT, value=SERDES[of.kind])
+        grouped = of.at.group_by(self._written(_without_batch(KEYS[of.kind]), TEXT), key=TEXT, value=SERDES[of.kind])
         self._table(grouped.count(**self._store(a)), "number", of.same, of)
 
     def _reduce(self, of: Made, a: float, _b: float) -> None:
@@ -368,7 +408,8 @@ def _both(one: object, other: object) -> str:
 
 _p = Program
 STREAM_STEPS = [
-    _p._filter, _p._filter_not, _p._map_values, _p._map_values, _p._map, _p._select_key, _p._flat_map_values, _p._peek,
+    _p._filter, _p._filter_not, _p._map_values, _p._map_values, _p._map, _p._select_key, _p._flat_map_values, _p._flat_map,
+    _p._peek,
     _p._process, _p._merge, _p._split, _p._repartition, _p._to_table, _p._count, _p._group_by_count, _p._reduce,
     _p._aggregate, _p._count_windows, _p._final_counts_of_windows, _p._reduce_windows, _p._count_sessions, _p._cogroup,
     _p._join_a_table, _p._join_a_stream,

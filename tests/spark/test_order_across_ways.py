@@ -77,3 +77,67 @@ def test_a_way_that_is_taken_first_by_a_later_record_only(spark: SparkSession, b
         driver.create_input_topic("in", TEXT, TEXT).pipe_records(given, batch=batch)
         found = [value for _, value in driver.create_output_topic("out", TEXT, TEXT).read_key_values()]
     assert found == ["A", "BB1", "BB", "C", "DD1", "DD"]
+
+
+def chained(stream: KStream, operators: int) -> KStream:
+    for _ in range(operators):
+        stream = stream.flat_map_values(F.array)
+    return stream
+
+
+@pytest.mark.parametrize("operators", [3, 4, 6])
+@pytest.mark.parametrize("first", ["columns", "Python"])
+def test_rows_keep_their_order_through_any_number_of_operators_that_may_make_several_of_one(
+    spark: SparkSession, operators: int, first: str
+) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=TEXT)
+    processed(chained(processed(stream) if first == "Python" else stream, operators)).to("out", key=TEXT, value=TEXT)
+    sent = [f"{number:04}" for number in range(1_000)]
+    with TopologyTestDriver(builder, session=spark) as driver:
+        given = [TestRecord(key="k", value=value, timestamp=1) for value in sent]
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(given, batch=None)
+        found = [value for _, value in driver.create_output_topic("out", TEXT, TEXT).read_key_values()]
+    assert found == sent
+
+
+class NamesItsTopic(PassesOn):
+    def process(self, record: Any) -> None:
+        self._context.forward(record.with_value(f"{record.value} {self._context.record_metadata.topic}"))
+
+
+def test_a_record_that_becomes_very_many_keeps_its_place_and_its_topic(spark: SparkSession) -> None:
+    many = 70_000
+    builder = StreamsBuilder()
+    stream = builder.stream(["in", "other"], key=TEXT, value=TEXT)
+    each = stream.flat_map_values(lambda value: F.transform(F.sequence(F.lit(1), F.lit(many)), lambda _: value))
+    each.process(NamesItsTopic, key=TEXT, value=TEXT).to("out", key=TEXT, value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        given = [TestRecord(key="k", value=value, timestamp=1) for value in "ab"]
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(given, batch=None)
+        found = [value for _, value in driver.create_output_topic("out", TEXT, TEXT).read_key_values()]
+    assert found == ["a in"] * many + ["b in"] * many
+
+
+def test_what_an_earlier_step_sends_stays_among_what_a_later_one_does(spark: SparkSession) -> None:
+    """Both send to one topic; between them a layer makes two of each row."""
+    builder = StreamsBuilder()
+    first = processed(builder.stream("in", key=TEXT, value=TEXT))
+    first.to("out", key=TEXT, value=TEXT)
+    processed(first.flat_map_values(lambda value: F.array(F.upper(value), F.reverse(value)))).to("out", key=TEXT, value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        given = [TestRecord(key="k", value=value, timestamp=1) for value in ("ab", "cd", "ef")]
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(given, batch=None)
+        found = [value for _, value in driver.create_output_topic("out", TEXT, TEXT).read_key_values()]
+    assert found == ["ab", "AB", "ba", "cd", "CD", "dc", "ef", "EF", "fe"]
+
+
+def test_a_record_knows_its_topic_among_more_than_a_hundred(spark: SparkSession) -> None:
+    topics = [f"in-{number}" for number in range(130)]
+    builder = StreamsBuilder()
+    builder.stream(topics, key=TEXT, value=TEXT).process(NamesItsTopic, key=TEXT, value=TEXT).to("out", key=TEXT, value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        for topic in (topics[70], topics[129], topics[0]):
+            driver.create_input_topic(topic, TEXT, TEXT).pipe_input("k", "v", 1)
+        found = [value for _, value in driver.create_output_topic("out", TEXT, TEXT).read_key_values()]
+    assert found == [f"v in-{number}" for number in (70, 129, 0)]

@@ -41,7 +41,6 @@ def test_the_changelog_of_an_earlier_step_keeps_its_order(spark: SparkSession, t
     texts.group_by(lambda key, value: value, key=STRING, value=STRING).count(store="counts")
     program = Program(spark, builder.build(), tmp_path)
     assert len(program.compiled.steps) == 2
-    assert program.compiled.steps[-1].mixed
     values = [b"%d" % (number % 10) for number in range(40)]
     program.pipe([("in", Record(b"k", value, number)) for number, value in enumerate(values)])
     logged = [record.value for record in program.outputs["app-texts-changelog"]]

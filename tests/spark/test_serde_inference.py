@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import Materialized, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill import Materialized, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_batch, per_record
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of
 from tidemill.spark.plan.serde_inference import NOTHING_KNOWN, Edge, SerdeInference, leaving
@@ -130,6 +130,47 @@ def test_a_function_of_a_part_says_what_its_results_are_written_with() -> None:
     assert sinks == {
         "values": Edge(key=STRING, value=SHORT), "keys": Edge(key=LONG, value=STRING), "pairs": Edge(key=LONG, value=SHORT),
     }  # fmt: skip
+
+
+def leaves(make: Make, default: Edge = NOTHING_KNOWN) -> Edge:
+    """What leaves the first operator below a stream of text that arrives as text."""
+    builder = StreamsBuilder()
+    make(builder.stream("in", key=STRING, value=STRING))
+    topology = builder.build()
+    first = next(name for name, node in topology.nodes.items() if isinstance(node, ProcessorNode))
+    return _settled(topology, default).leaving[first]
+
+
+BATCH = per_batch(lambda keys, values: (keys, values))
+
+
+@pytest.mark.parametrize(("make", "expected"), [
+    (lambda s: s.map(per_batch(BATCH.function, (LONG, SHORT))).to("out"), Edge(key=LONG, value=SHORT)),
+    (lambda s: s.map(BATCH).to("out", key=LONG, value=SHORT), Edge(key=LONG, value=SHORT)),
+    (lambda s: s.map(per_batch(BATCH.function, (SHORT, LONG))).to("out", key=LONG, value=SHORT), Edge(key=LONG, value=SHORT)),
+    (lambda s: s.map_values(per_batch(BATCH.function, LONG)).to("out", value=SHORT), Edge(key=STRING, value=SHORT)),
+    (lambda s: s.map(BATCH).peek(print).filter(lambda k, v: True).to("out", key=LONG, value=SHORT), Edge(key=LONG, value=SHORT)),
+    (lambda s: s.flat_map(per_batch(BATCH.function, (LONG, SHORT))).to("out"), Edge(key=LONG, value=SHORT)),
+    (lambda s: s.flat_map_values(per_batch(BATCH.function, SHORT)).to("out"), Edge(key=STRING, value=SHORT)),
+    (lambda s: s.select_key(per_batch(BATCH.function, LONG)).to("out"), Edge(key=LONG, value=STRING)),
+    (lambda s: s.select_key(BATCH).group_by_key(key=LONG, value=SHORT).count(), Edge(key=LONG, value=STRING)),
+    (lambda s: s.map(BATCH).group_by_key(key=LONG, value=SHORT).reduce(max), Edge(key=LONG, value=SHORT)),
+])  # fmt: skip
+def test_results_of_a_batch_are_written_as_their_only_sink_says_else_as_the_function_does(make: Make, expected: Edge) -> None:
+    assert leaves(make) == expected
+
+
+def test_values_of_a_select_key_are_as_they_came_whatever_the_default_is() -> None:
+    assert leaves(lambda s: s.select_key(BATCH).to("out"), DEFAULT) == Edge(key=DOUBLE, value=STRING)
+
+
+@pytest.mark.parametrize(("make", "side"), [
+    (lambda s: s.select_key(BATCH).to("out"), "key"),
+    (lambda s: s.map(per_batch(BATCH.function, (LONG, None))).to("out"), "value"),
+])  # fmt: skip
+def test_a_function_of_batches_of_whose_results_nothing_says_how_to_write_them_is_refused(make: Make, side: str) -> None:
+    with pytest.raises(TopologyError, match=rf"no serde for the {side}s of KSTREAM-[A-Z-]+\d+: give its result one .*{side}="):
+        leaves(make)
 
 
 @pytest.mark.parametrize("make", [

@@ -101,6 +101,19 @@ def inputs(chance: random.Random, count: int, *, jump: int = 200_000) -> list[In
     return found
 
 
+LATEST = 2**63 - 1
+ENDS_OF_TIME = {
+    "first": (0, 1, 2, 5, 100),
+    "last": (LATEST, LATEST - 1, LATEST - 5, LATEST - 100, 0),
+    "all": (0, 7, 2**40, LATEST),
+}
+
+
+def inputs_at(chance: random.Random, count: int, timestamps: Sequence[int]) -> list[Input]:
+    """Records of few keys, each at one of a few times."""
+    return [(0, chance.choice(("a", "b", None)), "v", chance.choice(timestamps), None) for _ in range(count)]
+
+
 def topology_of(
     operation: WindowAggregate | SessionAggregate, retention: int | None = None, *, persistent: bool = True
 ) -> Topology:

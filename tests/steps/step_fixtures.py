@@ -15,6 +15,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.graph.graph_step import KeptGraphs
 from tidemill.steps.last_step import run_last_step
+from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, SCHEMA
 from tidemill.steps.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Marker, Positions, StoresAt, TaskRun
@@ -63,7 +64,6 @@ def count_spec(operation: Operation | None = None, value_serde: Any = None) -> S
                 value_serde=stored,
             )
         },
-        mixed=True,
         sources={0: Origin(subtopology=0, topics=("in",))},
     )
 
@@ -205,7 +205,7 @@ class Context:
 def word(key: str | None, offset: int, n: int | None = None, **columns: Any) -> dict[str, Any]:
     """A row that waits for the count."""
     key_bytes = None if key is None else key.encode()
-    row = {"node": COUNT_TAG, "part": 0, "off": offset, "seq": offset << 6, "ts": 100 + offset, "key": key_bytes, "n": n}
+    row = {"node": COUNT_TAG, "part": 0, "off": offset, "seq": sequence(offset, 0), "ts": 100 + offset, "key": key_bytes, "n": n}
     return {**row, **columns}
 
 

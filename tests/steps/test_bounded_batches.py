@@ -17,6 +17,7 @@ from tidemill.ids import TopicPartition
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.alignment import AlignedReader
 from tidemill.steps.commit.refused_records import pass_over_refused
+from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.schema import CHUNK, MARKER, REFUSED
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.state_step import StepState
@@ -219,7 +220,7 @@ ORIGIN = Origin(
 
 
 def refused_rows() -> pa.Table:
-    row = {"part": 1, "off": 7, "seq": (4 << 6) | 1, "ts": 5, "headers": None, "key": b"k", "value": b"?", "n": 0}
+    row = {"part": 1, "off": 7, "seq": sequence(4, 1), "ts": 5, "headers": None, "key": b"k", "value": b"?", "n": 0}
     return pa.Table.from_pylist([row])
 
 

@@ -279,7 +279,7 @@ def test_unreadable_records_stop_with_topic_partition_offset_and_reason() -> Non
 def test_unreadable_records_can_be_passed_over() -> None:
     context, row = unreadable(OnUnreadable.CONTINUE)
     report = context.run([row, word("a", 5)], ends={INPUT: 6})
-    assert (report.outcome, report.skipped) == (Outcome.COMMITTED, 1)
+    assert (report.outcome, report.skipped, report.dropped) == (Outcome.COMMITTED, 1, 1)
     assert counts(context) == {"a": 1}
 
 

@@ -40,6 +40,13 @@ def test_noise_changes_no_load_and_a_lasting_change_does():
     assert looks({TopicPartition("in", 1): 1_000}, 40, steady).loads(0)[COLD].records > steady.loads(0)[COLD].records + 4
 
 
+def test_a_first_measure_at_a_slow_moment_counts_no_more_than_the_next_ones():
+    loads, [partition] = MeasuredLoads(), INPUTS[COLD]
+    for number, end in enumerate([0, 0, 12_000, 24_000, 36_000, 48_000]):
+        loads = loads.look(number * LOOK_EVERY_S, INPUTS, {partition: end}, {})
+    assert loads.loads(0)[COLD].records >= level(320) - 1
+
+
 def test_a_task_that_went_elsewhere_is_remembered_for_a_while():
     loads = looks({TopicPartition("in", 0): 500})
     gone = loads.look(2 * LOOK_EVERY_S, {}, {}, {})

@@ -24,8 +24,8 @@ _LINE = re.compile(
 class InstanceView:
     """An instance's state, its active tasks and running totals of records since it started.
 
-    ``restoring``: how many of the tasks don't run yet. ``skipped``: records that no serde could read. ``lost``: micro-batches
-    that were run again. ``behind``: records that wait in the tasks' inputs, as of the last fetch.
+    ``restoring``: how many of the tasks don't run yet. ``skipped``: records that an exception handler skipped. ``lost``:
+    micro-batches that were run again. ``behind``: records that wait in the tasks' inputs, as of the last fetch.
     """
 
     state: str

@@ -142,11 +142,16 @@ def _udf_called(udf: Any, *arguments: Any, **named: Any) -> Column:
     return ClassicColumn(Recorded(lambda: udf(*arguments, **named)._jc))
 
 
+def _recorded_col(name: str) -> Column:
+    return ClassicColumn(_Context()._jvm.org.apache.spark.sql.functions.col(name))
+
+
 @contextlib.contextmanager
 def recorded_columns() -> Iterator[Callable[[str], Column]]:
     """Within it functions of Columns can be called; gives what makes the Column of a name.
 
-    With a session in this process they are real Columns. Without one no other thread can start one meanwhile.
+    With a session in this process only these Columns record what is done with them, and functions of PySpark make real ones of
+    them: the session may be in use by other threads. Without one no other thread can start one meanwhile.
 
     Raises:
         Undecided: the process has a session of Spark Connect.
@@ -156,7 +161,7 @@ def recorded_columns() -> Iterator[Callable[[str], Column]]:
     with SparkContext._lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if SparkContext._active_spark_context is not None:
-            yield F.col
+            yield _recorded_col
             return
         original = SparkSession._getActiveSessionOrCreate
         session = _Session(original)

@@ -144,8 +144,8 @@ def _signature(function: object, expected: tuple[str, ...], operator: str) -> in
         )
     if isinstance(function, (PerBatch, PerRecordAsync)):
         raise TopologyError(
-            f"{operator}: per_batch(...) and per_record_async(...) are for map_values, filter, filter_not, peek and"
-            f" foreach of a stream;"
+            f"{operator}: per_batch(...) and per_record_async(...) are for map, map_values, flat_map, flat_map_values,"
+            " select_key, filter, filter_not, peek and foreach of a stream;"
             f" expected a function of ({', '.join(expected)})"
         )
     if not callable(function):

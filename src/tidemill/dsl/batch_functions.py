@@ -1,7 +1,7 @@
 """per_batch and per_record_async: functions that get many records at once, or wait for others, where the DSL takes functions.
 
-Decides where they may be given (``map_values``, ``filter``, ``filter_not``, ``peek``, ``foreach`` of a stream) and in which form
-a function of batches gets its records. Nothing here calls them.
+Decides where they may be given (the stateless operators of a stream, ``split`` apart) and in which form a function of batches
+gets its records. Nothing here calls them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 import re
 import typing
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tidemill.dsl.arguments import function_of, python_function, serde_or_none, takes_key
 from tidemill.errors import TopologyError
@@ -18,33 +18,55 @@ from tidemill.topology import operations as op
 from tidemill.topology.batch_operations import (
     BatchForm,
     FilterInBatches,
+    FlatMapInBatches,
+    FlatMapValuesInBatches,
+    MapInBatches,
     MapValuesInBatches,
     PeekInBatches,
     PerBatch,
     PerRecordAsync,
+    SelectKeyInBatches,
 )
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.operations import UserFunction
 from tidemill.topology.values import Serde
 
+P = TypeVar("P")
+B = TypeVar("B")
+_Serdes = Serde | tuple[Serde | None, Serde | None]
+
 
 def per_batch(
-    function: Callable[..., object], serde: Serde | None = None, *, form: Literal["pandas", "pyarrow", "numpy"] | None = None
+    function: Callable[..., object],
+    serde: Serde | tuple[Serde | None, Serde | None] | None = None,
+    *,
+    form: Literal["pandas", "pyarrow", "numpy"] | None = None,
 ) -> PerBatch:
-    """``function``, to be called in a Python worker with the values of all records of a micro-batch at once.
+    """``function``, to be called in a Python worker with the keys and values of all records of a micro-batch at once.
 
-    In ``map_values`` it is ``function(values)`` or ``function(keys, values)`` and returns a value for each, in their order; in
-    ``filter`` and ``filter_not`` ``function(keys, values)``, which returns a boolean for each; in ``peek`` and ``foreach`` the
-    same, and what it returns counts for nothing. Records whose value is null are not among them: they stay null, and ``filter``
-    drops them.
+    It returns something for each record, in their order:
 
-    Values of a struct (JSON) come as a ``pandas.DataFrame``, a ``pyarrow.Table`` or a dict of numpy arrays with a column for each
-    field, other values as a Series, an Array or an array, and so do keys. ``form`` says which; else the annotation of the values
-    does; else it is pandas.
+    - ``map_values``, of ``function(values)`` or ``function(keys, values)``: a value;
+    - ``flat_map_values``, of the same: a list of values, which may be empty or null;
+    - ``filter`` and ``filter_not``, of ``function(keys, values)``, as all that follow: a boolean;
+    - ``select_key``: a key;
+    - ``map``: a key and a value, as a pair ``(keys, values)``;
+    - ``flat_map``: a list of keys and a list of values of one length, as a pair of such lists;
+    - ``peek`` and ``foreach``: what is returned counts for nothing.
 
-    ``serde`` says how its result is written, where ``to(...)`` below does not say it. An exception in it is that of a record: the
-    function is called again with halves of the batch until the record is found. A result of another length stops the stream
-    thread.
+    Keys and values come as a Series, an Array or an array; those of a struct (JSON) as a ``pandas.DataFrame``, a
+    ``pyarrow.Table`` or a dict of numpy arrays, with a column for each field. ``form`` says which; else the annotation of the
+    values does; else it is pandas. A result may have any of these forms, or be a Python list. Lists for each record are a Series
+    of lists (``values.str.split(",")``), an Array of lists (``pyarrow.compute.split_pattern``), an array of lists or of two
+    dimensions, or a Python list of lists.
+
+    Records whose value is null are not among them: they stay null, ``filter`` drops them, and ``flat_map_values`` makes none of
+    them. But ``map``, ``select_key`` and ``flat_map`` get them, since they have a key: null is None, or null in all columns. A
+    row of nulls that ``map`` or ``select_key`` returns where it got a null is null.
+
+    ``serde`` says how its result is written, where ``to(...)`` below does not say it: the serde of the value, of the key
+    (``select_key``), or a pair of both (``map``, ``flat_map``). An exception in it is that of a record: the function is called
+    again with halves of the batch until the record is found. A result of another length stops the stream thread.
 
     Raises:
         TopologyError: ``function`` can't be called, or the form is none of these.
@@ -54,15 +76,20 @@ def per_batch(
     if form is not None and form not in known:
         raise TopologyError(f"per_batch: form is {form!r}, expected one of {', '.join(known)}")
     chosen = _annotated_form(function) if form is None else BatchForm(form)
-    return PerBatch(function, serde_or_none(serde, "per_batch: serde"), chosen)
+    return PerBatch(function, _serdes(serde, "per_batch: serde"), chosen)
 
 
 def per_record_async(
-    function: Callable[..., Awaitable[object]], serde: Serde | None = None, *, max_in_flight: int = 16, timeout: Duration = 30_000
+    function: Callable[..., Awaitable[object]],
+    serde: Serde | tuple[Serde | None, Serde | None] | None = None,
+    *,
+    max_in_flight: int = 16,
+    timeout: Duration = 30_000,
 ) -> PerRecordAsync:
     """``function``, a coroutine function, to be awaited in a Python worker with the decoded values of each record.
 
-    It takes what a function of ``per_record`` takes in ``map_values``, ``filter``, ``filter_not``, ``peek`` and ``foreach``.
+    It takes and returns what a function of ``per_record`` does, in the operators that take ``per_batch``: ``map`` a pair of key
+    and value, ``flat_map`` an iterable of pairs, ``flat_map_values`` of values. ``serde`` is as there.
     Up to ``max_in_flight`` calls of a micro-batch wait at the same time; results keep the records' order, and the batch is
     committed when all are there. All calls of a worker run on one event loop, which lives as long as the worker: a client that
     the function keeps is used again. A call that takes longer than ``timeout`` (ms, or a timedelta) is cancelled and fails with
@@ -82,7 +109,42 @@ def per_record_async(
     timeout_ms = milliseconds(timeout, "per_record_async: timeout")
     if timeout_ms == 0:
         raise TopologyError("per_record_async: timeout is 0 ms, expected a time that a call may take")
-    return PerRecordAsync(function, serde_or_none(serde, "per_record_async: serde"), max_in_flight, timeout_ms)
+    return PerRecordAsync(function, _serdes(serde, "per_record_async: serde"), max_in_flight, timeout_ms)
+
+
+def map_by(function: UserFunction | PerBatch | PerRecordAsync) -> op.Map | MapInBatches:
+    """The operation of ``map``."""
+    return _of_pairs(function, "map", op.Map, MapInBatches)
+
+
+def select_key_by(function: UserFunction | PerBatch | PerRecordAsync) -> op.SelectKey | SelectKeyInBatches:
+    """The operation of ``select_key``."""
+    return _of_pairs(function, "select_key", op.SelectKey, SelectKeyInBatches)
+
+
+def flat_map_by(function: UserFunction | PerBatch | PerRecordAsync) -> op.FlatMap | FlatMapInBatches:
+    """The operation of ``flat_map``."""
+    return _of_pairs(function, "flat_map", op.FlatMap, FlatMapInBatches)
+
+
+def _of_pairs(
+    function: UserFunction | PerBatch | PerRecordAsync,
+    operator: str,
+    plain: Callable[[UserFunction], P],
+    in_batches: Callable[[PerBatch | PerRecordAsync], B],
+) -> P | B:
+    """The operation of a function of keys and values."""
+    if isinstance(function, (PerBatch, PerRecordAsync)):
+        function_of(function.function, ("key", "value"), operator)
+        return in_batches(function)
+    return plain(function_of(function, ("key", "value"), operator))
+
+
+def flat_map_values_by(function: UserFunction | PerBatch | PerRecordAsync) -> op.FlatMapValues | FlatMapValuesInBatches:
+    """The operation of ``flat_map_values``."""
+    if isinstance(function, (PerBatch, PerRecordAsync)):
+        return FlatMapValuesInBatches(function, takes_key(function.function, "flat_map_values"))
+    return op.FlatMapValues(function, takes_key(function, "flat_map_values"))
 
 
 def map_values_by(function: UserFunction | PerBatch | PerRecordAsync) -> op.MapValues | MapValuesInBatches:
@@ -128,6 +190,13 @@ def _annotated_form(function: Callable[..., Any]) -> BatchForm:
         return BatchForm.NUMPY
     library = annotation.__name__ if inspect.ismodule(annotation) else str(getattr(annotation, "__module__", ""))
     return next((form for form in BatchForm if form.value == library.partition(".")[0]), BatchForm.PANDAS)
+
+
+def _serdes(serde: _Serdes | None, what: str) -> _Serdes | None:
+    if isinstance(serde, tuple):
+        key, value = serde
+        return serde_or_none(key, what), serde_or_none(value, what)
+    return serde_or_none(serde, what)
 
 
 def _check_callable(function: object, what: str) -> None:

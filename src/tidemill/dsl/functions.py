@@ -58,11 +58,15 @@ def value_serde_of(function: object) -> Serde | None:
 
 def key_serde_of(function: object) -> Serde | None:
     """The serde of the keys that a function of keys, or of keys and values, says to return."""
-    given: Serde | tuple[Serde | None, Serde | None] | None = function.serde if isinstance(function, PerRecord) else None
+    given = _given_to(function)
     return given[0] if isinstance(given, tuple) else given
 
 
 def pair_serdes_of(function: object) -> tuple[Serde | None, Serde | None]:
     """The serdes of keys and values that a function says to return; a single one is that of the values."""
-    given = function.serde if isinstance(function, (PerRecord, PerBatch, PerRecordAsync)) else None
+    given = _given_to(function)
     return given if isinstance(given, tuple) else (None, given)
+
+
+def _given_to(function: object) -> Serde | tuple[Serde | None, Serde | None] | None:
+    return function.serde if isinstance(function, (PerRecord, PerBatch, PerRecordAsync)) else None

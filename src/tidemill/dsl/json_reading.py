@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
-from tidemill.dsl.json_numbers import fitted
 from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType, parts_of
 from tidemill.dsl.json_times import read_date, read_instant, read_local_time
 from tidemill.errors import SerdeError
@@ -325,7 +324,7 @@ def _decimal(kind: DecimalType) -> Reader:
             value = Decimal(value)
         if value.__class__ is not Decimal:
             raise Misfit.of_type(value, kind)
-        return fitted(value, kind)
+        return kind.fitted(value)
 
     return read
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from tidemill.errors import SerdeError, TopologyError
+
+_CONTEXT = Context(prec=80, traps=[])
+"""More digits than any decimal type has, and no errors: what does not fit is found by comparing."""
+_FARTHEST = 100
+"""The power of ten up to which a number is looked at: one that says more (0e9999) would be made of as many digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,22 @@ class DecimalType:
     @property
     def ddl(self) -> str:
         return f"decimal({self.precision},{self.scale})"
+
+    def fitted(self, value: Decimal) -> Decimal:
+        """``value`` with the type's digits behind the point, never rounded; Misfit if it has more, or is too large."""
+        if not value.is_finite():
+            raise Misfit("is not finite: NaN and infinite numbers have no form in JSON; write null or text for them")
+        exponent = value.as_tuple().exponent
+        assert isinstance(exponent, int)
+        if exponent > _FARTHEST or (value and value.adjusted() >= self.precision - self.scale):
+            raise Misfit(f"is too large for its type {self.ddl}")
+        fit = value.quantize(Decimal((0, (1,), -self.scale)), context=_CONTEXT) if exponent >= -10 * _FARTHEST else Decimal("NaN")
+        if fit != value:
+            raise Misfit(
+                f"is {str(value)[:60]}, expected at most {self.scale} digits behind the point, as its type {self.ddl} has: round"
+                " it, or give the schema more"
+            )
+        return fit if fit else abs(fit)  # without the sign of -0
 
 
 @dataclass(frozen=True, slots=True)

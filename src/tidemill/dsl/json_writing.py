@@ -18,7 +18,6 @@ from functools import cache
 from json.encoder import encode_basestring  # the quoting of json.dumps
 from uuid import UUID
 
-from tidemill.dsl.json_numbers import fitted
 from tidemill.dsl.json_reading import BITS, rounded
 from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType
 from tidemill.dsl.json_times import date_text, instant_text, local_time_text
@@ -210,7 +209,7 @@ def _decimal(kind: DecimalType) -> Writer:
     def write(value: Value) -> str:
         if not isinstance(value, (int, Decimal)) or isinstance(value, bool):
             raise Misfit.of_type(value, kind)
-        return str(fitted(Decimal(value), kind))  # as Java's BigDecimal.toString
+        return str(kind.fitted(Decimal(value)))  # as Java's BigDecimal.toString
 
     return write
 

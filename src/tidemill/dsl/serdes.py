@@ -425,8 +425,10 @@ def serde_of_setting(setting: object) -> Any:
 
 
 def _wrong_type(name: str, value: object, expected: str) -> SerdeError:
+    kind = type(value)  # numpy's bool is another one than Python's
+    found = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return SerdeError(
-        f"{name}: can't write a value of type {type(value).__name__}, expected {expected};"
+        f"{name}: can't write a value of type {found}, expected {expected};"
         " give the operator or the topic the serde of its values"
     )
 

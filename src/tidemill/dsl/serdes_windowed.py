@@ -109,7 +109,7 @@ class WindowedSerdes:
 
 
 def _sql_type(inner: Serde) -> str:
-    return f"struct<key: {inner.sql_type}, start: bigint, end: bigint>"
+    return f"struct<key:{inner.sql_type},start:bigint,end:bigint>"
 
 
 def _inner_bytes(name: str, inner: Serde, value: object) -> bytes:

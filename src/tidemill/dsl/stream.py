@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import overload
 
-from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, takes_key, topic_names
-from tidemill.dsl.batch_functions import filter_by, look_by, map_values_by
+from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, topic_names
+from tidemill.dsl.batch_functions import filter_by, flat_map_by, flat_map_values_by, look_by, map_by, map_values_by, select_key_by
 from tidemill.dsl.branches import BranchedKStream
 from tidemill.dsl.dataframe_join import dataframe_join
 from tidemill.dsl.function_types import (
@@ -79,13 +79,12 @@ class KStream:
 
     # --- one record in, any number out ---
 
-    def map(self, function: KeyValueMapper[tuple[object, object]], *, name: str | None = None) -> KStream:
+    def map(self, function: KeyValueMapper[tuple[object, object]] | BatchFunction, *, name: str | None = None) -> KStream:
         """Each record becomes ``function(key, value) -> (key, value)``, a pair. An aggregate or join below goes through a
         repartition topic.
         """
-        function_of(function, ("key", "value"), "map")
-        key, value = pair_serdes_of(function)
-        return self._rekeyed("KSTREAM-MAP-", op.Map(function), name, key=key, value=value)
+        operation, (key, value) = map_by(function), pair_serdes_of(function)
+        return self._rekeyed("KSTREAM-MAP-", operation, name, key=key, value=value)
 
     @overload
     def map_values(self, function: ValueMapper, *, name: str | None = None) -> KStream: ...
@@ -101,25 +100,28 @@ class KStream:
         operation = map_values_by(function)
         return self._revalued("KSTREAM-MAPVALUES-", operation, name, value_serde_of(function))
 
-    def flat_map(self, function: KeyValueMapper[object], *, name: str | None = None) -> KStream:
+    def flat_map(self, function: KeyValueMapper[object] | BatchFunction, *, name: str | None = None) -> KStream:
         """Each record becomes the records of ``function(key, value) -> array of struct(key, value)``; of Python values pairs.
 
         A null or empty array gives none. An aggregate or join below goes through a repartition topic.
         """
-        function_of(function, ("key", "value"), "flat_map")
-        key, value = pair_serdes_of(function)
-        return self._rekeyed("KSTREAM-FLATMAP-", op.FlatMap(function), name, key=key, value=value)
+        operation, (key, value) = flat_map_by(function), pair_serdes_of(function)
+        return self._rekeyed("KSTREAM-FLATMAP-", operation, name, key=key, value=value)
 
     @overload
     def flat_map_values(self, function: ValueMapper, *, name: str | None = None) -> KStream: ...
     @overload
     def flat_map_values(self, function: ValueMapperWithKey, *, name: str | None = None) -> KStream: ...
+    @overload
+    def flat_map_values(self, function: BatchFunction, *, name: str | None = None) -> KStream: ...
 
-    def flat_map_values(self, function: ValueMapper | ValueMapperWithKey, *, name: str | None = None) -> KStream:
+    def flat_map_values(
+        self, function: ValueMapper | ValueMapperWithKey | BatchFunction, *, name: str | None = None
+    ) -> KStream:
         """Each value becomes the values of ``function(value)`` or ``function(key, value) -> array``; keys stay. A null or empty
         array gives none.
         """
-        operation = op.FlatMapValues(function, takes_key(function, "flat_map_values"))
+        operation = flat_map_values_by(function)
         return self._revalued("KSTREAM-FLATMAPVALUES-", operation, name, value_serde_of(function))
 
     def filter(self, predicate: Predicate | BatchFunction, *, name: str | None = None) -> KStream:
@@ -130,12 +132,10 @@ class KStream:
         """Drops the records for which ``predicate(key, value)``, a boolean, is true; null counts as false."""
         return self._same("KSTREAM-FILTER-", filter_by(predicate, "filter_not", negate=True), name)
 
-    def select_key(self, function: KeyValueMapper[object], *, name: str | None = None) -> KStream:
+    def select_key(self, function: KeyValueMapper[object] | BatchFunction, *, name: str | None = None) -> KStream:
         """Each key becomes ``function(key, value)``; values stay. An aggregate or join below goes through a repartition topic."""
-        function_of(function, ("key", "value"), "select_key")
-        return self._rekeyed(
-            "KSTREAM-KEY-SELECT-", op.SelectKey(function), name, key=key_serde_of(function), value=self.value_serde
-        )
+        operation, key = select_key_by(function), key_serde_of(function)
+        return self._rekeyed("KSTREAM-KEY-SELECT-", operation, name, key=key, value=self.value_serde)
 
     def peek(self, function: ForeachAction | BatchFunction, *, name: str | None = None) -> KStream:
         """Calls ``function(key, value)`` with each record's Python values and passes the record on.

@@ -52,6 +52,7 @@ STORE = "stream-state-metrics"
 COORDINATOR = "consumer-coordinator-metrics"
 FETCHER = "consumer-fetch-manager-metrics"
 BATCH = "tidemill-batch-metrics"
+FUNCTION = "tidemill-function-metrics"
 COPY = "tidemill-copy-metrics"
 REBALANCE = "tidemill-rebalance-metrics"
 
@@ -151,6 +152,22 @@ CATALOGUE: Mapping[str, Mapping[str, tuple[RecordingLevel, str]]] = {
         "lost-batch-total": (_I, "Micro-batches that did not count and were run again"),
         "skipped-records-total": (_I, "Records that a serde could not read"),
         "produced-records-total": (_I, "Records written to outputs and repartition topics"),
+    },
+    FUNCTION: {
+        "process-rate": (_I, "Records per second that the function has got"),
+        "process-total": (_I, "Records that the function has got"),
+        "process-latency-avg": (_I, "Average time in ms that a micro-batch has waited for the function's calls"),
+        "process-latency-max": (_I, "Longest time in ms that a micro-batch has waited for the function's calls"),
+        "process-ratio": (_I, "Share of the thread's time spent in the function's calls"),
+        "call-rate": (_I, "Calls per second"),
+        "call-total": (_I, "Calls"),
+        "call-latency-avg": (_I, "Average time in ms of a call"),
+        "call-latency-max": (_I, "Longest time in ms of a call"),
+        "failed-records-rate": (_I, "Records per second on which the function has raised, timeouts included"),
+        "failed-records-total": (_I, "Records on which the function has raised, timeouts included"),
+        "timeout-rate": (_I, "Calls of an async function per second that took longer than their timeout"),
+        "timeout-total": (_I, "Calls of an async function that took longer than their timeout"),
+        "in-flight-max": (_I, "Most calls of an async function that have waited at the same time"),
     },
     COPY: {
         "copy-lag": (_I, "Offsets that a standby, warm-up or restoring task is behind its changelogs' ends"),

@@ -185,7 +185,17 @@ OPERATIONS: Mapping[type, OperationEntry] = {
     op.Print: OperationEntry(
         kafka="KStreamPrint", operator=stateless.print_records, runs=_step, takes_changes=False, value=_arriving
     ),
+    batch_op.MapInBatches: OperationEntry(kafka="KStreamMap", operator=None, runs=_step, takes_changes=False, key=_own),
     batch_op.MapValuesInBatches: OperationEntry(kafka="KStreamMapValues", operator=None, runs=_step, takes_changes=False),
+    batch_op.FlatMapInBatches: OperationEntry(
+        kafka="KStreamFlatMap", operator=None, runs=_step, takes_changes=False, key=_own
+    ),
+    batch_op.FlatMapValuesInBatches: OperationEntry(
+        kafka="KStreamFlatMapValues", operator=None, runs=_step, takes_changes=False
+    ),
+    batch_op.SelectKeyInBatches: OperationEntry(
+        kafka="KStreamMap", operator=None, runs=_step, takes_changes=False, key=_own, value=_arriving
+    ),
     batch_op.FilterInBatches: OperationEntry(
         kafka="KStreamFilter", operator=None, runs=_step, takes_changes=False, value=_arriving
     ),

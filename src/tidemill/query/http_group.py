@@ -19,10 +19,18 @@ from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query.document_reader import UnreadableDocumentError, read_document
-from tidemill.query.group_documents import GroupDocument, InstanceDocument, MemberDocument, RebalanceDocument, ThreadDocument
+from tidemill.query.group_documents import (
+    GroupDocument,
+    HistoryDocument,
+    InstanceDocument,
+    MemberDocument,
+    RebalanceDocument,
+    ThreadDocument,
+)
 
 ASK_LIMIT_S = 1.5
 _MOST_REBALANCES = 60
+_MOST_OF_HISTORY = 100
 
 T = TypeVar("T")
 
@@ -86,6 +94,12 @@ def merged(application: str, asked: str | None, found: Sequence[MemberDocument],
         silent=tuple(silent),
         rebalances=tuple(rebalances[-_MOST_REBALANCES:]),
     )
+
+
+def merged_history(told: Mapping[str, HistoryDocument]) -> tuple[RebalanceDocument, ...]:
+    """The last hundred rebalances of all, oldest first; ``told``: by the name of the instance that has led them."""
+    found = [replace(led, led_by=name) for name, history in told.items() for led in history.rebalances]
+    return tuple(sorted(found, key=lambda led: (led.at_ms, led.led_by))[-_MOST_OF_HISTORY:])
 
 
 def _with_roles(member: MemberDocument, newest: RebalanceDocument | None) -> MemberDocument:

@@ -4,6 +4,7 @@
     GET /health/ready   200, or 503 while a task here waits        GET /group        all instances' documents, as one
     GET /metrics        for Prometheus                             GET /topology     what ``tidemill describe --json`` prints
     GET /decisions      ?task=1_0: why a task is where it is: the leader's records, asked there
+    GET /history        rebalances that this instance led; ?of=group: that any instance led
 
 Decides that anyone may ask for health (a probe has no token), but its reasons only to those with the token. Leaves to others what
 the documents hold (``StatusSource``) and how they are put together (``http_group``).
@@ -23,10 +24,11 @@ from tidemill.assignment.scale import ScaleWish
 from tidemill.errors import QueryError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
-from tidemill.query.document_reader import plain_document, read_document
-from tidemill.query.group_documents import GroupDocument, InstanceDocument, LedDecisions
+from tidemill.printable import printable
+from tidemill.query.document_reader import plain_document, read_document, to_plain
+from tidemill.query.group_documents import GroupDocument, HistoryDocument, InstanceDocument, LedDecisions
 from tidemill.query.http_answer import to_json
-from tidemill.query.http_group import ASK_LIMIT_S, OtherInstances, ask_all, members, merged
+from tidemill.query.http_group import ASK_LIMIT_S, OtherInstances, ask_all, members, merged, merged_history
 from tidemill.query.http_metrics import TEXT, to_prometheus
 from tidemill.query.http_request import Request, allow_only, whole_number
 from tidemill.query.metadata import HostMap
@@ -69,14 +71,18 @@ class StatusPages:
                 return 200, to_json(await self._call(self.source.status)), None
             case ("group",):
                 allow_only(request, ())
-                return 200, to_json((await self._group()).to_json()), None
+                group = await self._group()
+                return 200, to_json({**group.to_json(), "scale": plain_document(advice(group, ScaleWish()))}), None
             case ("scale",):
                 allow_only(request, ("least", "most", "catch_up_s", "headroom_percent", "capacity_per_s"))
                 wish = _scale_wish(request)
                 return 200, to_json(plain_document(advice(await self._group(), wish))), None
             case ("history",):
-                allow_only(request, ())
-                return 200, to_json(await self._call(self.source.history)), None
+                allow_only(request, ("of",))
+                if request.parameters.get("of", "group") != "group":
+                    raise QueryError(f"of={printable(request.parameters['of'])}: expected of=group, or no parameter")
+                asked = self._group_history() if "of" in request.parameters else self._call(self.source.history)
+                return 200, to_json(await asked), None
             case ("topology",):
                 allow_only(request, ())
                 return 200, to_json(self.source.topology()), None
@@ -114,6 +120,16 @@ class StatusPages:
         answers = await self._asked("/instance", InstanceDocument, hosts)
         found = members(own, answers, assigned)
         return merged(own.application, own.host, found, int(time.time() * 1e3))
+
+    async def _group_history(self) -> dict[str, object]:
+        """``left_out``: whose rebalances are missing, and why."""
+        own = read_document(HistoryDocument, await self._call(self.source.history))
+        answers = await self._asked("/history", HistoryDocument, self.hosts())
+        told = {str(host): answer for host, answer in answers.items() if not isinstance(answer, str)}
+        told[str(self.own_host or "this instance")] = own
+        left_out = [{"host": str(host), "why": answer} for host, answer in answers.items() if isinstance(answer, str)]
+        left_out += [{"host": host, "why": one.problem} for host, one in told.items() if one.problem is not None]
+        return {"rebalances": to_plain(merged_history(told)), "left_out": left_out}
 
     async def _decisions(self, request: Request) -> dict[str, object]:
         """From who has led the newest rebalance; the instances are asked for theirs in turn of their newest one."""

@@ -33,7 +33,7 @@ from tidemill.spark.java import JavaObject
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import BesideTheDriver, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
-from tidemill.spark.plan.python_steps import ArrowStep, copied, map_in_arrow
+from tidemill.spark.plan.python_steps import WORKER_KEY, ArrowStep, copied, map_in_arrow
 from tidemill.spark.run import Run
 from tidemill.start_trace import is_traced, span, tell_process
 from tidemill.steps.standing import IS_STANDING, RUN, task_settings
@@ -41,7 +41,6 @@ from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 
 log = logging.getLogger("tidemill.engine")
 
-_WORKER_KEY = "TIDEMILL_WORKER"
 _DEATH_LIMIT_S = 5.0
 _LONGEST_RUN_S = 300.0
 """A run ends after so long: with it ends what Spark and its workers keep of a job."""
@@ -63,7 +62,7 @@ def pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None
         # What the application imports, files in its folder included, the workers can import too.
         environment["PYTHONPATH"] = os.pathsep.join(folder for folder in sys.path if folder)
         try:
-            yield lambda step: environment.__setitem__(_WORKER_KEY, f"{thread}/{step}")
+            yield lambda step: environment.__setitem__(WORKER_KEY, f"{thread}/{step}")
         finally:
             environment.clear()
             environment.update(before)

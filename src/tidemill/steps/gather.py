@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tidemill.steps.rows.order import ranked
 from tidemill.steps.rows.schema import CHUNK, MARKER
 from tidemill.task.batch import BatchRequest, Marker
 from tidemill.task.message_pack import unpack
@@ -18,7 +19,7 @@ from tidemill.task.message_pack import unpack
 
 @dataclass(slots=True)
 class Gathered:
-    """A batch's rows by tag."""
+    """A batch's rows by tag, ranked (``order``)."""
 
     tables: dict[int, pa.Table]
     marker: Marker | None
@@ -31,7 +32,8 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Gathered:
     held = [batch for batch in batches if batch.num_rows]
     if not held:
         return Gathered({}, None, 0, 0, False)
-    table = pa.Table.from_batches(held).combine_chunks()  # one copy here makes each ``take`` below one of a single array
+    # One copy here makes each ``take`` below one of a single array.
+    table = ranked(pa.Table.from_batches(held).combine_chunks())
     nodes = table.column("node").to_numpy()
     tables = {tag: _tagged(table, nodes, tag) for tag in np.unique(nodes).tolist()}
     markers = tables.pop(MARKER, None)

@@ -22,12 +22,14 @@ from tidemill.steps.commit.batch_file import taken_batch
 from tidemill.steps.commit.produce import produce_batch
 from tidemill.steps.commit.refused_records import pass_over_refused
 from tidemill.steps.commit.restored import apply_restored
+from tidemill.steps.commit.sinks import as_its_serdes_write
 from tidemill.steps.commit.unreadable import as_unreadable, unreadable_records
 from tidemill.steps.gather import Gathered, gather, why_not_whole
 from tidemill.steps.graph.graph_step import run_graph, running_tasks, stream_times
 from tidemill.steps.outputs import Outputs, ToDeadLetters, ToNode, ToSink
+from tidemill.steps.rows.order import first_child
 from tidemill.steps.rows.records import Records, from_rows, in_order, to_rows
-from tidemill.steps.rows.schema import MARKER, REFUSED, SCHEMA, UNREADABLE, first_child, in_sequence
+from tidemill.steps.rows.schema import MARKER, OUTPUT, REFUSED, SCHEMA, UNREADABLE
 from tidemill.steps.rows.writes import outputs_as_rows, take_outputs, take_writes, writes_as_rows
 from tidemill.steps.state_step import StepState, Written
 from tidemill.steps.step_context import StepContext, TaskStore
@@ -193,13 +195,14 @@ def _run_and_commit(batch: _Batch, marker: Marker) -> BatchReport:
         records_restored=batch.restored.total(),
         restored=_by_task(batch.restored),
         records_out=batch.out,
-        dropped=batch.state.dropped,
+        dropped=batch.state.dropped + batch.skipped,
         skipped=batch.skipped + passed_over.count,
         arrived=marker.arrived,
         is_full=marker.is_full,
         has_read_sources=marker.has_read_sources,
         source_ms=marker.source_ms,
         written=_keys_written(batch.state.written),
+        functions=batch.state.functions,
         timings_ms=batch.timings,
     )
 
@@ -288,13 +291,12 @@ def _run_nodes(batch: _Batch) -> None:
         if table is None and not inline:
             continue
         if takes_rows(node):
-            made = run_on_rows(node, tag, table, inline, batch.state, spec.layer_bits)
+            made = run_on_rows(node, tag, table, inline, batch.state)
         else:
             if table is not None:
                 counts = entry_of(node.operation).enters is Enters.KEY_ONLY
                 value_serde = None if counts else node.value_serde
-                is_mixed = spec.mixed and not counts
-                inline.append(from_rows(table, node.key_serde, value_serde, mixed=is_mixed, layer_bits=spec.layer_bits))
+                inline.append(from_rows(table, node.key_serde, value_serde))
             made = run_on_records(node, in_order(inline), batch.state)
         if node.name in tables_of_others:
             batch.state.forwarded[node.name] = made
@@ -311,8 +313,7 @@ def _run_nodes(batch: _Batch) -> None:
         for tag, sink in spec.sinks.items():
             table = tables.pop(tag, None)
             if table is not None:
-                records = from_rows(table, sink.key_serde, sink.value_serde, mixed=spec.mixed, layer_bits=spec.layer_bits)
-                batch.outputs.add(ToSink(sink.name), records)
+                batch.outputs.add(ToSink(sink.name), from_rows(table, sink.key_serde, sink.value_serde))
 
 
 def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
@@ -322,9 +323,6 @@ def _run_graphs(batch: _Batch, running: Mapping[TaskId, str]) -> None:
     if batch.gathered.marker is not None:
         kept.shared.read(batch.gathered.marker.global_ends)
     for graph in batch.spec.graphs:
-        if batch.spec.mixed:
-            tables = batch.gathered.tables
-            tables.update({tag: in_sequence(tables[tag], batch.spec.layer_bits) for tag in graph.entries if tag in tables})
         dropped = batch.state.dropped
         made = run_graph(graph, batch.gathered.tables, batch.state, kept, batch.request, running)
         if graph.is_global and not batch.spec.last:  # the last step tells what it drops and can't read
@@ -353,7 +351,7 @@ def _deliver(batch: _Batch, node: NodeSpec, records: Records, waiting: dict[str,
         return
     for target in node.inline:
         if any(sink.name == target for sink in batch.spec.sinks.values()):
-            batch.outputs.add(ToSink(target), records)
+            batch.outputs.add(ToSink(target), as_its_serdes_write(target, node, records, batch.state))
         else:
             waiting.setdefault(target, []).append(records)
     if node.tag is not None:
@@ -406,19 +404,27 @@ def run_middle_step(
     problem = context.graphs.shared.begin(request) if not_mine_alone else None
     kept: list[pa.RecordBatch] = []
     marker: list[pa.RecordBatch] = []
-    for record_batch in batches:
+    for arrived in batches:
+        # Catalyst knows of some columns that they are never null; the rows that the step makes are of its own schema.
+        record_batch = pa.RecordBatch.from_arrays(arrived.columns, schema=SCHEMA)
         nodes = record_batch.column("node").to_numpy()
-        passing = ~np.isin(nodes, [*mine, MARKER]) | np.isin(nodes, not_mine_alone)
+        wanted = (nodes >= 0) | (nodes == OUTPUT) if spec.ranks else np.isin(nodes, list(mine))
+        passing = ~wanted & (nodes != MARKER)
+        if not spec.ranks:
+            passing |= np.isin(nodes, not_mine_alone)
         if passing.any():
             yield record_batch if passing.all() else record_batch.take(pa.array(np.flatnonzero(passing)))
         if not passing.all() or not_mine_alone:
-            kept.append(record_batch.take(pa.array(np.flatnonzero(np.isin(nodes, list(mine))))))
+            kept.append(record_batch.take(pa.array(np.flatnonzero(wanted))))
             marker.append(record_batch.take(pa.array(np.flatnonzero(nodes == MARKER))))
     if problem is not None or not any(rows.num_rows for rows in marker):
         return  # cut short: nothing here must run, and the last step will see it
     state = StepState(stores, spec.stores, handlers=context.unreadable.handlers)
     gathered = gather([*kept, *marker])
     assert gathered.marker is not None
+    if spec.ranks:
+        for tag in gathered.tables.keys() - (mine - set(not_mine_alone)):
+            yield from gathered.tables[tag].to_batches()
     times = times_after(request.times, gathered.marker.arrived)
     batch = _Batch(spec, context, request, gathered, state, stores, times)
     _run_nodes(batch)

@@ -20,6 +20,7 @@ from tidemill.ids import TopicPartition
 from tidemill.operators.record import Record, extracted_time, invalid_timestamp
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
+from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.partition_stats import add_arrivals
 from tidemill.steps.rows.schema import (
     CHUNK,
@@ -31,7 +32,6 @@ from tidemill.steps.rows.schema import (
     UNREADABLE,
     UNREADABLE_HEADERS,
     control_row,
-    first_sequence,
 )
 from tidemill.steps.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import Arrived, BatchRequest, Marker, RefusedRecord, Taken
@@ -167,7 +167,7 @@ def chunk_rows(
     else:
         node = [sources[t].tag for t in topics]
         which = [sources[t].index for t in topics]
-    seq = [first_sequence(number, at) for number, at in enumerate(which, start=before)]
+    seq = [sequence(number, at) for number, at in enumerate(which, start=before)]
     keys = [m.key() for m in messages]
     values = [m.value() for m in messages]
     headers, unreadable = _headers_of(messages)

@@ -22,6 +22,7 @@ from tidemill.steps.commit.dead_letters import PassedOver
 from tidemill.steps.rows.records import Records, in_order
 from tidemill.steps.step_spec import NodeSpec, StoreSpec
 from tidemill.steps.vector.retained_rows import ShownRows
+from tidemill.task.batch import FunctionCalls
 from tidemill.task.raw_records import Headers
 from tidemill.topology.operations import (
     Aggregate,
@@ -88,6 +89,8 @@ class StepState:
     passed_over: PassedOver = field(default_factory=PassedOver)
     forwarded: dict[str, Records] = field(default_factory=dict)
     """Records of this batch that tables have forwarded, by node, where other nodes of the step look their rows up."""
+    functions: dict[str, FunctionCalls] = field(default_factory=dict)
+    """Calls of functions of batches and async functions, by node."""
 
     def written_to(self, task: TaskId, store: str) -> Written:
         """The batch's writes to a store of a task so far, to be added to."""

@@ -99,6 +99,8 @@ class NodeSpec:
     tag: int | None
     topics: tuple[str, ...] = ()
     """Source topics of its sub-topology, for messages."""
+    rewritten: Mapping[str, tuple[Serde | None, Serde | None]] = field(default_factory=dict)
+    """Sinks of ``inline`` whose serdes of key and value write other bytes than arrive; None: this side's bytes stay."""
     lookup_store: str | None = None
     """Of a join with a table: the store of the table, which the node ``operation.table`` keeps."""
 
@@ -183,10 +185,6 @@ class GraphSpec:
     """Those that choose partitions, or have a function in place of a topic."""
     writes_alone: bool = False
     """No other node writes what it writes to: what it sends needs no order but its own."""
-    shift: int = 0
-    layer_bits: int = 0
-    """See ``StepSpec``."""
-    """By how many bits the rows' ``seq`` has grown since the source step."""
     emit_interval_ms: int = 1000
     is_global: bool = False
     """It keeps global stores, from the records of all partitions."""
@@ -220,10 +218,9 @@ class StepSpec:
     nodes: Mapping[int, NodeSpec]
     sinks: Mapping[int, SinkSpec]
     stores: Mapping[str, StoreSpec]
-    mixed: bool = False
-    """Rows don't arrive in their order: the layer before this step sums some, or they come from another step, node by node."""
-    layer_bits: int = 0
-    """By how many bits the layer before this step has made ``seq`` longer."""
+    ranks: bool = False
+    """``seq`` alone does not say the order of the rows that arrive: the layer before this step, or another step, has made several
+    of one. So rows that pass this step on their way to the next one wait for all others, to be ranked with them."""
     sources: Mapping[int, Origin] = field(default_factory=dict)
     """By index of the source node."""
     graphs: tuple[GraphSpec, ...] = ()

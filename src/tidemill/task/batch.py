@@ -188,6 +188,26 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCalls:
+    """Calls of one node's function of batches or async function in a micro-batch."""
+
+    calls: int
+    """Those with halves of a batch included."""
+    records: int
+    """Records that the function got."""
+    failures: int
+    """Records on which it raised, timeouts included."""
+    calls_ms: float
+    """The sum of the calls' times."""
+    longest_ms: float
+    took_ms: float
+    """From the beginning of the first to the end of the last, as far as the step has waited for them."""
+    most_in_flight: int = 0
+    """Of calls that wait at the same time; 0: the function is called once at a time."""
+    timeouts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
     """The last step's report of a batch."""
 
@@ -212,6 +232,8 @@ class BatchReport:
     """Of each input."""
     written: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     """The number of keys written, by task and store."""
+    functions: Mapping[str, FunctionCalls] = field(default_factory=dict)
+    """By node."""
     globals: Positions = field(default_factory=dict)
     """Positions of the worker's global stores, whatever became of the batch."""
     is_full: bool = False

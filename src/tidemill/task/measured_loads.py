@@ -1,10 +1,11 @@
 """Loads of the tasks of one member, as it measures them, and when they are worth a rebalance.
 
 Decides three things. The measure: records that arrive for a task per second, by the ends of its input partitions (what is
-processed would show a backlog as load), smoothed over ``SMOOTHED_OVER_S``, and the size of its state; both as levels that noise
-does not change (``assignment.task_load``). Memory: a task that went elsewhere keeps its last load here for ``REMEMBERED_S``,
-because its new owner has measured nothing yet. The wish: a member whose tasks together carry ``WORTH_A_REBALANCE`` times what its
-last join said, or as little, asks for a rebalance once the last one is a probing interval ago; what moves is the leader's choice.
+processed would show a backlog as load), the mean of the first ``SMOOTHED_OVER_S`` and smoothed over as long from then on, and
+the size of its state; both as levels that noise does not change (``assignment.task_load``). Memory: a task that went elsewhere
+keeps its last load here for ``REMEMBERED_S``, because its new owner has measured nothing yet. The wish: a member whose tasks
+together carry ``WORTH_A_REBALANCE`` times what its last join said, or as little, asks for a rebalance once the last one is a
+probing interval ago; what moves is the leader's choice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from tidemill.assignment.task_load import TaskLoad, level, value_of
 from tidemill.ids import TaskId, TopicPartition
 
 LOOK_EVERY_S = 30.0
-"""Between two looks; the first measure of a task takes two."""
 SMOOTHED_OVER_S = 300.0
 REMEMBERED_S = 900.0
 WORTH_A_REBALANCE = 1.5
@@ -26,21 +26,26 @@ WORTH_A_REBALANCE = 1.5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
     per_s: float
+    over_s: float
     load: TaskLoad
     at_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLoads:
-    """A value; times are seconds of one clock. ``said``: records per second that the last join spoke of, in all."""
+    """A value; times are seconds of one clock. ``said``: records per second that the last join spoke of, in all.
 
+    ``look_every_s``: between two looks; the first measure of a task takes two.
+    """
+
+    look_every_s: float = LOOK_EVERY_S
     looked_at_s: float | None = None
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     measured: Mapping[TaskId, _Measured] = field(default_factory=dict)
     said: float = 0.0
 
     def is_due(self, now_s: float) -> bool:
-        return self.looked_at_s is None or now_s - self.looked_at_s >= LOOK_EVERY_S
+        return self.looked_at_s is None or now_s - self.looked_at_s >= self.look_every_s
 
     def look(
         self, now_s: float, inputs: Mapping[TaskId, Collection[TopicPartition]], ends: Mapping[TopicPartition, int],
@@ -77,7 +82,10 @@ class MeasuredLoads:
 
 def _next(before: _Measured | None, rate: float, size: int, now_s: float, passed_s: float) -> _Measured:
     if before is None:
-        return _Measured(per_s=rate, load=TaskLoad(level(rate), level(size / 1024)), at_s=now_s)
-    per_s = before.per_s + (rate - before.per_s) * (1 - exp(-passed_s / SMOOTHED_OVER_S))
+        return _Measured(per_s=rate, over_s=passed_s, load=TaskLoad(level(rate), level(size / 1024)), at_s=now_s)
+    over_s = before.over_s + passed_s
+    # At first the mean: a first look at a slow moment must not count for minutes.
+    share = max(passed_s / over_s, 1 - exp(-passed_s / SMOOTHED_OVER_S))
+    per_s = before.per_s + (rate - before.per_s) * share
     load = TaskLoad(level(per_s, before.load.records), level(size / 1024, before.load.state))
-    return _Measured(per_s=per_s, load=load, at_s=now_s)
+    return _Measured(per_s=per_s, over_s=over_s, load=load, at_s=now_s)

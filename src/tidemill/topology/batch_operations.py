@@ -25,6 +25,7 @@ class PerBatch:
 
     function: Callable[..., Any]
     serde: Any = None
+    """One, or a pair of those of keys and values."""
     form: BatchForm = BatchForm.PANDAS
 
 
@@ -44,6 +45,35 @@ BatchFunction = PerBatch | PerRecordAsync
 @dataclass(frozen=True, slots=True)
 class MapValuesInBatches:
     """``MapValues`` by such a function; ``takes_key``: it gets the keys, too."""
+
+    function: BatchFunction
+    takes_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MapInBatches:
+    """``Map`` by such a function of keys and values; it changes the keys."""
+
+    function: BatchFunction
+
+
+@dataclass(frozen=True, slots=True)
+class SelectKeyInBatches:
+    """``SelectKey`` by such a function of keys and values."""
+
+    function: BatchFunction
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapInBatches:
+    """``FlatMap`` by such a function of keys and values; it changes the keys."""
+
+    function: BatchFunction
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapValuesInBatches:
+    """``FlatMapValues`` by such a function; ``takes_key``: it gets the keys, too."""
 
     function: BatchFunction
     takes_key: bool = False

@@ -36,4 +36,6 @@ def signed_milliseconds(duration: Duration, what: str) -> int:
         return duration // timedelta(milliseconds=1)
     if not isinstance(duration, int) or isinstance(duration, bool):
         raise TopologyError(f"{what}: {duration!r} is no duration; give a timedelta or whole milliseconds")
+    if abs(duration) >= 1 << 63:
+        raise TopologyError(f"{what}: {duration} ms do not fit in 8 bytes, as times do; give less than 2^63")
     return duration

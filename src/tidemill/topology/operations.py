@@ -15,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.topology.batch_operations import FilterInBatches, MapValuesInBatches, PeekInBatches
+from tidemill.topology.batch_operations import (
+    FilterInBatches,
+    FlatMapInBatches,
+    FlatMapValuesInBatches,
+    MapInBatches,
+    MapValuesInBatches,
+    PeekInBatches,
+    SelectKeyInBatches,
+)
 from tidemill.topology.spark_operations import DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
 from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
@@ -485,5 +493,6 @@ Operation = (
     | ForeignKeySubscribe | ForeignKeyReceive | ForeignKeyLookup | ForeignKeyChange | ForeignKeyResolve
     | TableSelect | TableAggregate | TableReduce | TableTransformValues
     | ProcessRecords | GlobalUpdate | HeldAggregates | MergedAggregates
-    | MapValuesInBatches | FilterInBatches | PeekInBatches
+    | MapInBatches | MapValuesInBatches | FlatMapInBatches | FlatMapValuesInBatches | SelectKeyInBatches
+    | FilterInBatches | PeekInBatches
 )

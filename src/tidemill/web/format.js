@@ -57,6 +57,14 @@ export function clock(ms) {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
+// With the day if it is not the day of nowMs: the history goes back over restarts.
+export function moment(ms, nowMs) {
+  const [then, now] = [new Date(ms), new Date(nowMs)];
+  if (then.toDateString() === now.toDateString()) return clock(ms);
+  const year = then.getFullYear() === now.getFullYear() ? undefined : "numeric";
+  return `${then.toLocaleDateString("en-GB", { day: "numeric", month: "short", year })} ${clock(ms)}`;
+}
+
 export function plural(count, one, many = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : many}`;
 }

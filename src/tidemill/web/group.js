@@ -71,7 +71,25 @@ function instance(one, group) {
       figure("copies", String(copies)),
       figure("assigned", since.length ? `${duration(Math.min(...since))} ago` : "not yet")),
     one.threads.length > 1 ? h("ul", { class: "threads" }, one.threads.map(thread)) : null,
-    trouble ? h("p", { class: one.error ? "problem" : "pending" }, trouble) : null);
+    trouble ? h("p", { class: one.error ? "problem" : "pending" }, trouble) : null,
+    lossWords(sum) ? h("p", { class: "pending" }, lossWords(sum)) : null);
+}
+
+// What is missing from the results, or was computed again, since the instance started; empty if nothing.
+function lossWords(sum) {
+  const parts = [
+    [sum("dropped"), (n) => `${plural(n, "record")} dropped`],
+    [sum("skipped"), (n) => `${number(n)} of them skipped by an exception handler`],
+    [sum("lost_batches"), (n) => `${plural(n, "micro-batch", "micro-batches")} failed and run again`],
+  ];
+  return parts.filter(([n]) => n).map(([n, say]) => say(n)).join(", ");
+}
+
+export function drawScale(element, scale) {
+  element.hidden = !scale;
+  if (!scale) return;
+  element.className = scale.wanted === scale.present ? "scale" : "scale changes";
+  element.textContent = `Wanted: ${plural(scale.wanted, "instance")}, present: ${number(scale.present)}. ${scale.why[0].toUpperCase()}${scale.why.slice(1)}.`;
 }
 
 function drainWords(told) {
@@ -82,7 +100,7 @@ function restoringWords(told) {
   const left = told.offsets_left === null ? "how much is left is not known yet" : `${number(told.offsets_left)} offsets left`;
   const speed = told.offsets_per_s === null ? "" : `, ${perSecond(told.offsets_per_s)}/s`;
   const time = told.seconds_left === null ? "time left unknown" : `${duration(told.seconds_left)} left`;
-  return `${plural(told.tasks.length, "task")} restored before they run: ${left}${speed}, ${time}`;
+  return `${plural(told.tasks.length, "task")} to restore: ${left}${speed}, ${time}`;
 }
 
 function thread(one) {

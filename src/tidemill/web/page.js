@@ -1,9 +1,9 @@
 // Asks the instance that served this page, every two seconds, and shows what it tells of the group.
 
-import { clock, duration, fill, h, nameOf, number, perSecond, svg } from "./format.js";
-import { drawCopies, drawInstances, drawTasks, rateOf, summary } from "./group.js";
+import { clock, duration, fill, h, moment, nameOf, number, perSecond, svg } from "./format.js";
+import { drawCopies, drawInstances, drawScale, drawTasks, rateOf, summary } from "./group.js";
 import { drawStores, query } from "./stores.js";
-import { drawTimeline } from "./timeline.js";
+import { drawTimeline, mayHaveOlder, readOlder } from "./timeline.js";
 import { drawTopology } from "./topology.js";
 
 const EVERY_MS = 2000;
@@ -15,6 +15,7 @@ let group = null;
 let topology = null;
 let stores = null;
 let answeredAt = 0;
+let explained = null; // the task whose reasons are open
 const rates = [];
 const states = new Map();
 
@@ -80,9 +81,11 @@ function show() {
   $("rate").textContent = perSecond(rate);
   drawSpark();
   drawInstances($("instances"), group);
+  drawScale($("scale"), group.scale);
   drawTasks($("tasks"), group, topology, explain);
   drawCopies($("copies"), group);
   drawTimeline($("timeline"), group);
+  $("older").hidden = !mayHaveOlder(group);
   const asked = group.instances.find((one) => one.host === group.asked) ?? group.instances[0];
   if (asked?.version) $("version").textContent = `Tidemill ${asked.version} · ${asked.settings.guarantee} · ${asked.settings.assignor} · as of ${clock(group.now_ms)}`;
   linkSparkUi(asked?.spark_ui);
@@ -139,6 +142,7 @@ function askForToken() {
 }
 
 async function explain(task) {
+  explained = task;
   $("why-title").textContent = `Task ${task}`;
   fill($("why-body"), h("p", { class: "waiting" }, "Loading…"));
   if (!$("why").open) $("why").showModal();
@@ -151,7 +155,7 @@ async function explain(task) {
   if (!reply.ok) return fill($("why-body"), h("p", { class: "problem" }, reply.body.error));
   const found = reply.body.decisions;
   fill($("why-body"),
-    h("p", { class: "note" }, `As decided at ${clock(reply.body.at_ms)}`),
+    h("p", { class: "note" }, `As decided at ${moment(reply.body.at_ms, Date.now())}`),
     found.length ? found.map(decision) : h("p", {}, "The newest assignment does not contain this task."));
 }
 
@@ -168,6 +172,8 @@ function decision(one) {
 }
 
 $("why-close").addEventListener("click", () => $("why").close());
+// The browser would give the focus back to the button that opened the dialog, which the page may have drawn again since.
+$("why").addEventListener("close", () => document.querySelector(`[data-key="task-${CSS.escape(explained)}"]`)?.focus({ preventScroll: true }));
 $("token").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("token", $("token-text").value.trim());
@@ -178,6 +184,12 @@ $("query").addEventListener("submit", (event) => {
   event.preventDefault();
   query(get, $("query"), $("answer"), event.submitter?.value ?? "key").catch(() =>
     fill($("answer"), h("p", { class: "problem" }, "The instance does not answer.")));
+});
+$("older").addEventListener("click", async () => {
+  $("older").disabled = true;
+  $("older-note").textContent = await readOlder(get).catch(() => "The instance does not answer.");
+  $("older").disabled = false;
+  show();
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
 

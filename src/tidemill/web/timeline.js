@@ -1,13 +1,15 @@
 // Rebalances: what moved, why, and what it cost.
 
-import { clock, duration, fill, h, plural } from "./format.js";
+import { clock, duration, fill, h, moment, plural } from "./format.js";
 
 const opened = new Set();
+const MANY = 30; // of an instance in /group: if one has so many, it may have led more
+let older = null; // the group's history, once it was asked for
 let shown = "";
 
 export function drawTimeline(element, group) {
   const pauses = pausesOf(group);
-  const all = group.rebalances;
+  const all = withOlder(group.rebalances);
   const state = JSON.stringify([all, [...pauses]]);
   if (state === shown) return; // what is being read stays where it is
   shown = state;
@@ -16,9 +18,31 @@ export function drawTimeline(element, group) {
     return;
   }
   const rounds = withFollowUps(all);
-  const entries = rounds.map((round, at) => entry(round, costOf(round.led, rounds[at + 1]?.led, pauses)));
+  const entries = rounds.map((round, at) => entry(round, costOf(round.led, rounds[at + 1]?.led, pauses), group.now_ms));
   fill(element, entries.reverse());
 }
+
+export function mayHaveOlder(group) {
+  const led = new Map();
+  for (const one of group.rebalances) led.set(one.led_by, (led.get(one.led_by) ?? 0) + 1);
+  return older === null && [...led.values()].some((count) => count >= MANY);
+}
+
+// Reads the last hundred of the group; what is missing, as a sentence.
+export async function readOlder(get) {
+  const reply = await get("/history?of=group");
+  if (!reply.ok) return reply.body.error;
+  older = reply.body.rebalances;
+  return reply.body.left_out.map((one) => `What ${one.host} has led is missing: ${one.why}.`).join(" ");
+}
+
+function withOlder(newest) {
+  if (older === null || !newest.length) return older ?? newest;
+  const known = new Set(newest.map(nameOf));
+  return [...older.filter((led) => led.at_ms < newest.at(-1).at_ms && !known.has(nameOf(led))), ...newest].sort((a, b) => a.at_ms - b.at_ms);
+}
+
+const nameOf = (led) => `${led.at_ms}-${led.led_by}`;
 
 // Follow-ups in which nothing new was decided belong to the rebalance that has asked for them.
 function withFollowUps(all) {
@@ -44,9 +68,9 @@ function costOf(led, next, pauses) {
   return worst;
 }
 
-function entry({ led, then }, worst) {
+function entry({ led, then }, worst, nowMs) {
   const last = then.at(-1) ?? led;
-  const key = `${led.at_ms}-${led.led_by}`;
+  const key = nameOf(led);
   const told = [
     ...led.left.map((name) => h("strong", { class: "bad" }, `${name} left`)),
     ...led.joined.map((name) => h("strong", {}, `${name} joined`)),
@@ -59,7 +83,7 @@ function entry({ led, then }, worst) {
   else if (last.stable) facts.push("stable");
   if (worst) facts.push(`longest pause ${worst.paused < 1000 ? `${worst.paused} ms` : duration(worst.paused / 1000)}, task ${worst.task}`);
   return h("li", { class: last.stable ? "stable" : "open" },
-    h("time", { datetime: new Date(led.at_ms).toISOString() }, clock(led.at_ms)),
+    h("time", { datetime: new Date(led.at_ms).toISOString() }, moment(led.at_ms, nowMs)),
     h("div", {},
       h("p", { class: "told" }, told.flatMap((part, at) => (at ? [", ", part] : [part]))),
       h("p", { class: "note" }, facts.join(" · ")),

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from tidemill.errors import (
     StopError,
 )
 from tidemill.ids import TopicPartition
+from tidemill.kafka.data import record_producer
 from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer, fence
 from tidemill.kafka.group.metadata import OffsetAndMetadata, group_metadata_bytes
 from tidemill.kafka.security.connection_notes import tells_of_a_lost_request
@@ -524,6 +525,14 @@ def test_at_least_once_counts_a_batch_when_all_is_acknowledged(bootstrap_servers
     assert producer.commit() is CommitOutcome.COMMITTED
     assert producer.ends == {TopicPartition(topic, 1): 3}
     assert len(_values(bootstrap_servers, topic, 3)) == 3
+
+
+def test_at_least_once_has_one_request_under_way_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the first batch of a partition that is new to its broker may be lost: refused, and a duplicate when it comes again."""
+    made: list[Mapping[str, object]] = []
+    monkeypatch.setattr(record_producer, "Producer", made.append)
+    FlushingProducer({"bootstrap.servers": "127.0.0.1:1"}).init()
+    assert [settings["max.in.flight.requests.per.connection"] for settings in made] == [1]
 
 
 @pytest.mark.broker

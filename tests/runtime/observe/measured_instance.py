@@ -15,7 +15,7 @@ from tidemill.runtime.instance.instance_state import State
 from tidemill.runtime.observe.instance_metrics import InstanceFacts, instance_metrics
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
-from tidemill.task.batch import Arrived, BatchReport, Outcome
+from tidemill.task.batch import Arrived, BatchReport, FunctionCalls, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
@@ -27,6 +27,14 @@ FACTS = InstanceFacts(
     client_id="app-1", process_id="p-1", application_id="app", version="1.2.3", topology="Topologies:",
     source_node={"app-counts-repartition": "counts-source"},
 )  # fmt: skip
+
+
+FUNCTIONS = {
+    "score": FunctionCalls(calls=3, records=100, failures=1, calls_ms=6.0, longest_ms=4.0, took_ms=6.0),
+    "ask": FunctionCalls(
+        calls=100, records=100, failures=2, calls_ms=500.0, longest_ms=50.0, took_ms=40.0, most_in_flight=16, timeouts=1
+    ),
+}  # fmt: skip
 
 
 class Clock:
@@ -64,6 +72,7 @@ def report(now_ms: int, *, records: int = 100, outcome: Outcome = Outcome.COMMIT
         skipped=2,
         arrived={INPUT: Arrived(records, records, now_ms - 30, now_ms - 10, (now_ms - 20) * records)},
         written={RUNS: {"counts": records // 2}},
+        functions=FUNCTIONS,
         timings_ms={"wait": 10.0, "run": 4.0, "produce": 5.0, "commit": 6.0, "apply": 1.0},
     )
 

@@ -89,6 +89,31 @@ def test_what_was_recorded_is_what_is_told() -> None:
     assert value(metrics, "client-state", "stream-metrics", application_id="app") == 2
 
 
+def test_what_the_functions_of_each_node_took_in_two_micro_batches_is_told() -> None:
+    metrics = measured(RecordingLevel.INFO, NOW_MS)
+
+    def told(node: str) -> dict[str, float]:
+        tags = {"thread-id": "app-1-StreamThread-1", "processor-node-id": node}
+        return {
+            name.name: round(float(metric.metric_value), 4)
+            for name, metric in metrics.items()
+            if name.group == "tidemill-function-metrics" and dict(name.tags) == tags
+        }
+
+    of_batches = {
+        "process-rate": round(200 / 30, 4), "process-total": 200, "process-latency-avg": 6.0, "process-latency-max": 6.0,
+        "process-ratio": round(12 / 30 / 1e3, 4), "call-rate": round(6 / 30, 4), "call-total": 6, "call-latency-avg": 2.0,
+        "call-latency-max": 4.0, "failed-records-rate": round(2 / 30, 4), "failed-records-total": 2,
+    }  # fmt: skip
+    assert told("score") == of_batches
+    assert told("ask") == of_batches | {
+        "process-latency-avg": 40.0, "process-latency-max": 40.0, "process-ratio": round(80 / 30 / 1e3, 4),
+        "call-rate": round(200 / 30, 4), "call-total": 200, "call-latency-avg": 5.0, "call-latency-max": 50.0,
+        "failed-records-rate": round(4 / 30, 4), "failed-records-total": 4, "timeout-rate": round(2 / 30, 4),
+        "timeout-total": 2, "in-flight-max": 16,
+    }  # fmt: skip
+
+
 def test_the_age_of_records_is_that_at_their_commit() -> None:
     metrics = measured(RecordingLevel.INFO, NOW_MS)
     ages = [

@@ -23,11 +23,12 @@ class Thread:
     wanted: bool = True
     now_s: float = 1_000.0
     is_joining: bool = False
+    probing_ms: int = 120_000
     metrics: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(assigned_at_s=1_000.0, high_watermarks={}))
 
     def __post_init__(self) -> None:
         config = SimpleNamespace(
-            task_weights=self.wanted, task_assignor_class=self.assignor, probing_rebalance_interval_ms=120_000
+            task_weights=self.wanted, task_assignor_class=self.assignor, probing_rebalance_interval_ms=self.probing_ms
         )
         tasks = SimpleNamespace(
             running={TASK}, active={TASK: SimpleNamespace(inputs={INPUT: 0})},
@@ -51,6 +52,13 @@ def test_a_join_says_what_was_measured_with_the_size_of_the_state_here(tmp_path:
     thread.look_after(10)  # too early
     thread.look_after(20)
     assert thread.watch.joins() == {TASK: TaskLoad(records=level(100), state=20)}
+
+
+def test_a_probing_interval_that_is_shorter_than_the_time_between_two_looks_shortens_it(tmp_path: Path) -> None:
+    thread = Thread(tmp_path, probing_ms=2_000)
+    thread.look_after(0)
+    assert thread.look_after(2)
+    assert thread.watch.joins() == {TASK: TaskLoad(records=level(100))}
 
 
 def test_it_wants_a_rebalance_for_a_load_that_no_join_has_said_once_an_interval_has_passed(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import BatchLostError, ConfigError, StopError, TopologyError
 from tidemill.runtime.worker import worker
 from tidemill.spark.launch.session import REQUIRED, adopt_session, check_settings
+from tidemill.spark.plan import plan_check
 from tidemill.spark.plan.plan_check import check_expressions, check_physical
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -25,6 +26,12 @@ STRING = Serdes.string()
 def mapped(function: Callable[[Any], Column], value: Any = STRING) -> StreamsBuilder:
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=STRING).map_values(function).to("out", value=value)
+    return builder
+
+
+def flat_mapped(function: Callable[[Any], Column]) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).flat_map_values(function).to("out", value=STRING)
     return builder
 
 
@@ -71,6 +78,22 @@ def test_what_differs_when_a_batch_runs_again_is_refused_with_what_to_use_instea
 ) -> None:
     with pytest.raises(TopologyError, match="derive the value from the record"):
         Program(spark, mapped(lambda v: F.expr(f"cast({text} as string)")).build(), tmp_path)
+
+
+def test_the_numbers_of_a_layers_own_rows_are_no_users_and_cost_no_walk_of_the_plan(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(expression: object) -> None:
+        raise AssertionError(f"looked at {expression}")
+
+    def twice(value: Column) -> Column:
+        return F.array(value, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_check, "_check_expression", never)
+        Program(spark, flat_mapped(twice).build(), tmp_path)
+    with pytest.raises(TopologyError, match="monotonically_increasing_id"):
+        Program(spark, flat_mapped(lambda v: F.array(F.monotonically_increasing_id().cast("string"))).build(), tmp_path)
 
 
 @pytest.mark.parametrize("text", ["current_timestamp()", "now()", "current_date()", "localtimestamp()"])

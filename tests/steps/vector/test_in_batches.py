@@ -18,18 +18,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.steps.vector.batch_nodes import LONG, TEXT, node, rows, state_of
 from tidemill import Serdes, per_batch, per_record_async
 from tidemill.errors import RecordError, StopError
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.record import Record
-from tidemill.steps.rows.records import Records, to_rows
 from tidemill.steps.state_step import StepState
-from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.vector import async_calls
-from tidemill.steps.vector.in_batches import filter_in_batches, map_in_batches, peek_in_batches
+from tidemill.steps.vector.in_batches import filter_in_batches, map_values_in_batches, peek_in_batches
 from tidemill.topology.batch_operations import FilterInBatches, MapValuesInBatches, PeekInBatches
 
-TEXT, LONG, DOUBLE = Serdes.string(), Serdes.long(), Serdes.double()
+DOUBLE = Serdes.double()
 ORDER = Serdes.json(
     "name string, amount double, pieces int, at timestamp, price decimal(9,2), tags array<string>, m map<string,int>"
 )
@@ -41,31 +40,11 @@ class Order:
     amount: float = 1.5
 
 
-def node(operation: Any, value: Any, out: Any) -> NodeSpec:
-    return NodeSpec(
-        name="score", subtopology=0, operation=operation, key_serde=TEXT, value_serde=value, out_key_serde=TEXT,
-        out_value_serde=out, inline=(), tag=None, topics=("in",),
-    )  # fmt: skip
-
-
-def rows(serde: Any, values: list[Any]) -> pa.Table:
-    count = len(values)
-    written = [serde.serialize(value) for value in values]
-    keys: list[bytes | None] = [f"k{at}".encode() for at in range(count)]
-    parts, offsets = [at % 2 for at in range(count)], [*range(100, 100 + count)]
-    records = Records(parts, keys, written, [*range(count)], offsets, [*range(count)])
-    return pa.Table.from_batches([to_rows(records, 1, TEXT, serde)])
-
-
-def state_of(handlers: ExceptionHandlers | None = None) -> StepState:
-    return StepState({}, {}) if handlers is None else StepState({}, {}, handlers=handlers)
-
-
 def mapped(
     function: Any, value: Any, out: Any, values: list[Any], *, takes_key: bool = False, state: StepState | None = None
 ) -> list[Any]:
     operation = MapValuesInBatches(function, takes_key)
-    made = map_in_batches(node(operation, value, out), operation, rows(value, values), state or state_of())
+    made = map_values_in_batches(node(operation, value, out), operation, rows(value, values), state or state_of())
     return [out.deserialize(data) for data in made.values]
 
 

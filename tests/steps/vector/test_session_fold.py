@@ -7,7 +7,18 @@ from functools import partial
 
 import pytest
 
-from tests.steps.aggregation_harness import PARTITIONS, InBatches, Input, PerRecord, batches, inputs, topology_of
+from tests.steps.aggregation_harness import (
+    ENDS_OF_TIME,
+    LATEST,
+    PARTITIONS,
+    InBatches,
+    Input,
+    PerRecord,
+    batches,
+    inputs,
+    inputs_at,
+    topology_of,
+)
 from tidemill.errors import RecordError
 from tidemill.steps.vector import retained_rows as shown_rows
 from tidemill.steps.vector import session_fold
@@ -107,3 +118,23 @@ def test_a_store_in_memory_refuses_a_session_on_the_last_millisecond_as_the_oper
     assert step.sent == operator.sent
     assert step.readers[0].rows == operator.readers[0].rows
     assert step.logged[0] == operator.stores[0].logged
+
+
+WIDE = {
+    "endless grace": SessionWindows.of_inactivity_gap(10, grace=LATEST),
+    "endless gap": SessionWindows.of_inactivity_gap(LATEST),
+    "both long": SessionWindows.of_inactivity_gap(LATEST // 2, grace=LATEST),
+}
+
+
+@pytest.mark.parametrize("timestamps", ENDS_OF_TIME.values(), ids=ENDS_OF_TIME.keys())
+@pytest.mark.parametrize("windows", WIDE.values(), ids=WIDE.keys())
+def test_at_the_ends_of_time_no_number_overflows(windows: SessionWindows, timestamps: tuple[int, ...]) -> None:
+    for seed in range(3):
+        topology = topology_of(SessionAggregate("w", windows, Counting()))
+        operator, step = PerRecord(topology), InBatches(topology, fold_sessions)
+        given = inputs_at(random.Random(seed), 30, timestamps)
+        for at in range(0, 30, 10):
+            operator.pipe(given[at : at + 10])
+            step.pipe(given[at : at + 10])
+            assert (step.dropped, step.readers[0].rows) == (operator.dropped, operator.readers[0].rows)

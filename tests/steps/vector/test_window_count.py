@@ -6,7 +6,17 @@ import random
 
 import pytest
 
-from tests.steps.aggregation_harness import PARTITIONS, InBatches, PerRecord, batches, inputs, topology_of
+from tests.steps.aggregation_harness import (
+    ENDS_OF_TIME,
+    LATEST,
+    PARTITIONS,
+    InBatches,
+    PerRecord,
+    batches,
+    inputs,
+    inputs_at,
+    topology_of,
+)
 from tidemill.steps.vector.window_count import count_windows
 from tidemill.topology.operations import Counting, WindowAggregate
 from tidemill.topology.windows import TimeWindows, UnlimitedWindows
@@ -49,3 +59,25 @@ def test_the_operator_goes_on_where_the_step_has_ended() -> None:
     after.pipe(given[100:])
     assert step.dropped + after.dropped == unbroken.dropped
     assert [after.readers[part].rows for part in PARTITIONS] == [unbroken.readers[part].rows for part in PARTITIONS]
+
+
+WIDE = {
+    "tumbling": TimeWindows.of_size(10),
+    "endless grace": TimeWindows.of_size(10, grace=LATEST),
+    "wide": TimeWindows.of_size(LATEST // 2, grace=LATEST // 2),
+    "hopping": TimeWindows.of_size(10, advance=3, grace=LATEST - 20),
+    "unlimited": UnlimitedWindows.of(start=5),
+}
+
+
+@pytest.mark.parametrize("timestamps", ENDS_OF_TIME.values(), ids=ENDS_OF_TIME.keys())
+@pytest.mark.parametrize("windows", WIDE.values(), ids=WIDE.keys())
+def test_at_the_ends_of_time_no_number_overflows(windows: TimeWindows, timestamps: tuple[int, ...]) -> None:
+    for seed in range(3):
+        topology = topology_of(WindowAggregate("w", windows, Counting()))
+        operator, step = PerRecord(topology), InBatches(topology, count_windows)
+        given = inputs_at(random.Random(seed), 30, timestamps)
+        for at in range(0, 30, 10):
+            operator.pipe(given[at : at + 10])
+            step.pipe(given[at : at + 10])
+            assert (step.dropped, step.sent, step.readers[0].rows) == (operator.dropped, operator.sent, operator.readers[0].rows)

@@ -95,6 +95,24 @@ def _compare(
     return len(fast.written)
 
 
+LATEST = 2**63 - 1
+WIDE = {
+    "endless": JoinWindows.of_time_difference(LATEST),
+    "endless grace": JoinWindows.of_time_difference(10, grace=LATEST),
+    "half": JoinWindows.of_time_difference(LATEST // 2, grace=LATEST // 2),
+    "only later": JoinWindows.of_time_difference(0, before=0, after=LATEST),
+}
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
+@pytest.mark.parametrize("windows", WIDE.values(), ids=WIDE.keys())
+def test_at_the_ends_of_time_no_number_overflows(windows: JoinWindows, kind: str) -> None:
+    for timestamps in ((0, 1, 5, 100), (2**40, 2**40 + 5, 2**40 + 10**6), (0, 7, LATEST - 30, LATEST)):
+        chance = random.Random(1)
+        given = [(chance.choice(("left", "right")), b"k", b"v", chance.choice(timestamps), ()) for _ in range(40)]
+        _compare(_texts(windows, result=lambda one, other: f"{one}{other}", kind=kind), given, chance, restarts=False)
+
+
 TEXTS = (b"a", b"b", None, b"\xff broken")
 KEYS = (b"k", b"k1", b"", None, b"l")
 

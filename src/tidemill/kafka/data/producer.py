@@ -189,12 +189,14 @@ class TransactionalProducer(RecordProducer):
 class FlushingProducer(RecordProducer):
     """At least once: a batch counts when every record is acknowledged; its offsets are committed after that, elsewhere.
 
-    Every record has a callback here, since nothing else shows that one was refused.
+    Every record has a callback here, since nothing else shows that one was refused. One request is under way at a time: a broker
+    to which a partition is new may refuse the first batch and take the second; it calls the first a duplicate when it is sent
+    again. In a transaction the broker sees that a batch is missing.
     """
 
     def init(self) -> None:
         """Makes a new producer. Raises ConfigError."""
-        self._producer = self._make({"on_delivery": self._noticed})
+        self._producer = self._make({"on_delivery": self._noticed}, {"max.in.flight.requests.per.connection": 1})
 
     def commit(self) -> CommitOutcome:
         """COMMITTED when all is acknowledged, otherwise UNKNOWN: any part of the batch may have been written."""

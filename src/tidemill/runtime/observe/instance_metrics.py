@@ -76,6 +76,7 @@ def _all(
     yield names.REBALANCE, "led-rebalances-total", client, led
     for thread in threads:
         yield from _thread(thread, now_s)
+        yield from _functions(thread, now_s)
         yield from _tasks(thread, facts, now_s)
         yield from _consumer(thread, now_s)
 
@@ -109,6 +110,24 @@ def _thread(thread: StreamThread, now_s: float) -> Found:
     yield names.BATCH, "lost-batch-total", tags, metrics.lost
     yield names.BATCH, "skipped-records-total", tags, metrics.skipped
     yield names.BATCH, "produced-records-total", tags, metrics.records_out
+
+
+def _functions(thread: StreamThread, now_s: float) -> Found:
+    """Of functions of batches and async functions, by node: a call serves all tasks of a thread."""
+    group = names.FUNCTION
+    for (node, what), sensor in thread.metrics.sensors.of("function").items():
+        tags: Tags = (("thread-id", thread.name), ("processor-node-id", str(node)))
+        match what:
+            case "call":
+                yield from _count(group, "call", tags, sensor, now_s)
+                yield from _average(group, "call-latency", tags, sensor, now_s)
+            case "process-latency":
+                yield from _average(group, "process-latency", tags, sensor, now_s)
+                yield group, "process-ratio", tags, min(1.0, sensor.rate(now_s) / 1e3)
+            case "in-flight":
+                yield group, "in-flight-max", tags, sensor.largest(now_s)
+            case _:
+                yield from _sum(group, str(what), tags, sensor, now_s)
 
 
 def _tasks(thread: StreamThread, facts: InstanceFacts, now_s: float) -> Found:

@@ -17,7 +17,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.metrics.sensor import Sensor, Window
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
-from tidemill.task.batch import Arrived, BatchReport, Outcome
+from tidemill.task.batch import Arrived, BatchReport, FunctionCalls, Outcome
 from tidemill.task.commit import CommitStep
 from tidemill.task.lost_batches import LostInARow
 from tidemill.task.tasks import BatchReported, Event, Tasks
@@ -131,7 +131,22 @@ class ThreadMetrics:
             self.capacity_per_s = max(self.capacity_per_s or 0.0, live("in").rate(now_s))
         live("out").record(report.records_out, now_s)
         live("restored").record(report.records_restored, now_s)
+        for node, calls in report.functions.items():
+            self._record_function(node, calls, now_s)
         self._record_tasks(report, now_s, self.wall_ms())
+
+    def _record_function(self, node: str, calls: FunctionCalls, now_s: float) -> None:
+        def at(what: str) -> Sensor:
+            return self.sensors.at("function", node, what)
+
+        at("process").record(calls.records, now_s)
+        at("process-latency").record(calls.took_ms, now_s)
+        if calls.calls:
+            at("call").record_all(calls.calls_ms, 0.0, calls.longest_ms, now_s, times=calls.calls)
+        at("failed-records").record(calls.failures, now_s)
+        if calls.most_in_flight:
+            at("timeout").record(calls.timeouts, now_s)
+            at("in-flight").record(calls.most_in_flight, now_s)
 
     def _record_tasks(self, report: BatchReport, now_s: float, now_ms: int) -> None:
         of_task: dict[TaskId, Arrived] = {}

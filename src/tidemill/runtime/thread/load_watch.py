@@ -19,7 +19,7 @@ from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
 from tidemill.state.registry import DATA_FILE
-from tidemill.task.measured_loads import MeasuredLoads
+from tidemill.task.measured_loads import LOOK_EVERY_S, MeasuredLoads
 
 _BLOCK = 512
 """Bytes of a block in ``st_blocks``: what a file takes, not how long it claims to be."""
@@ -35,7 +35,7 @@ class LoadWatch:
         self._is_on = config.task_weights and reads_weights(config.task_assignor_class)
         self._interval_s = config.probing_rebalance_interval_ms / 1e3
         self._registry, self._metrics, self._directory, self._now_s = registry, metrics, directory, now_s
-        self._loads = MeasuredLoads()
+        self._loads = MeasuredLoads(look_every_s=min(LOOK_EVERY_S, self._interval_s))  # a test's interval may be shorter
         self._lock = threading.Lock()
 
     def look(self) -> bool:

@@ -93,9 +93,9 @@ class Changes:
         self._joins: list[_Join] = []
 
     @property
-    def shift(self) -> int:
-        """By how many bits it makes the rows' ``seq`` grow."""
-        return rows.FLAT_BITS * (len(self._exploded) + len(self._joins))
+    def multiply(self) -> bool:
+        """Does one row become several?"""
+        return bool(self._exploded or self._joins)
 
     def arrive(self, tag: int, at_tag: int, at: Pair) -> None:
         """The rows of ``tag`` that are still there wait as ``at_tag``."""
@@ -170,7 +170,7 @@ class Changes:
             frame = join.applied(frame)
         for tag, alias, array, kind in self._exploded:
             other = F.array(F.lit(None).cast(kind.elementType))
-            frame = numbered(frame, F.when(F.col("node") == tag, array).otherwise(other), alias, rows.FLAT_BITS)
+            frame = exploded(frame, F.when(F.col("node") == tag, array).otherwise(other), alias)
         columns = {name: by_tag(writes, F.col(name)).cast(rows.DDL[name]) for name, writes in self._columns.items()}
         columns.update(self._typed)
         if self._summed:
@@ -201,19 +201,14 @@ class _Join:
         nothing = F.array(F.lit(None).cast(self.side.row))
         unmatched = nothing if self.left else F.array().cast(ArrayType(self.side.row))
         matches = F.when(is_mine, F.coalesce(F.col(f"`{alias}:rows`"), unmatched)).otherwise(nothing)
-        frame = numbered(frame, matches, alias, rows.FLAT_BITS)
+        frame = exploded(frame, matches, alias)
         frame = frame.withColumn(f"{alias}:value", F.when(is_mine, self.value))
         return frame.drop(alias, f"{alias}:rows", *[f"{alias}:{number}" for number in range(len(self.keys))])
 
 
-def numbered(frame: DataFrame, array: Column, alias: str, bits: int) -> DataFrame:
-    """A row for each element of ``array``, as column ``alias``; ``seq`` goes on to say which, in ``bits`` more bits. That of rows
-    which go to no node stays: it tells their topic."""
-    kept = [F.col(f"`{name}`") for name in frame.columns if name != alias]
-    frame = frame.select(*kept, F.posexplode(array).alias("at:", alias))
-    is_aside = F.col("node").isin(rows.UNREADABLE, rows.REFUSED)
-    further = F.shiftleft("seq", bits) + F.col("`at:`")
-    return frame.withColumn("seq", F.when(is_aside, F.col("seq")).otherwise(further)).drop("at:")
+def exploded(frame: DataFrame, array: Column, alias: str) -> DataFrame:
+    """A row for each element of ``array``, as column ``alias``, one after the other in place of the row."""
+    return frame.select(*[F.col(f"`{name}`") for name in frame.columns if name != alias], F.explode(array).alias(alias))
 
 
 def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column:

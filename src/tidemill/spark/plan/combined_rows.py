@@ -25,8 +25,11 @@ from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.topology.operations import UserFunction
 from tidemill.topology.values import Serde
 
-_APART_FROM_SUMS = ("off", "seq", "child", "headers", "value", "value_num", "wall")
-_APART_FROM_MERGES = ("off", "seq", "child", "n", "headers", "value", "value_num")
+_ORDER = ("seq", "child", "place")
+_APART_FROM_SUMS = ("off", *_ORDER, "headers", "value", "value_num", "wall")
+_APART_FROM_MERGES = ("off", *_ORDER, "n", "headers", "value", "value_num")
+_OF_THE_LAST = ("off", *_ORDER, "headers")
+"""Columns that a merged row has of its last record."""
 
 
 def can_be_grouped_by(key: Encoded) -> bool:
@@ -70,7 +73,7 @@ def merged(frame: DataFrame, mergings: Sequence[Merging]) -> DataFrame:
     is_mine = node.isin([merging.tag for merging in mergings])
     apart = [F.when(~is_mine, F.col(name)).alias(name) for name in _APART_FROM_MERGES]
     entries = [
-        F.when(node == merging.tag, F.struct("seq", "child", "off", "ts", "headers", decoded(merging.serde, "value").alias("v")))
+        F.when(node == merging.tag, F.struct(*_ORDER, "off", "ts", "headers", decoded(merging.serde, "value").alias("v")))
         for merging in mergings
     ]
     named = [entry.alias(f"entry:{at}") for at, entry in enumerate(entries)]
@@ -101,12 +104,12 @@ def _folded(entries: Column, merging: Merging) -> Column:
 
 
 def _columns(mergings: Sequence[Merging]) -> dict[str, Column]:
-    found: dict[str, Column] = {name: F.col(name) for name in ("off", "seq", "headers", "ts", "value", "value_num", "value_dbl")}
+    found: dict[str, Column] = {name: F.col(name) for name in (*_OF_THE_LAST, "ts", "value", "value_num", "value_dbl")}
     for at, merging in enumerate(mergings):
         is_mine = F.col("node") == merging.tag
         last = F.try_element_at(F.col(f"`entries:{at}`"), F.lit(-1))
         result = F.col(f"`result:{at}`")
-        for name in ("off", "seq", "headers"):
+        for name in _OF_THE_LAST:
             found[name] = F.when(is_mine, last[name]).otherwise(found[name])
         found["ts"] = F.when(is_mine, result["ts"]).otherwise(found["ts"])
         written = encoded(merging.serde, result["v"], merging.value_type, "a merged value")

@@ -9,17 +9,19 @@ exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, Otherwise
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import functions_of
-from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, numbered, type_of
+from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, exploded, type_of
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded
 from tidemill.spark.plan.column_nodes import Predicates, applied, choices, chosen, multiplied, multiplies, refusals
@@ -29,6 +31,7 @@ from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.python_steps import ArrowStep, map_in_arrow
 from tidemill.spark.plan.serde_inference import Edge, SerdeInference
 from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_as_columns
+from tidemill.spark.plan.udf_calls import udf_calls
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
@@ -57,19 +60,20 @@ class Compiler:
         self.serdes = SerdeInference(topology, plan, Edge(key=default_key, value=default_value))
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
-        self.mixing_layers: set[int] = set()
-        self.shifts: dict[int, int] = {}
-        """By how many bits a row's ``seq`` has grown when it arrives at a step."""
-        self._shift = 0
+        self.multiplying_layers: set[int] = set()
+        """Those that make several rows of one."""
         self._mergings: dict[str, Merging] = {}
         self.has_sums = False
         """Rows of some layer may be summed in the JVM."""
         self._sums = True
+        self.has_udfs = False
+        """Functions of Columns call UDFs of PySpark."""
 
     @property
     def can_stand(self) -> bool:
-        """True if the JVM's part gives a row as soon as it has got one: rows that are merged there wait for the last one."""
-        return not self._mergings
+        """True if the JVM's part gives a row as soon as it has got one: rows that are merged there, and those in the buffers of
+        UDFs, wait for the last one."""
+        return not self._mergings and not self.has_udfs
 
     @property
     def has_columns(self) -> bool:
@@ -77,18 +81,14 @@ class Compiler:
         own = all(name in self.stages.part_of for name in self._sources())
         return not own or any(left_to_columns(self.topology, part) for part in self.stages.parts)
 
-    def layer_bits(self, number: int) -> int:
-        """By how many bits the layer before a step makes ``seq`` longer."""
-        return self.shifts.get(number, 0) - self.shifts.get(number - 1, 0)
-
     def infer(self, session: SparkSession | None) -> None:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
         reads what its sinks write. No session is needed where nothing runs in the JVM."""
         while True:
             unknown = [name for name in self._sources() if not self._is_settled(name)]
             if session is not None:
-                nulls = [F.lit(None).cast(kind).alias(name) for name, kind in rows.DDL.items()]
-                frame = session.range(0, 1, 1, 1).select(*nulls)
+                # As text: one call of the JVM for each column instead of five.
+                frame = session.range(0, 1, 1, 1).selectExpr(*(f"cast(null as {kind}) {name}" for name, kind in rows.DDL.items()))
             entries = [name for name in self._column_sources() if name in self.serdes.leaving]
             for number in range(1, self.stages.last + 1):
                 if session is not None:
@@ -132,8 +132,6 @@ class Compiler:
     # --- one JVM layer ---------------------------------------------------------------------------------------------
 
     def _layer(self, frame: DataFrame, entries: list[str], number: int) -> DataFrame:
-        if number == 1:
-            self._shift = 0
         combinable: list[str] = []
         left = [Wave(self.tags.leaving(name), name, _typed(frame, self.serdes.leaving[name])) for name in entries]
         out_of_parts = [
@@ -143,23 +141,23 @@ class Compiler:
             for name in left_to_columns(self.topology, part)
             if name in self.serdes.from_parts
         ]
-        self.shifts[number] = self._shift
         if not (left or out_of_parts):
             return frame
+        multiplies = False
         while left or out_of_parts:
-            frame, entering = self._fan_out(frame, left, out_of_parts)
+            frame, entering, fans_out = self._fan_out(frame, left, out_of_parts)
             out_of_parts = []
             changes = Changes(frame, self._fresh())
             predicates: Predicates = []
             left = [wave for wave in (self._run(changes, wave, combinable, predicates) for wave in entering) if wave is not None]
             with refusals(frame, predicates):
                 frame = changes.apply()
-            self._shift += changes.shift
-        self.shifts[number] = self._shift
+            multiplies |= fans_out or changes.multiply
+        if multiplies:
+            self.multiplying_layers.add(number)
+            frame = frame.withColumn("place", F.monotonically_increasing_id())
         merging = [found for name in combinable if (found := self._mergings.get(name)) is not None]
         summed = [name for name in combinable if name not in self._mergings]
-        if combinable:
-            self.mixing_layers.add(number)
         self.has_sums |= bool(summed)
         if summed:
             frame = presummed(frame, self._sink_tags(summed))
@@ -179,9 +177,9 @@ class Compiler:
             return outer_targets(self.topology, self.stages, name)
         return self.topology.children(name)
 
-    def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> tuple[DataFrame, list[Wave]]:
-        """Sends waves that have left a node on to its children; several children multiply the rows' tags only. ``entering``:
-        waves that are about to enter their node already."""
+    def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> tuple[DataFrame, list[Wave], bool]:
+        """Sends waves that have left a node on to its children; several children multiply the rows' tags only, and whether any do
+        is the third of what is returned. ``entering``: waves that are about to enter their node already."""
         retagged: list[tuple[int, list[Column]]] = []
         predicates: Predicates = []
         arrivals: dict[str, list[Wave]] = {wave.node: [wave] for wave in entering}
@@ -190,7 +188,8 @@ class Compiler:
             if isinstance(node, ProcessorNode) and choices(node.operation):
                 children = list(choices(node.operation))
                 tags = {child: self._fresh() for child in children}
-                retagged.append((wave.tag, [chosen(node, tags, wave.at, predicates)]))
+                with self._calling(frame, wave.tag):
+                    retagged.append((wave.tag, [chosen(node, tags, wave.at, predicates)]))
             else:
                 children = list(self._children(wave.node))
                 tags = {child: self._fresh() if len(children) > 1 else wave.tag for child in children}
@@ -198,18 +197,17 @@ class Compiler:
                     retagged.append((wave.tag, [F.lit(tag) for tag in tags.values()] or [F.lit(DROPPED)]))
             for child in children:
                 arrivals.setdefault(child, []).append(Wave(tags[child], child, wave.at))
+        fans_out = any(len(to) > 1 for _, to in retagged)
         with refusals(frame, predicates):
-            if any(len(to) > 1 for _, to in retagged):
+            if fans_out:
                 arrays = [(tag, F.array(*to)) for tag, to in retagged]
-                bits = max(len(to) for _, to in retagged).bit_length()
-                frame = numbered(frame, by_tag(arrays, F.array(F.col("node"))), "node", bits)
-                self._shift += bits
+                frame = exploded(frame, by_tag(arrays, F.array(F.col("node"))), "node")
             elif retagged:
                 frame = frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in retagged], F.col("node")))
         merged = {child: waves for child, waves in arrivals.items() if len(waves) > 1}
         if merged:
             frame = self._merge(frame, merged, arrivals)
-        return frame, [waves[0] for waves in arrivals.values()]
+        return frame, [waves[0] for waves in arrivals.values()], fans_out
 
     def _merge(self, frame: DataFrame, merged: dict[str, list[Wave]], arrivals: dict[str, list[Wave]]) -> DataFrame:
         """A node that several waves enter at once gets typed columns of its own, filled by where each row comes from."""
@@ -242,9 +240,10 @@ class Compiler:
                 self._terminal(changes, wave.tag, name, at, combinable)
                 return None
             assert isinstance(node, ProcessorNode)
-            if multiplies(node.operation):
-                return Wave(wave.tag, name, multiplied(changes, wave.tag, node, at, self.lookups.sides))
-            at = applied(changes, node, at, predicates)
+            with self._calling(changes.frame, wave.tag):
+                if multiplies(node.operation):
+                    return Wave(wave.tag, name, multiplied(changes, wave.tag, node, at, self.lookups.sides))
+                at = applied(changes, node, at, predicates)
             children = self.topology.children(name)
             if choices(node.operation) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
                 return Wave(wave.tag, name, changes.keep(wave.tag, at))
@@ -253,10 +252,26 @@ class Compiler:
             name = children[0]
 
     def _may_follow(self, name: str, at: Pair) -> bool:
+        """May the node run in the projection that filters rows out? These must reach no function, which may fail on them, and
+        no check of what is written; nor must they be multiplied."""
+        if only_forwards(self.topology, name):
+            return True
+        if at.conditions:
+            return self._ends_here(name) and not self._may_fail(name, at)
+        return at.is_plain or self._ends_here(name)
+
+    def _may_fail(self, name: str, at: Pair) -> bool:
+        """May a row that enters the node fail there: in a function of its own, or as a struct that its schema refuses?"""
         node = self.topology.nodes[name]
-        if at.conditions and isinstance(node, ProcessorNode) and multiplies(node.operation):
-            return False  # what is filtered out must not be multiplied
-        return at.is_plain or self._ends_here(name) or only_forwards(self.topology, name)
+        calls = isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation)
+        return bool(calls) or any(isinstance(kind, StructType) for kind in at.types)
+
+    @contextlib.contextmanager
+    def _calling(self, frame: DataFrame, tag: int) -> Iterator[None]:
+        """Within it functions are called with Columns of the rows of a tag."""
+        with udf_calls(frame, F.col("node") == tag) as calls:
+            yield
+        self.has_udfs |= bool(calls)
 
     def _ends_here(self, name: str) -> bool:
         node = self.topology.nodes[name]
@@ -267,7 +282,8 @@ class Compiler:
     def _terminal(self, changes: Changes, tag: int, name: str, at: Pair, combinable: list[str]) -> None:
         node = self.topology.nodes[name]
         if isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation):
-            at = applied(changes, node, at, [])  # the step keeps what they give
+            with self._calling(changes.frame, tag):
+                at = applied(changes, node, at, [])  # the step keeps what they give
         if name in self._merges:
             at = at.passing(at.key.isNotNull() & at.value.isNotNull(), lost=DROPPED_COUNT)
         key, value = self.serdes.enter(name, at)

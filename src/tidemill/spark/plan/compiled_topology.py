@@ -94,8 +94,8 @@ class CompiledTopology:
         are all alike."""
         with self._checking:
             if sums not in self._checked:
-                check_expressions(frame)
-                check_physical(frame, lookups=len(self.lookups.joins))
+                check_expressions(frame, len(self.compiler.multiplying_layers))
+                check_physical(frame, lookups=len(self.lookups.joins), has_udfs=self.compiler.has_udfs)
                 self._checked.add(sums)
 
 
@@ -213,8 +213,7 @@ def _step_spec(
         nodes=nodes,
         sinks=sinks,
         stores=_store_specs(topology, application_id, compiler, number_of),
-        mixed=number in compiler.mixing_layers or number > 1,
-        layer_bits=compiler.layer_bits(number),
+        ranks=number in compiler.multiplying_layers or number > 1,
         sources={
             tags.index(name): Origin(
                 subtopology=number_of[name],
@@ -234,8 +233,6 @@ def _step_spec(
                 number_of[(*part.sources, *part.nodes)[0]],
                 compiler.serdes.serdes_of(part),
                 compiler.serdes.default,
-                compiler.shifts.get(number, 0),
-                compiler.layer_bits(number),
                 emit_interval_ms,
                 shared,
             )
@@ -269,7 +266,9 @@ def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, 
     assert isinstance(node, ProcessorNode)
     entry, (out_key_serde, out_value_serde) = compiler.serdes.entering[name], compiler.serdes.leaving[name].settled
     assert entry.key is not None
-    outer = outer_targets(topology, plan, name)
+    outer, inline = outer_targets(topology, plan, name), inline_targets(topology, plan, name)
+    sinks = [sink for sink in inline if isinstance(topology.nodes[sink], SinkNode) and not is_batch_sink(topology.nodes[sink])]
+    rewritten = {sink: compiler.serdes.rewritten(sink, compiler.serdes.leaving[name]) for sink in sinks}
     return NodeSpec(
         name=name,
         subtopology=part.id,
@@ -278,7 +277,8 @@ def _node_spec(topology: Topology, plan: Stages, compiler: Compiler, name: str, 
         value_serde=entry.value or Serdes.bytes(),  # of records that only count, no value is read
         out_key_serde=out_key_serde,
         out_value_serde=out_value_serde,
-        inline=inline_targets(topology, plan, name),
+        inline=inline,
+        rewritten={sink: sides for sink, sides in rewritten.items() if any(sides)},
         tag=compiler.tags.leaving(name) if outer else None,
         topics=tuple(sorted(part.source_topics)),
         lookup_store=lookup_store(topology, node),

@@ -34,8 +34,6 @@ def graph_spec(
     subtopology: int,
     serdes: PartSerdes,
     default: Edge,
-    shift: int,
-    layer_bits: int,
     emit_interval_ms: int,
     shared: Mapping[str, Store],
 ) -> GraphSpec:
@@ -67,8 +65,6 @@ def graph_spec(
             and (is_batch_sink(node) or chooses_partitions(node.partitioner, node.partitioning, node.key_serde))
         ),
         writes_alone=not cut.exits and _writes_alone(topology, cut.nodes),
-        shift=shift,
-        layer_bits=layer_bits,
         emit_interval_ms=emit_interval_ms,
         is_global=part.is_global,
         global_stores=frozenset(shared),

@@ -6,6 +6,7 @@ Decides by the classes of nodes and expressions; the sentence says which one and
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
@@ -19,11 +20,14 @@ _FROZEN = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan", "Broadcast")
 _LOOKUP = ("BroadcastHashJoin", "BroadcastExchange")
 """Nodes of a join with a static data frame: its side is meant to be computed once."""
 
+_OF_UDFS = ("BatchEvalPython", "ArrowEvalPython")
+
 _ONCE_PER_PLAN = {
     "CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentTimestampLike", "CurrentBatchTimestamp",
 }  # fmt: skip
+_PLACE = "MonotonicallyIncreasingID"
 _RANDOM = {
-    "Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", "MonotonicallyIncreasingID", "SparkPartitionID",
+    "Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", _PLACE, "SparkPartitionID",
     "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
 }  # fmt: skip
 _SUBQUERIES = {"ScalarSubquery", "Exists", "InSubquery", "ListQuery"}
@@ -31,18 +35,24 @@ _REFUSED = _ONCE_PER_PLAN | _RANDOM | _SUBQUERIES
 _CLASS_NAME = re.compile(r'"class":"[\w.$]*?(\w+)"')
 
 
-def check_expressions(frame: DataFrame) -> None:
-    """Refuses expressions whose value would be computed once and kept, or differs when a batch is run again.
+def check_expressions(frame: DataFrame, places: int = 0) -> None:
+    """Refuses expressions whose value would be computed once and kept, or differs when a batch is run again. ``places``: as many
+    layers number their rows with ``monotonically_increasing_id`` (``order``), which tells rows of one batch apart and goes no
+    further.
 
     Raises:
         TopologyError: names the function and what to use instead.
     """
     analyzed = frame._jdf.queryExecution().analyzed()
     # One call tells the classes of all nodes; walking the tree takes thousands, so only to say which function it is.
-    if not _REFUSED & set(_CLASS_NAME.findall(analyzed.toJSON())):
+    found = Counter(_CLASS_NAME.findall(analyzed.toJSON()))
+    found[_PLACE] -= places
+    if not any(found[name] > 0 for name in _REFUSED):
         return
     for plan in _tree(analyzed):
         for expression in items_of(plan.expressions()):
+            if expression.getClass().getSimpleName() == "Alias" and expression.name() == "place":
+                continue  # our own column: that of a layer's places
             for part in _tree(expression):
                 _check_expression(part)
 
@@ -64,9 +74,9 @@ def _check_expression(expression: JavaObject) -> None:
         raise TopologyError(f"a subquery ({text}) in an expression would be computed once and never again: use a table")
 
 
-def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0) -> None:
+def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0, has_udfs: bool = False) -> None:
     """Refuses a physical plan that would replay its first batch or that is cut into several tasks. ``lookups``: as many static
-    sides are meant to be broadcast once.
+    sides are meant to be broadcast once. ``has_udfs``: functions call UDFs in the way that ``udf_calls`` sees.
 
     Raises:
         TopologyError: names the node.
@@ -77,6 +87,10 @@ def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0) -
         if lookups and node.nodeName() in _LOOKUP:
             broadcast += node.nodeName() == "BroadcastExchange"
             continue
+        if node.nodeName() in _OF_UDFS and not has_udfs:
+            raise TopologyError(
+                "a UDF is called by the name that it is registered under: call the object that udf(...) gave, as in my_udf(value)"
+            )
         name = "Subquery" if node.subqueries().size() else node.nodeName()
         if any(part in name for part in _FROZEN):
             raise TopologyError(

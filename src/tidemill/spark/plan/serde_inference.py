@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
-from tidemill.dsl.serdes import JsonClassSerde, Serdes
+from tidemill.dsl.serdes import BytesSerde, JsonClassSerde, JsonSerde, Serdes, StringSerde, UUIDSerde
 from tidemill.dsl.serdes_change import ChangeSerde
+from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.errors import TopologyError
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.operation_table import (
@@ -45,6 +46,7 @@ from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, 
 from tidemill.topology.operations import (
     GlobalTableJoin,
     JoinWindowed,
+    Operation,
     PerRecord,
     StreamSelfJoin,
     StreamStreamJoin,
@@ -74,6 +76,7 @@ class Edge:
 
 
 NOTHING_KNOWN = Edge(key=None, value=None)
+_OF_CLASSES = (JsonClassSerde, TimeWindowedSerde, SessionWindowedSerde)
 
 
 def filled(serde: Serde | None, known: Edge) -> Serde | None:
@@ -97,20 +100,23 @@ def leaving(topology: Topology, name: str, above: Sequence[Edge], default: Edge,
     )
     if in_step and entry.functions:
         of_value = Leaves.ARRIVING  # they have been called in the layer above
-    if in_step and of_value is Leaves.ARRIVING and store is None:
-        return arriving  # whose bytes it passes on
+    passes_values_on = in_step and of_value is Leaves.ARRIVING and store is None
+    if passes_values_on and entry.key is Leaves.ARRIVING:
+        return arriving
     given = Edge(key=node.key_serde, value=node.value_serde)
     if not in_step:
         given = given.otherwise(_of_functions(entry, functions_of(operation)))
-    key, value = given.key, given.value
+    elif store is None:
+        of_sinks = _of_sinks(topology, name)
+        only_sent = all(isinstance(topology.nodes[target], SinkNode) for target in targets(topology, name))
+        given = of_sinks.otherwise(given) if only_sent else given.otherwise(of_sinks)
+    key, value = given.key, arriving.value if passes_values_on else given.value
     if entry.key is Leaves.ARRIVING:
         key = arriving.key if in_step else key or arriving.key
     if of_value is Leaves.COUNT:
         value = value or Serdes.long()
     elif of_value is not Leaves.OWN and store is not None:
         value = value or topology.stores[store].value_serde
-    elif in_step:
-        value = value or _of_sinks(topology, name)
     if of_value is Leaves.ARRIVING:
         value = value or arriving.value
     if store is not None and isinstance(value, ChangeSerde):
@@ -128,11 +134,38 @@ def _of_functions(entry: OperationEntry, functions: Sequence[object]) -> Edge:
     return Edge(key=key, value=None if entry.gives is Gives.KEY else value)
 
 
-def _of_sinks(topology: Topology, name: str) -> Serde | None:
-    """The value serde of the sinks right below, if they agree: a step makes the bytes before they get them."""
-    below = [topology.nodes[child] for child in targets(topology, name)]
-    found = {id(node.value_serde): node.value_serde for node in below if isinstance(node, SinkNode) and not is_batch_sink(node)}
-    return next(iter(found.values())) if len(found) == 1 else None
+def _of_sinks(topology: Topology, name: str) -> Edge:
+    """The serdes of the nearest sinks that records reach as they are, as far as these agree: a step makes the bytes before they
+    get them."""
+    keys, values = {}, {}
+    for sink in _sinks_below(topology, [name]):
+        keys[id(sink.key_serde)], values[id(sink.value_serde)] = sink.key_serde, sink.value_serde
+    return Edge(
+        key=next(iter(keys.values())) if len(keys) == 1 else None, value=next(iter(values.values())) if len(values) == 1 else None
+    )
+
+
+def _sinks_below(topology: Topology, names: Sequence[str]) -> list[SinkNode]:
+    below = {child: topology.nodes[child] for name in names for child in targets(topology, name)}
+    sinks = [node for node in below.values() if isinstance(node, SinkNode) and not is_batch_sink(node)]
+    passing = [name for name, node in below.items() if isinstance(node, ProcessorNode) and _passes_on(node.operation)]
+    return sinks if sinks or not passing else _sinks_below(topology, passing)
+
+
+def _passes_on(operation: Operation) -> bool:
+    """Does it pass on records as they are, or drop them?"""
+    entry = entry_of(operation)
+    return entry.is_stateless and entry.key is Leaves.ARRIVING and entry.value is Leaves.ARRIVING
+
+
+def _writes_the_same(given: Serde | None, own: Serde | None) -> bool:
+    """True if a sink's own serde writes the bytes that the given one has written; bytes are nothing else to a serde of bytes."""
+    if given is None or own is None or given == own or BytesSerde in (type(given), type(own)):
+        return True
+    for form in ((StringSerde, UUIDSerde), (JsonSerde, JsonClassSerde)):
+        if isinstance(given, form) and isinstance(own, form):
+            return given.sql_type == own.sql_type
+    return False
 
 
 def pair_of_sides(
@@ -307,7 +340,7 @@ class SerdeInference:
         """The serdes of records that leave a vectorised node; None while those of a table in its pairs are unknown.
 
         Raises:
-            TopologyError: nothing says how its values are written.
+            TopologyError: nothing says how its keys or its values are written.
         """
         node = self.topology.nodes[name]
         assert isinstance(node, ProcessorNode)
@@ -315,11 +348,12 @@ class SerdeInference:
             pair = pair_of_sides(self.topology, name, [entry], self.leaving, self.default)
             return None if pair is None else Edge(key=entry.key, value=pair)
         found = leaving(self.topology, name, [entry], self.default, in_step=True)
-        if found.value is None:
-            raise TopologyError(
-                f"no serde for the values of {name}: give its result one (per_batch(..., serde=...), .to(..., value=...)), or set"
-                " default.value.serde"
-            )
+        for side in ("key", "value"):
+            if getattr(found, side) is None:
+                raise TopologyError(
+                    f"no serde for the {side}s of {name}: give its result one (per_batch(..., serde=...), .to(..., {side}=...)),"
+                    f" or set default.{side}.serde"
+                )
         return found
 
     def entries_of(self, part: GraphPart) -> PartEntries | None:
@@ -388,17 +422,30 @@ class SerdeInference:
         """The serdes of a sink's records: of those that enter it, or leave the Python node whose step sends them."""
         node = self.topology.nodes[name]
         assert isinstance(node, SinkNode)
-        found = self.entering.get(name) or self._inline(name) or NOTHING_KNOWN
-        return found.otherwise(Edge(key=node.key_serde, value=node.value_serde)).otherwise(self.default)
+        own = self._own(node)
+        found = self.entering.get(name) or own.otherwise(self._inline(name) or NOTHING_KNOWN)
+        return found.otherwise(own).otherwise(self.default)
+
+    def rewritten(self, name: str, leaving: Edge) -> tuple[Serde | None, Serde | None]:
+        """The serdes of a sink in whose step records already are as bytes, as ``leaving`` writes them; None for a side whose
+        bytes are the sink's too."""
+        node = self.topology.nodes[name]
+        assert isinstance(node, SinkNode)
+        own = self._own(node)
+        key = None if _writes_the_same(leaving.key, own.key) else own.key
+        return key, None if _writes_the_same(leaving.value, own.value) else own.value
+
+    def _own(self, node: SinkNode) -> Edge:
+        return Edge(key=filled(node.key_serde, self.default), value=filled(node.value_serde, self.default))
 
     def _of_classes(self, name: str, at: Pair) -> Edge:
-        """The serdes of what has come through the JVM unchanged, where they make instances of a class of it: functions of Python
-        get the same behind functions of Columns."""
+        """The serdes of what has come through the JVM unchanged, where they make instances of a class of it, ``Windowed`` too:
+        functions of Python get the same behind functions of Columns."""
         above = [self.topology.nodes[parent] for parent in self.topology.parents[name]]
         found = {}
         for side, kind in (("key", at.key_type), ("value", at.value_type)):
             first, *others = [getattr(node, f"{side}_serde") for node in above] or [None]
-            is_kept = isinstance(first, JsonClassSerde) and all(first == other for other in others)
+            is_kept = isinstance(first, _OF_CLASSES) and all(first == other for other in others)
             found[side] = first if is_kept and first.sql_type == kind.simpleString() else None
         return Edge(**found)
 

@@ -15,7 +15,8 @@ from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext
 from tidemill.operators.record import Record
 from tidemill.steps.rows.headers import unpacked
-from tidemill.steps.rows.schema import SourceRow, topic_index
+from tidemill.steps.rows.order import topic_index
+from tidemill.steps.rows.schema import SourceRow
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin
 from tidemill.task.batch import BatchRequest, RefusedRecord

@@ -16,10 +16,13 @@ from functools import lru_cache, partial
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
 from tidemill.errors import RecordError
+from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
+from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.step_spec import SinkSpec
+from tidemill.steps.state_step import StepState
+from tidemill.steps.step_spec import NodeSpec, SinkSpec
 from tidemill.topology.operations import UserFunction
 from tidemill.topology.partitioning import Partitioning, partition_of_key
 from tidemill.topology.values import Serde
@@ -35,6 +38,47 @@ def chooses_partitions(partitioner: UserFunction | None, partitioning: Partition
     if partitioner is not None or partitioning is Partitioning.BY_SUBSCRIPTION:
         return True
     return partitioning is Partitioning.BY_WINDOWED_KEY and window_bytes_of(key_serde) > 0
+
+
+def as_its_serdes_write(sink: str, node: NodeSpec, records: Records, state: StepState) -> Records:
+    """A node's records as a sink of the same step writes them, where its serdes are others than the node's.
+
+    Raises:
+        RecordError: one can't be written, and ``production.exception.handler`` does not pass over it.
+    """
+    key_serde, value_serde = node.rewritten.get(sink, (None, None))
+    if key_serde is None and value_serde is None:
+        return records
+    written = replace(records, keys=list(records.keys), values=list(records.values))
+    refused: list[int] = []
+    for at in range(len(records)):
+        key, value = records.keys[at], records.values[at]
+        try:
+            if key_serde is not None:
+                written.keys[at] = key_serde.serialize(node.out_key_serde.deserialize(key))
+            if value_serde is not None:
+                written.values[at] = value_serde.serialize(node.out_value_serde.deserialize(value))
+        except Exception as problem:
+            _pass_over(sink, node, records, at, problem, state)
+            refused.append(at)
+    return written.without(refused) if refused else written
+
+
+def _pass_over(sink: str, node: NodeSpec, records: Records, at: int, problem: Exception, state: StepState) -> None:
+    task, topic, offset = TaskId(node.subtopology, records.parts[at]), "|".join(node.topics), records.offsets[at]
+    key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
+    context = ErrorContext(
+        task=task, node=sink, topic=topic, partition=task.partition, offset=offset, timestamp=records.timestamps[at],
+        headers=headers,
+    )  # fmt: skip
+    record = Record(node.out_key_serde.deserialize(key), node.out_value_serde.deserialize(value), context.timestamp, headers)
+    refused = state.handlers.judge(context, record, problem, in_sink=True)
+    if refused is None:
+        raise RecordError(
+            f"{sink}: {problem}", task=str(task), topic=topic, partition=task.partition, offset=-1 if offset is None else offset
+        ) from problem
+    state.dropped += 1
+    state.passed_over.add(refused, key, value)
 
 
 def by_topic_of(sink: SinkSpec, records: Records) -> dict[str, Records]:

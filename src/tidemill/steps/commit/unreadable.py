@@ -18,8 +18,9 @@ from tidemill.operators.exception_handlers import ExceptionHandlers
 from tidemill.steps.commit.dead_letters import error_headers
 from tidemill.steps.outputs import ToDeadLetters
 from tidemill.steps.rows.headers import unpacked
+from tidemill.steps.rows.order import topic_index
 from tidemill.steps.rows.records import Records
-from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, SourceRow, topic_index
+from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, SourceRow
 from tidemill.steps.step_spec import Origin
 from tidemill.task.raw_records import Headers
 from tidemill.topology.values import Serde

@@ -26,8 +26,8 @@ from tidemill.steps.graph.global_state import GlobalState
 from tidemill.steps.outputs import Destination, ToSink, ToTopic
 from tidemill.steps.rows.decoded import DecodedRows, decoded_rows, source_bytes
 from tidemill.steps.rows.merged import Merged
+from tidemill.steps.rows.order import LAST_SEQUENCE
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.rows.schema import first_sequence, unshifted
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows, opened
 from tidemill.steps.state_step import StepState, StoreView, Written
 from tidemill.steps.step_spec import GraphExit, GraphSpec, StepSpec, WindowJoin
@@ -192,7 +192,9 @@ class GraphOutput:
     def handed_on(self, node: str) -> Records:
         """The list for the next record that goes on to columns, which knows its place among those of all nodes: what one record
         has become on several ways may meet again."""
-        records = self.onward.setdefault(node, Records([], [], [], [], [], [], [], places=[]))
+        records = self.onward.get(node)
+        if records is None:
+            records = self.onward[node] = replace(empty_records(), places=[])
         assert records.places is not None
         records.places.append(self._handed_on)
         self._handed_on += 1
@@ -231,11 +233,11 @@ def run_graph(
             found, unreadable = decoded_rows(table, entry)
             arrived.append(found)
             if unreadable is not None:
-                output.unreadable.append(unshifted(unreadable, spec.shift))
+                output.unreadable.append(unreadable)
     if spec.window_join is not None and kept.handlers.are_failing:  # which can't leave a single record out
         _run_joins(spec, spec.window_join, arrived, state, kept, running, request.now_ms, output)
         return output
-    merged = Merged(arrived, spec.shift, spec.layer_bits)
+    merged = Merged(arrived)
     if spec.is_global:
         _keep_global(kept.shared.graph(spec, request.now_ms), merged, state)
         return output
@@ -254,7 +256,7 @@ def run_graph(
             if spec.writes_alone:
                 _put_all(output, spec, task, graph.take_produced())
             else:
-                _put(output, spec, task, graph.take_produced(), graph.take_handed_over(), _last_sequence(spec.shift), None)
+                _put(output, spec, task, graph.take_produced(), graph.take_handed_over(), LAST_SEQUENCE, None)
             state.dropped += graph.dropped - before
             for refused in graph.take_refused():
                 state.passed_over.add(refused, *source_bytes(arrived, refused.context.partition, refused.context.offset))
@@ -276,7 +278,7 @@ def _run_joins(
     running: Mapping[TaskId, str], now_ms: int, output: GraphOutput,
 ) -> None:  # fmt: skip
     """Runs a part that is one join of two streams, which needs no graph."""
-    both = BothSides(join, arrived, spec.shift)
+    both = BothSides(join, arrived)
     for task, epoch in running.items():
         if task.subtopology != spec.subtopology:
             continue
@@ -348,11 +350,6 @@ def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:
     state.dropped += graph.dropped - before
     for refused in graph.take_refused():  # without a letter: each thread of each instance would send one at each start
         state.passed_over.add(replace(refused, is_letter=False), None, None)
-
-
-def _last_sequence(shift: int) -> int:
-    """``seq`` of what punctuators make: behind all that records of the batch have caused, and with room for more bits."""
-    return first_sequence((1 << 31) - 1, 0) << shift
 
 
 def _put(

@@ -29,8 +29,6 @@ class DecodedRows:
     """The rows as they came."""
     parts: npt.NDArray[np.int32]
     sequences: npt.NDArray[np.int64]
-    children: npt.NDArray[np.int64]
-    """``child``, 0 where there is none."""
     keys: list[object]
     values: list[object]
     timestamps: list[int]
@@ -66,7 +64,6 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
         table=table,
         parts=table.column("part").to_numpy(),
         sequences=table.column("seq").to_numpy(),
-        children=table.column("child").fill_null(0).to_numpy(),
         keys=sides[0],
         values=sides[1],
         timestamps=table.column("ts").to_pylist(),

@@ -12,22 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.steps.rows.decoded import DecodedRows
-from tidemill.steps.rows.schema import topic_index
+from tidemill.steps.rows.order import topic_index
 
 T = TypeVar("T")
 
 
 class Merged:
-    """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of ``in_sequence``."""
+    """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of ``seq``."""
 
-    def __init__(self, arrived: Sequence[DecodedRows], shift: int, layer_bits: int) -> None:
+    def __init__(self, arrived: Sequence[DecodedRows]) -> None:
         self.keys = _joined([a.keys for a in arrived])
         self.values = _joined([a.values for a in arrived])
         self.timestamps = _joined([a.timestamps for a in arrived])
         self.headers = _joined([a.headers for a in arrived])
         self.offsets = _joined([a.offsets for a in arrived])
         self.nodes = _joined([[a.entry.node] * len(a.keys) for a in arrived])
-        self.topics = _joined([_topics(a, shift) for a in arrived])
+        self.topics = _joined([_topics(a) for a in arrived])
         self._by_part: dict[int, npt.NDArray[np.int64]] = {}
         self._order: npt.NDArray[np.int64] = np.arange(0)
         self.sequences: list[int] = []
@@ -37,11 +37,7 @@ class Merged:
         parts = np.concatenate([a.parts for a in arrived])
         sequences = np.concatenate([a.sequences for a in arrived])
         self.sequences = sequences.tolist()
-        if len(sequences) > 1 and (np.diff(sequences) <= 0).any():
-            children = np.concatenate([a.children for a in arrived])
-            order = np.lexsort((sequences, children, sequences >> layer_bits))
-        else:
-            order = np.arange(len(sequences))
+        order = np.argsort(sequences, kind="stable")
         self.parts, self._order = parts.tolist(), order
         for part in np.unique(parts):
             self._by_part[int(part)] = order[parts[order] == part]
@@ -61,8 +57,8 @@ def _joined(lists: Sequence[list[T]]) -> list[T]:
     return [item for one in lists for item in one]
 
 
-def _topics(arrived: DecodedRows, shift: int) -> list[str]:
+def _topics(arrived: DecodedRows) -> list[str]:
     topics = arrived.entry.topics
     if len(topics) == 1:
         return [topics[0]] * len(arrived.keys)
-    return [topics[topic_index(int(seq) >> shift)] for seq in arrived.sequences]
+    return [topics[topic_index(int(seq))] for seq in arrived.sequences]

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
 from tidemill.steps.rows.headers import packed, unpacked
-from tidemill.steps.rows.schema import SCHEMA, in_sequence
+from tidemill.steps.rows.order import in_sequence
+from tidemill.steps.rows.schema import SCHEMA
 from tidemill.task.raw_records import Headers
 from tidemill.topology.values import Serde
 
@@ -63,12 +64,9 @@ class Records:
         return Records(**columns)  # type: ignore[arg-type]  # columns that may be missing are
 
 
-def from_rows(
-    table: pa.Table, key_serde: Serde, value_serde: Serde | None, *, mixed: bool, layer_bits: int = 0
-) -> Records:
-    """The rows of one node as records; ``mixed``: they have not come in their order, so they are put back into it (rule 25)."""
-    if mixed and table.num_rows > 1:
-        table = in_sequence(table, layer_bits)
+def from_rows(table: pa.Table, key_serde: Serde, value_serde: Serde | None) -> Records:
+    """The rows of one node as records, in their order (rule 25); ``value_serde``: None leaves their values out."""
+    table = in_sequence(table)
     counts = table.column("n")
     headers = table.column("headers")
     return Records(

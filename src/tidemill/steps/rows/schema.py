@@ -6,9 +6,11 @@
   insertion order), ``FRESH`` and above: on the way within a layer; below 0: control |
 | part | int | partition, hence the task; -1 where rows of several tasks were summed |
 | off | bigint | offset of the source record |
-| seq | bigint | order within the batch: which record of the batch, then which of the rows that it became (``Sequence``) |
-| child | bigint | number of a row that a Python step has made: several may come from one row and be alike; null = none has
-  (``first_child``) |
+| seq | bigint | order within the batch (``order``): which row, as the source or a Python step has numbered them, and of which of
+  its source's topics |
+| child | bigint | of a row that a Python step has made: which of those with the same ``seq``; null = none has |
+| place | bigint | of a row that has come through a layer that makes several of one: which of those with the same ``seq`` and
+  ``child``; else null |
 | n | bigint | how many records the row counts for; null = one |
 | ts | bigint | timestamp, ms |
 | headers | binary | as ``headers`` packs them; null = none |
@@ -28,7 +30,6 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemill.topology.nodes import Topology
 
@@ -53,6 +54,8 @@ HEAD = -7
 """The source's first row of a batch: ``value`` holds the request, packed, so that no step has to ask for it."""
 FILLER = -8
 """A filler, which makes Spark hand on the rows before it (``standing``). No step sees it."""
+FUNCTION_CALLS = -9
+"""Calls of functions in an earlier Python step: ``value`` holds them by node, packed."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 
@@ -75,6 +78,7 @@ SCHEMA = pa.schema(
         ("off", pa.int64()),
         ("seq", pa.int64()),
         ("child", pa.int64()),
+        ("place", pa.int64()),
         ("n", pa.int64()),
         ("ts", pa.int64()),
         ("headers", pa.binary()),
@@ -110,6 +114,7 @@ DDL: Mapping[str, str] = {
     "off": "bigint",
     "seq": "bigint",
     "child": "bigint",
+    "place": "bigint",
     "n": "bigint",
     "ts": "bigint",
     "headers": "binary",
@@ -131,40 +136,6 @@ def control_row(node: int, off: int, value: bytes) -> pa.RecordBatch:
     """A row that is no record: the tag, its number and what it says."""
     own = {"node": pa.array([node], pa.int32()), "off": pa.array([off], pa.int64()), "value": pa.array([value], pa.binary())}
     return pa.RecordBatch.from_arrays(list({**_CONTROL, **own}.values()), schema=SCHEMA)
-
-
-TOPIC_BITS = 6
-"""A source record's ``seq`` is its number in the batch, then, in these bits, which topic of its source node it is from."""
-FLAT_BITS = 16
-
-
-def first_sequence(number: int, topic_index: int) -> int:
-    return (number << TOPIC_BITS) | topic_index
-
-
-def topic_index(sequence: int) -> int:
-    return sequence & ((1 << TOPIC_BITS) - 1)
-
-
-def unshifted(table: pa.Table, shift: int) -> pa.Table:
-    """Rows with the ``seq`` that the source step gave them, which tells their topic; ``shift``: by how many bits it has grown."""
-    place = table.schema.get_field_index("seq")
-    return table.set_column(place, table.schema.field(place), pc.shift_right(table.column(place), shift))
-
-
-def first_child(step: int) -> int:
-    """``child`` of the first row that a Python step makes in a batch; the next ones follow. No two rows of a batch have the same:
-    a layer that sums rows keeps all others apart by it."""
-    return step << 40
-
-
-def in_sequence(table: pa.Table, layer_bits: int = 0) -> pa.Table:
-    """Rows in the order in which records cause each other: of what one record has become, first what the Python step before has
-    made first, then what the layer behind it has, which has added ``layer_bits`` to ``seq``."""
-    if not layer_bits:
-        return table.sort_by([("seq", "ascending"), ("child", "ascending")])
-    order = table.select(["seq", "child"]).append_column("made_of", pc.shift_right(table.column("seq"), layer_bits))
-    return table.take(pc.sort_indices(order, [(name, "ascending") for name in ("made_of", "child", "seq")]))
 
 
 class Tags:

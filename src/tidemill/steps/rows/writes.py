@@ -1,5 +1,5 @@
-"""Store writes, changelog records and output that travel from an earlier Python step to the last one, which logs, sends and
-applies them.
+"""Store writes, changelog records, output and counts that travel from an earlier Python step to the last one, which logs, sends,
+applies and reports them.
 
 Decides the rows; what is written is the state step's and the operators'.
 """
@@ -14,10 +14,13 @@ import pyarrow as pa
 from tidemill.ids import TaskId
 from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
 from tidemill.steps.rows.headers import packed, unpacked
+from tidemill.steps.rows.order import first_child, in_sequence
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.rows.schema import CHANGELOG, DROPPED_COUNT, LOG, OUTPUT, SCHEMA, WRITE, first_child, in_sequence
+from tidemill.steps.rows.schema import CHANGELOG, DROPPED_COUNT, FUNCTION_CALLS, LOG, OUTPUT, SCHEMA, WRITE
 from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import StoreSpec
+from tidemill.task.batch import FunctionCalls
+from tidemill.task.message_pack import pack, unpack
 from tidemill.task.raw_records import Headers
 
 
@@ -49,6 +52,8 @@ def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int)
             number += len(written.log)
     if state.dropped:
         yield _rows({"node": [DROPPED_COUNT], "n": [state.dropped]})
+    if state.functions:
+        yield _rows({"node": [FUNCTION_CALLS], "value": [pack(state.functions)]})
 
 
 def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
@@ -56,6 +61,9 @@ def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
     dropped = tables.pop(DROPPED_COUNT, None)
     if dropped is not None:
         state.dropped += sum(1 if n is None else n for n in dropped.column("n").to_pylist())
+    calls = tables.pop(FUNCTION_CALLS, None)
+    for packed_calls in () if calls is None else calls.column("value").to_pylist():
+        state.functions |= unpack(packed_calls, dict[str, FunctionCalls])
     for name, store in state.stores.items():
         _take_log(tables.pop(LOG - (CHANGELOG - store.tag), None), name, store, state)
         table = tables.pop(WRITE - (CHANGELOG - store.tag), None)

@@ -9,58 +9,98 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import TimeoutError as NotDoneError
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from tidemill.errors import StopError
+from tidemill.task.batch import FunctionCalls
 
 _GRACE_S = 10.0
 """How long a call that is cancelled is waited for, and the loop beyond the time that all calls together may take."""
 
 
+@dataclass(slots=True)
+class _Gauge:
+    """What calls take. Used on the loop's thread."""
+
+    in_flight: int = 0
+    most_in_flight: int = 0
+    timeouts: int = 0
+    calls_ms: float = 0.0
+    longest_ms: float = 0.0
+
+    def begins(self) -> float:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        return time.perf_counter()
+
+    def ends(self, began_s: float) -> None:
+        self.in_flight -= 1
+        took_ms = (time.perf_counter() - began_s) * 1e3
+        self.calls_ms += took_ms
+        self.longest_ms = max(self.longest_ms, took_ms)
+
+
 def call_all(
     function: Callable[..., Awaitable[Any]], arguments: Sequence[tuple[Any, ...]], *, max_in_flight: int, timeout_s: float
-) -> list[Any]:
+) -> tuple[list[Any], FunctionCalls]:
     """What the function gives for each, in their order; the exception where it raises, ``TimeoutError`` where it takes too long.
+    And what the calls took.
 
     Raises:
         StopError: the calls do not end, since the function blocks the event loop.
     """
-    coming = asyncio.run_coroutine_threadsafe(_all(function, arguments, max_in_flight, timeout_s), _loop(os.getpid()))
+    gauge, began_s = _Gauge(), time.perf_counter()
+    calls = _all(function, arguments, max_in_flight, timeout_s, gauge)
+    coming = asyncio.run_coroutine_threadsafe(calls, _loop(os.getpid()))
     limit_s = timeout_s * -(-len(arguments) // max_in_flight) + _GRACE_S
     try:
-        return coming.result(limit_s)
+        results = coming.result(limit_s)
     except NotDoneError:
         coming.cancel()
         raise StopError(
             f"{len(arguments)} calls were not done within {limit_s:.0f} s, though each is cancelled after {timeout_s:g} s: the"
             " function blocks the event loop; await what it waits for, or use per_record"
         ) from None
+    return results, FunctionCalls(
+        calls=len(arguments), records=len(arguments), failures=sum(isinstance(result, Exception) for result in results),
+        calls_ms=gauge.calls_ms, longest_ms=gauge.longest_ms, took_ms=(time.perf_counter() - began_s) * 1e3,
+        most_in_flight=gauge.most_in_flight, timeouts=gauge.timeouts,
+    )  # fmt: skip
 
 
 async def _all(
-    function: Callable[..., Awaitable[Any]], arguments: Sequence[tuple[Any, ...]], max_in_flight: int, timeout_s: float
+    function: Callable[..., Awaitable[Any]],
+    arguments: Sequence[tuple[Any, ...]],
+    max_in_flight: int,
+    timeout_s: float,
+    gauge: _Gauge,
 ) -> list[Any]:
     results: list[Any] = [None] * len(arguments)
     left = iter(enumerate(arguments))
 
     async def work() -> None:
         for at, given in left:
-            results[at] = await _result(asyncio.ensure_future(function(*given)), timeout_s)
+            began_s = gauge.begins()
+            results[at] = await _result(asyncio.ensure_future(function(*given)), timeout_s, gauge)
+            gauge.ends(began_s)
 
     await asyncio.gather(*(work() for _ in range(min(max_in_flight, len(arguments)))))
     return results
 
 
-async def _result(call: asyncio.Future[Any], timeout_s: float) -> Any:
+async def _result(call: asyncio.Future[Any], timeout_s: float, gauge: _Gauge) -> Any:
     """What the call gives or raises. One that takes too long is cancelled, and may end what it has begun."""
     try:
         done, _ = await asyncio.wait({call}, timeout=timeout_s)
     finally:
         call.cancel()
     if not done:
+        gauge.timeouts += 1
         await asyncio.wait({call}, timeout=_GRACE_S)
         return TimeoutError(f"no answer within {timeout_s:g} s")
     if call.cancelled():

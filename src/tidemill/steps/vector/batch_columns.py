@@ -93,13 +93,18 @@ def given(array: pa.Array, form: BatchForm) -> Any:
     if form is BatchForm.ARROW:
         return pa.Table.from_struct_array(array) if is_struct else array
     if form is BatchForm.NUMPY:
-        return {field.name: _ndarray(array.field(at)) for at, field in enumerate(array.type)} if is_struct else _ndarray(array)
+        return {name: _ndarray(column) for name, column in _fields(array)} if is_struct else _ndarray(array)
     if not is_struct:
         return _series(array)
     import pandas as pd
 
-    columns = {field.name: _series(array.field(at)) for at, field in enumerate(array.type)}
+    columns = {name: _series(column) for name, column in _fields(array)}
     return pd.DataFrame(columns, index=pd.RangeIndex(len(array)))
+
+
+def _fields(array: pa.StructArray) -> list[tuple[str, pa.Array]]:
+    """With nulls where the struct is null: ``StructArray.field`` has zeros and empty text there."""
+    return [(field.name, column) for field, column in zip(array.type, array.flatten(), strict=True)]
 
 
 def _ndarray(array: pa.Array) -> np.ndarray[Any, Any]:
@@ -212,6 +217,39 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return None if type(value).__name__ in ("NAType", "NaTType") else value
+
+
+def result_pairs(result: Any, count: int) -> list[tuple[Any, Any]]:
+    """As ``result_values``, of a pair of keys and values."""
+    return list(zip(*(result_values(side, count) for side in _pair(result)), strict=True))
+
+
+def result_lists(result: Any, count: int) -> list[list[Any]]:
+    """As ``result_values``, of a list for each record; null counts as an empty one, and what is no list is a ResultShapeError."""
+    if isinstance(result, np.ndarray) and result.ndim > 1:
+        result = list(result)
+    lists = result_values(result, count)
+    for found in lists:
+        if found is not None and not isinstance(found, list):
+            raise ResultShapeError(
+                f"it gave {found!r:.200} of type {type(found).__name__} for a record, expected a list of what becomes of it"
+            )
+    return [found or [] for found in lists]
+
+
+def result_list_pairs(result: Any, count: int) -> list[list[tuple[Any, Any]]]:
+    """As ``result_lists``, of a pair of keys and values; a record's lists of different lengths are a ResultShapeError."""
+    found = list(zip(*(result_lists(side, count) for side in _pair(result)), strict=True))
+    for keys, values in found:
+        if len(keys) != len(values):
+            raise ResultShapeError(f"it gave {len(keys)} keys and {len(values)} values for a record, expected one for one")
+    return [list(zip(keys, values, strict=True)) for keys, values in found]
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ResultShapeError(f"it gave a {type(result).__name__}, expected a pair (keys, values)")
+    return result
 
 
 def truths(result: Any, count: int) -> list[bool]:

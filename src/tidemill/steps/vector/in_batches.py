@@ -1,135 +1,168 @@
-"""map_values, filter, peek and foreach by functions that get a whole batch: ``per_batch`` and ``per_record_async``.
+"""Stateless operators by functions that get a whole batch: ``per_batch`` and ``per_record_async``.
 
-Decides which records a function gets, that each has its result whatever the batches are, and what becomes of those that it fails
-on: a function of batches is called again with halves of its batch until the record is found, which then goes to the processing
-exception handler, as any other. Keys, timestamps, headers and order stay.
+Decides what becomes of the results of a function: those of a record keep its timestamp, its headers and its place in the order,
+and what a record becomes is all there, or nothing of it. A record that the function fails on, or whose result can't be written,
+goes to the processing exception handler, as any other. How functions are called is ``batch_calls``'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
 
-from tidemill.errors import StopError
-from tidemill.ids import TaskId
-from tidemill.steps.rows.records import Records, from_rows
-from tidemill.steps.state_step import StepState, refuse
+from tidemill.steps.rows.records import Records
+from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
-from tidemill.steps.vector.async_calls import call_all
-from tidemill.steps.vector.batch_columns import ResultShapeError, given, result_values, side_array, truths
+from tidemill.steps.vector.batch_calls import Call, FailedCall, NodeBatch
+from tidemill.steps.vector.batch_columns import (
+    result_list_pairs,
+    result_lists,
+    result_pairs,
+    result_values,
+    truths,
+)
 from tidemill.topology.batch_operations import (
     BatchFunction,
     FilterInBatches,
+    FlatMapInBatches,
+    FlatMapValuesInBatches,
+    MapInBatches,
     MapValuesInBatches,
     PeekInBatches,
     PerBatch,
+    SelectKeyInBatches,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """In place of a result."""
-
-    problem: Exception
+_Sides = tuple[bytes | None, bytes | None]
+"""A key and a value, written."""
 
 
-def map_in_batches(node: NodeSpec, operation: MapValuesInBatches, table: pa.Table, state: StepState) -> Records:
-    """Each record with what the function gives for it as its value."""
-    records = from_rows(table, node.key_serde, node.value_serde, mixed=False)
-    places, results = _results(node, operation.function, table, records, result_values, takes_key=operation.takes_key)
+def map_values_in_batches(node: NodeSpec, operation: MapValuesInBatches, table: pa.Table, state: StepState) -> Records:
+    """Each record with what the function gives for it as its value; null stays null where the function does not get it."""
+    batch = NodeBatch(node, table, state)
+    records, write = batch.records, node.out_value_serde.serialize
     values: list[bytes | None] = [None] * len(records)
     refused: list[int] = []
-    write = node.out_value_serde.serialize
-    for at, result in zip(places, results, strict=True):
+    for at, result in batch.results(operation.function, Call(result_values, takes_key=operation.takes_key)):
         try:
-            if isinstance(result, _Failed):
+            if isinstance(result, FailedCall):
                 raise result.problem
             values[at] = write(result)
         except Exception as problem:
-            refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, problem, state)
+            batch.refuse(at, problem)
             refused.append(at)
     records.values = values
     return records.without(refused) if refused else records
 
 
+def map_in_batches(node: NodeSpec, operation: MapInBatches, table: pa.Table, state: StepState) -> Records:
+    """Each record with the key and the value that the function gives for it."""
+    batch, write_key, write_value = _sides(node, table, state, operation.function)
+
+    def made(at: int, result: Any) -> Iterable[_Sides]:
+        key, value = result
+        return [(write_key(at, key), write_value(at, value))]
+
+    return _made(batch, operation.function, Call(result_pairs, takes_nulls=True), made)
+
+
+def select_key_in_batches(node: NodeSpec, operation: SelectKeyInBatches, table: pa.Table, state: StepState) -> Records:
+    """Each record with what the function gives for it as its key; values are as they came."""
+    batch, write_key, _ = _sides(node, table, state, operation.function)
+    values = batch.records.values
+
+    def made(at: int, key: Any) -> Iterable[_Sides]:
+        return [(write_key(at, key), values[at])]
+
+    return _made(batch, operation.function, Call(result_values, takes_nulls=True), made)
+
+
+def flat_map_in_batches(node: NodeSpec, operation: FlatMapInBatches, table: pa.Table, state: StepState) -> Records:
+    """The keys and values that the function gives for each record, one after the other."""
+    write_key, write_value = node.out_key_serde.serialize, node.out_value_serde.serialize
+
+    def made(_at: int, pairs: Any) -> Iterable[_Sides]:
+        return [(write_key(key), write_value(value)) for key, value in pairs]
+
+    return _made(NodeBatch(node, table, state), operation.function, Call(result_list_pairs, takes_nulls=True), made)
+
+
+def flat_map_values_in_batches(node: NodeSpec, operation: FlatMapValuesInBatches, table: pa.Table, state: StepState) -> Records:
+    """The values that the function gives for each record, one after the other, with its key."""
+    batch, write = NodeBatch(node, table, state), node.out_value_serde.serialize
+    keys = batch.records.keys
+
+    def made(at: int, values: Any) -> Iterable[_Sides]:
+        return [(keys[at], write(value)) for value in values]
+
+    return _made(batch, operation.function, Call(result_lists, takes_key=operation.takes_key), made)
+
+
 def filter_in_batches(node: NodeSpec, operation: FilterInBatches, table: pa.Table, state: StepState) -> Records:
     """The records for which the function gives true."""
-    records = from_rows(table, node.key_serde, node.value_serde, mixed=False)
-    places, results = _results(node, operation.predicate, table, records, truths, takes_key=True)
+    batch = NodeBatch(node, table, state)
     passing: list[int] = []
-    for at, result in zip(places, results, strict=True):
-        if isinstance(result, _Failed):
-            refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, result.problem, state)
+    for at, result in batch.results(operation.predicate, Call(truths)):
+        if isinstance(result, FailedCall):
+            batch.refuse(at, result.problem)
         elif bool(result) is not operation.negate:
             passing.append(at)
-    return records.only(passing)
+    return batch.records.only(passing)
 
 
 def peek_in_batches(node: NodeSpec, operation: PeekInBatches, table: pa.Table, state: StepState) -> Records:
     """The records, after the function has seen them; without those that it fails on."""
-    records = from_rows(table, node.key_serde, node.value_serde, mixed=False)
-    places, results = _results(node, operation.function, table, records, _ignored, takes_key=True)
+    batch = NodeBatch(node, table, state)
     refused: list[int] = []
-    for at, result in zip(places, results, strict=True):
-        if isinstance(result, _Failed):
-            refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, result.problem, state)
+    for at, result in batch.results(operation.function, Call(_ignored)):
+        if isinstance(result, FailedCall):
+            batch.refuse(at, result.problem)
             refused.append(at)
-    return records.without(refused) if refused else records
+    return batch.records.without(refused) if refused else batch.records
 
 
 def _ignored(_result: Any, count: int) -> list[Any]:
     return [None] * count
 
 
-def _results(
-    node: NodeSpec,
-    function: BatchFunction,
-    table: pa.Table,
-    records: Records,
-    read: Callable[[Any, int], list[Any]],
-    *,
-    takes_key: bool,
-) -> tuple[Sequence[int], list[Any]]:
-    """The places of the records that the function got, and what it gave for each; ``read``: of a vectorised one."""
-    if not isinstance(function, PerBatch):
-        read_key, read_value = node.key_serde.deserialize, node.value_serde.deserialize
-        sides = [[read_value(data) for data in records.values]]
-        if takes_key:
-            sides.insert(0, [read_key(data) for data in records.keys])
-        calls = list(zip(*sides, strict=True))
-        found = call_all(
-            function.function, calls, max_in_flight=function.max_in_flight, timeout_s=function.timeout_ms / 1000
-        )
-        return range(len(records)), [_Failed(one) if isinstance(one, Exception) else one for one in found]
-    places = [at for at, value in enumerate(records.values) if value is not None]
-    if len(places) < len(records):
-        table = table.take(pa.array(places, pa.int64()))
-    serdes = {"key": node.key_serde, "value": node.value_serde} if takes_key else {"value": node.value_serde}
-    columns = [side_array(table, side, serde) for side, serde in serdes.items()]
-
-    def call(begin: int, end: int) -> list[Any]:
-        arguments = [given(column.slice(begin, end - begin), function.form) for column in columns]
-        return read(function.function(*arguments), end - begin)
-
-    try:
-        return places, _halved(call, 0, len(places))
-    except ResultShapeError as problem:
-        raise StopError(f"the function of {node.name}: {problem}") from problem
+def _made(batch: NodeBatch, function: BatchFunction, call: Call, made: Callable[[int, Any], Iterable[_Sides]]) -> Records:
+    """The records that ``made`` says, of the place of each and its result."""
+    origins: list[int] = []
+    sides: list[_Sides] = []
+    for at, result in batch.results(function, call):
+        try:
+            if isinstance(result, FailedCall):
+                raise result.problem
+            own = list(made(at, result))
+        except Exception as problem:
+            batch.refuse(at, problem)
+            continue
+        origins += [at] * len(own)
+        sides += own
+    records = batch.records.only(origins)
+    records.keys, records.values = [key for key, _ in sides], [value for _, value in sides]
+    return records
 
 
-def _halved(call: Callable[[int, int], list[Any]], begin: int, end: int) -> list[Any]:
-    """The results from ``begin`` to ``end``; of a batch that the function fails on, those of its halves."""
-    if begin == end:
-        return []
-    try:
-        return call(begin, end)
-    except ResultShapeError:
-        raise
-    except Exception as problem:
-        if end - begin == 1:
-            return [_Failed(problem)]
-        middle = (begin + end) // 2
-        return _halved(call, begin, middle) + _halved(call, middle, end)
+_Write = Callable[[int, Any], "bytes | None"]
+
+
+def _sides(node: NodeSpec, table: pa.Table, state: StepState, function: BatchFunction) -> tuple[NodeBatch, _Write, _Write]:
+    """The batch, and how the key and the value that the function gives for the record at a place are written: columns can't say
+    that a row is null, so a row of nulls is null where a null came."""
+    batch = NodeBatch(node, table, state)
+
+    def writing(write: Callable[[Any], bytes | None], came: list[bytes | None]) -> _Write:
+        def written(at: int, result: Any) -> bytes | None:
+            is_null = came[at] is None and isinstance(result, dict) and all(field is None for field in result.values())
+            return write(None if is_null else result)
+
+        return written if isinstance(function, PerBatch) else lambda _at, result: write(result)
+
+    return (
+        batch,
+        writing(node.out_key_serde.serialize, batch.records.keys),
+        writing(node.out_value_serde.serialize, batch.records.values),
+    )

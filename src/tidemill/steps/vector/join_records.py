@@ -17,8 +17,8 @@ from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumb
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.steps.rows.decoded import DecodedRows
+from tidemill.steps.rows.order import topic_index
 from tidemill.steps.rows.records import Records, side_bytes
-from tidemill.steps.rows.schema import topic_index
 from tidemill.steps.step_spec import GraphEntry, WindowJoin
 from tidemill.steps.vector.join_waiting import JoinerError, JoinResults
 from tidemill.steps.vector.window_join import Arrivals, JoinTask
@@ -32,10 +32,9 @@ def empty_records() -> Records:
 
 
 class BothSides:
-    """A batch's rows of both sides; ``of`` gives those of one partition. ``shift``: see ``GraphSpec``."""
+    """A batch's rows of both sides; ``of`` gives those of one partition."""
 
-    def __init__(self, join: WindowJoin, arrived: Sequence[DecodedRows], shift: int) -> None:
-        self._shift = shift
+    def __init__(self, join: WindowJoin, arrived: Sequence[DecodedRows]) -> None:
         self._by_part: dict[int, npt.NDArray[np.int64]] = {}
         if not arrived:
             return
@@ -70,7 +69,7 @@ class BothSides:
             values=self._values[at].tolist(),
             headers=None if self._headers is None else self._headers[at].tolist(),
         )
-        return TaskRecords(self._entries, self._shift, arrivals, self._sequences[at].tolist(), self._offsets[at].tolist())
+        return TaskRecords(self._entries, arrivals, self._sequences[at].tolist(), self._offsets[at].tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,6 @@ class TaskRecords:
     """One task's records, and where each came from."""
 
     entries: dict[int, GraphEntry]
-    shift: int
     arrivals: Arrivals
     sequences: list[int]
     offsets: list[int | None]
@@ -127,7 +125,7 @@ class TaskRecords:
         if not isinstance(problem, SerdeError):
             what = f"the function of {node} failed: {type(problem).__name__}: {problem}"
         topics = self.entries[int(self.arrivals.is_right[at])].topics
-        topic = topics[0] if len(topics) == 1 else topics[topic_index(self.sequences[at] >> self.shift)]
+        topic = topics[0] if len(topics) == 1 else topics[topic_index(self.sequences[at])]
         offset = self.offsets[at]
         return RecordError(what, task=str(of), topic=topic, partition=of.partition, offset=-1 if offset is None else offset)
 

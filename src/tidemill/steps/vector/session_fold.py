@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.ids import TaskId
-from tidemill.operators.segments import Segments, pack_time
+from tidemill.operators.segments import LONG_MAX, Segments, pack_time
 from tidemill.operators.stored_serdes import reading
 from tidemill.operators.windowed_aggregation import Steps, steps_of
 from tidemill.steps.rows.records import Records, side_bytes
@@ -228,7 +228,8 @@ def _begun(
         clock.stream_time = int(stream_time[-1])
     return _Fold(
         steps=steps_of(operation.aggregation), gap=gap, segments=segments, rows=rows, oldest=segments.oldest_shown, shown=shown,
-        close_times=(stream_time - grace - gap).tolist(), shown_from=(observed - retention + 1).tolist(),
+        close_times=(stream_time - min(grace + gap, LONG_MAX)).tolist(),
+        shown_from=(observed - min(retention - 1, LONG_MAX)).tolist(),
         highest=int(highest[-1]) if len(timestamps) else -1,
         decode_key=node.key_serde.deserialize if isinstance(operation.aggregation, Aggregating) else None,
         decode=None if keeps_values else decode, encode=kept.value_serde.serialize, values=values,

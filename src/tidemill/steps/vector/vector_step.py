@@ -12,16 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemill.steps.rows.order import in_sequence
 from tidemill.steps.rows.records import Records, in_order, to_rows
-from tidemill.steps.rows.schema import in_sequence
 from tidemill.steps.state_step import StepState, aggregate, count, keep_latest, peek, print_all, reduce, with_held
 from tidemill.steps.step_spec import NodeSpec
-from tidemill.steps.vector.in_batches import filter_in_batches, map_in_batches, peek_in_batches
+from tidemill.steps.vector import in_batches
 from tidemill.steps.vector.session_fold import fold_sessions
 from tidemill.steps.vector.table_lookup import join_with_table
 from tidemill.steps.vector.window_count import count_windows
+from tidemill.topology import batch_operations as batch_op
 from tidemill.topology import operations as op
-from tidemill.topology.batch_operations import FilterInBatches, MapValuesInBatches, PeekInBatches
 from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
 ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]] = {
@@ -42,9 +42,13 @@ ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]
 ON_ROWS: Mapping[type, Callable[[NodeSpec, Any, pa.Table, StepState], Records]] = {
     op.WindowAggregate: count_windows,
     op.SessionAggregate: fold_sessions,
-    MapValuesInBatches: map_in_batches,
-    FilterInBatches: filter_in_batches,
-    PeekInBatches: peek_in_batches,
+    batch_op.MapInBatches: in_batches.map_in_batches,
+    batch_op.MapValuesInBatches: in_batches.map_values_in_batches,
+    batch_op.FlatMapInBatches: in_batches.flat_map_in_batches,
+    batch_op.FlatMapValuesInBatches: in_batches.flat_map_values_in_batches,
+    batch_op.SelectKeyInBatches: in_batches.select_key_in_batches,
+    batch_op.FilterInBatches: in_batches.filter_in_batches,
+    batch_op.PeekInBatches: in_batches.peek_in_batches,
 }
 """Those that get it as rows in the order of their ``seq``."""
 
@@ -55,13 +59,13 @@ def takes_rows(node: NodeSpec) -> bool:
 
 
 def run_on_rows(
-    node: NodeSpec, tag: int, table: pa.Table | None, inline: Sequence[Records], state: StepState, layer_bits: int
+    node: NodeSpec, tag: int, table: pa.Table | None, inline: Sequence[Records], state: StepState
 ) -> Records:
     """The records that the node forwards for rows that have arrived and records of nodes of the same step."""
     found = [] if table is None else [table]
     if inline:
         found.append(pa.Table.from_batches([to_rows(in_order(inline), tag, node.key_serde, node.value_serde)]))
-    return ON_ROWS[type(node.operation)](node, node.operation, in_sequence(pa.concat_tables(found), layer_bits), state)
+    return ON_ROWS[type(node.operation)](node, node.operation, in_sequence(pa.concat_tables(found)), state)
 
 
 def run_on_records(node: NodeSpec, records: Records, state: StepState) -> Records:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.ids import TaskId
-from tidemill.operators.segments import Clock, Segments, pack_time
+from tidemill.operators.segments import LONG_MAX, Clock, Segments, pack_time
 from tidemill.steps.rows.codecs_wire import fixed_width
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.records import Records, side_bytes
@@ -97,17 +97,19 @@ def longs(table: pa.Table, name: str) -> Longs:
     return table.column(name).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
+def plus(times: Longs, amount: Longs | int) -> Longs:
+    """The sums, at most the latest time that there is."""
+    return np.where(times > LONG_MAX - np.maximum(amount, 0), LONG_MAX, times + amount)
+
+
 def _sums(windows: TimeWindows, clock: Clock, codes: Longs, timestamps: Longs, at: Longs, keys: int) -> _Sums:
     """Adds up what the records, in their order, add to each window, and moves the clock."""
     stream_time = np.maximum(np.maximum.accumulate(timestamps), clock.stream_time)
     clock.stream_time = int(stream_time[-1])
-    late = 0
+    late, size = 0, LONG_MAX if windows.size is None else windows.size
     touched: list[tuple[Longs, Longs]] = []
     for which, starts in _windows_of(windows, timestamps):
-        if windows.size is None:
-            touched.append((which, starts))
-            continue
-        is_open = starts + windows.size > stream_time[which] - windows.grace
+        is_open = plus(starts, size) > stream_time[which] - windows.grace
         late += len(which) - int(np.count_nonzero(is_open))
         touched.append((which[is_open], starts[is_open]))
     which = np.concatenate([found for found, _ in touched])
@@ -135,7 +137,7 @@ def _windows_of(windows: TimeWindows, timestamps: Longs) -> Iterator[tuple[Longs
         return
     first = np.maximum(timestamps - windows.size + windows.advance, 0) // windows.advance * windows.advance
     for offset in range(0, windows.size, windows.advance):
-        inside = everything if offset == 0 else np.flatnonzero(first + offset <= timestamps)
+        inside = everything if offset == 0 else np.flatnonzero(offset <= timestamps - first)
         yield inside, first[inside] + offset
 
 

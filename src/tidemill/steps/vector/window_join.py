@@ -20,13 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.operators.record import record_of
-from tidemill.operators.segments import DAY_MS, Segments, pack_time
+from tidemill.operators.segments import DAY_MS, LONG_MAX, Segments, pack_time
 from tidemill.operators.stored_serdes import reading
 from tidemill.operators.stream_join import Joiner, with_key
 from tidemill.steps.rows.task_rows import Headers, TaskRows
 from tidemill.steps.step_spec import WindowJoin
 from tidemill.steps.vector.join_waiting import JoinerError, JoinResults, Waiting
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
+from tidemill.steps.vector.window_count import plus
 from tidemill.topology.nodes import Store
 
 _SUFFIX = Struct(">qi")
@@ -124,8 +125,8 @@ class JoinTask:
         return _Seen(
             which=given.is_right.tolist(),
             times=times.tolist(),
-            lows=np.maximum(np.maximum(times - earlier, shown_from), 0).tolist(),
-            highs=np.maximum(times + later, 0).tolist(),
+            lows=np.maximum(np.maximum(plus(times, -earlier), shown_from), 0).tolist(),
+            highs=np.maximum(plus(times, later), 0).tolist(),
             live=(puts[0].live | puts[1].live).tolist(),
             numbers=(puts[0].numbers + puts[1].numbers).tolist(),
         )
@@ -268,17 +269,17 @@ class _Put:
 
 
 def _put(kept: KeptSide, times: Longs, puts: Flags, has_value: Flags) -> _Put:
-    segments = kept.segments
+    segments, retention = kept.segments, min(kept.segments.retention, LONG_MAX)
     moves = puts if segments.is_exact else puts & has_value
     observed = np.maximum(np.maximum.accumulate(np.where(moves, times, -1)), segments.observed)
     if segments.is_exact:
-        in_time = times > observed - segments.retention
+        in_time = times > observed - retention
     else:
-        oldest = np.maximum(observed - segments.retention, 0) // segments.interval
+        oldest = np.maximum(observed - retention, 0) // segments.interval
         in_time = times // segments.interval >= np.maximum(oldest, segments.min_live)
     count = np.cumsum(puts)
     numbers = np.where(puts, (segments.sequence + count) & 0x7FFFFFFF, 0)
-    lag = segments.observed - segments.oldest_shown
+    lag = min(segments.observed - segments.oldest_shown, LONG_MAX)
     return _Put(
         puts=puts, live=puts & has_value & in_time, shown_from=observed - lag, numbers=numbers, observed=int(observed[-1]),
         sequence=(segments.sequence + int(count[-1])) & 0x7FFFFFFF, refused=int(np.count_nonzero(moves & ~in_time)),

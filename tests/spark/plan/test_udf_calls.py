@@ -1,0 +1,105 @@
+"""UDFs of PySpark in functions of Columns: each kind gets the records of its operator, and nothing else that is in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import TopologyError
+from tidemill.testing import TestRecord, TopologyTestDriver
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+TEXT, LONG = Serdes.string(), Serdes.long()
+PAIR = Serdes.json("number bigint, text string")
+COUNT = 300
+"""More than a UDF's buffer holds."""
+
+
+@pytest.fixture(scope="module")
+def driver(spark: SparkSession) -> Iterator[TopologyTestDriver]:
+    """Functions that fail on null, and on text that is no number; between them another topic, whose rows they must not get."""
+    builder = StreamsBuilder()
+    texts = builder.stream("texts", key=TEXT, value=TEXT).filter(lambda _, text: text.isNotNull())
+    texts.map_values(F.udf(lambda text: text.upper(), StringType())).to("udf")
+    texts.map_values(F.udf(lambda text: text.upper(), StringType(), useArrow=True)).to("arrow-optimised")
+    joined = F.udf(lambda key, text, ending: key + text + ending, StringType())
+    texts.map_values(lambda key, text: joined(key, text=text, ending=F.lit("!"))).to("named")
+    short, rest = texts.split(name="by-").branch(F.udf(lambda _, text: len(text) < 3, BooleanType())).default_branch().values()
+    short.to("short")
+    rest.to("rest")
+    numbers = builder.stream("numbers", key=TEXT, value=LONG)
+    numbers.map_values(F.pandas_udf(kinds, StringType())).to("pandas", value=TEXT)
+    numbers.map_values(F.pandas_udf(pairs, PAIR_TYPE)).to("structs", value=PAIR)
+    numbers.filter(F.pandas_udf(lambda _, number: number % 2 == 0, BooleanType())).map_values(
+        F.arrow_udf(lambda number: pc.add(number, 1), LongType())
+    ).to("arrow", value=LONG)
+    structs = builder.stream("structs-in", key=TEXT, value=PAIR)
+    structs.map_values(F.pandas_udf(fields, StringType())).to("fields", value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as made:
+        yield made
+
+
+PAIR_TYPE = StructType([StructField("number", LongType()), StructField("text", StringType())])
+
+
+def kinds(numbers: pd.Series) -> pd.Series:
+    return numbers.astype(str) + numbers.dtype.name
+
+
+def pairs(numbers: pd.Series) -> pd.DataFrame:
+    return pd.DataFrame({"number": numbers, "text": numbers.astype(str)})
+
+
+def fields(values: pd.DataFrame) -> pd.Series:
+    return values["number"].astype(str) + values["number"].dtype.name + values["text"]
+
+
+def test_a_udf_of_values_gets_the_records_of_its_operator_alone(driver: TopologyTestDriver) -> None:
+    texts = driver.create_input_topic("texts", TEXT, TEXT)
+    texts.pipe_records([TestRecord("k", "a"), TestRecord("k", None), TestRecord("k", "bcd")], batch=None)
+    driver.create_input_topic("numbers", TEXT, LONG).pipe_input("k", 0)
+    found = {name: driver.create_output_topic(name, TEXT, TEXT) for name in ("udf", "arrow-optimised", "named", "short", "rest")}
+    assert {name: [record.value for record in topic.read_records()] for name, topic in found.items()} == {
+        "udf": ["A", "BCD"], "arrow-optimised": ["A", "BCD"], "named": ["ka!", "kbcd!"], "short": ["a"], "rest": ["bcd"],
+    }  # fmt: skip
+
+
+def test_a_udf_of_batches_gets_them_typed_as_they_are(driver: TopologyTestDriver) -> None:
+    """With nulls among them whole numbers would be floats, which lose digits."""
+    read = {name: driver.create_output_topic(name, TEXT, TEXT) for name in ("pandas", "fields")}
+    outputs = driver.create_output_topic("structs", TEXT, PAIR), driver.create_output_topic("arrow", TEXT, LONG)
+    for topic in (*read.values(), *outputs):
+        topic.read_records()
+    large = range(2**62, 2**62 + COUNT)
+    driver.create_input_topic("numbers", TEXT, LONG).pipe_records([TestRecord("k", number) for number in large], batch=None)
+    structs = [TestRecord("k", {"number": number, "text": "t"}) for number in large]
+    driver.create_input_topic("structs-in", TEXT, PAIR).pipe_records(structs, batch=None)
+    assert [record.value for record in read["pandas"].read_records()] == [f"{number}int64" for number in large]
+    assert [record.value for record in read["fields"].read_records()] == [f"{number}int64t" for number in large]
+    assert [record.value for record in outputs[0].read_records()] == [{"number": n, "text": str(n)} for n in large]
+    assert [record.value for record in outputs[1].read_records()] == [n + 1 for n in large if n % 2 == 0]
+
+
+def test_a_udf_that_is_called_by_its_name_is_refused_since_its_rows_can_not_be_told(spark: SparkSession) -> None:
+    spark.udf.register("louder", lambda text: text.upper(), StringType())
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).map_values(lambda text: F.call_udf("louder", text)).to("out")
+    with pytest.raises(TopologyError, match="registered under"):
+        TopologyTestDriver(builder, session=spark)
+
+
+def test_a_udf_of_iterators_is_refused(spark: SparkSession) -> None:
+    def upper(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        return (batch.str.upper() for batch in batches)
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).map_values(F.pandas_udf(upper, StringType())).to("out")
+    with pytest.raises(TopologyError, match="iterator of batches"):
+        TopologyTestDriver(builder, session=spark)

@@ -1,0 +1,69 @@
+"""A sink writes with its own serdes, whatever is above it: a node that passes bytes on, or one whose results others get too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from tidemill import KStream, Serdes, StreamsBuilder, per_batch
+from tidemill.errors import StopError
+from tidemill.testing import TestRecord, TopologyTestDriver
+
+pytestmark = pytest.mark.spark
+TEXT, LONG, INTEGER = Serdes.string(), Serdes.long(), Serdes.integer()
+NAME_FIRST, AGE_FIRST = Serdes.json("name string, age bigint"), Serdes.json("age bigint, name string")
+
+
+def looked_at(stream: KStream) -> KStream:
+    return stream.peek(lambda key, value: None)
+
+
+def sent(spark: SparkSession, builder: StreamsBuilder, value: Any, serde: Any, *topics: str, **config: str) -> list[list[bytes]]:
+    with TopologyTestDriver(builder, config, session=spark) as driver:
+        driver.create_input_topic("in", TEXT, serde).pipe_records([TestRecord("k", value, 1)])
+        return [[raw for _, raw in driver.create_output_topic(topic, TEXT, Serdes.bytes()).read_key_values()] for topic in topics]
+
+
+def test_below_a_node_that_passes_records_on_as_they_are(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    people = looked_at(builder.stream("in", key=TEXT, value=NAME_FIRST))
+    people.to("age-first", key=TEXT, value=AGE_FIRST)
+    people.to("name-first", key=TEXT, value=NAME_FIRST)
+    people.to("as-it-came", key=TEXT)
+    age_first, name_first, as_it_came = sent(
+        spark, builder, {"name": "ann", "age": 7}, NAME_FIRST, "age-first", "name-first", "as-it-came"
+    )
+    assert age_first == [b'{"age":7,"name":"ann"}']
+    assert name_first == as_it_came == [b'{"name":"ann","age":7}']
+
+
+def test_numbers_of_another_width(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    looked_at(builder.stream("in", key=TEXT, value=INTEGER)).to("out", key=TEXT, value=LONG)
+    assert sent(spark, builder, 5, INTEGER, "out") == [[LONG.serialize(5)]]
+
+
+def test_several_sinks_below_a_function_of_batches(spark: SparkSession) -> None:
+    def doubled(values: np.ndarray) -> np.ndarray:
+        return values * 2
+
+    builder = StreamsBuilder()
+    results = builder.stream("in", key=TEXT, value=LONG).map_values(per_batch(doubled, LONG))
+    results.to("long", key=TEXT, value=LONG)
+    results.to("integer", key=TEXT, value=INTEGER)
+    assert sent(spark, builder, 21, LONG, "long", "integer") == [[LONG.serialize(42)], [INTEGER.serialize(42)]]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_value_that_the_sink_can_not_write_is_a_matter_for_the_production_handler(spark: SparkSession, goes_on: bool) -> None:
+    builder = StreamsBuilder()
+    looked_at(builder.stream("in", key=TEXT, value=TEXT)).to("out", key=TEXT, value=LONG)
+    if goes_on:
+        handler = {"production.exception.handler": "continue"}
+        assert sent(spark, builder, "no number", TEXT, "out", **handler) == [[]]
+    else:
+        with pytest.raises(StopError, match=r"KSTREAM-SINK.*long"):
+            sent(spark, builder, "no number", TEXT, "out")
