@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tidemill.assignment.task_load import value_of
 from tidemill.cli.application_file import load_application
 from tidemill.errors import TidemillError
 from tidemill.ids import TaskId, TopicPartition
@@ -65,7 +66,7 @@ class Instances:
     def look(self, name: str) -> dict[str, Any]:
         streams = self._running.get(name)
         if streams is None:
-            return {"state": "NOT_STARTED", "tasks": {}, "standbys": {}, "threads": {}}
+            return {"state": "NOT_STARTED", "tasks": {}, "standbys": {}, "threads": {}, "loads": {}}
         threads = streams.threads
         return {
             "state": streams.state.value,
@@ -81,6 +82,7 @@ class Instances:
             },
             "tasks": {str(task): held.phase.value for thread in threads for task, held in thread.tasks.items()},
             "standbys": {str(task): held.lag for thread in threads for task, held in thread.standbys.items()},
+            "loads": {str(task): value_of(load.records) for thread in threads for task, load in thread.loads.items()},
             "batches": sum(thread.metrics.batches for thread in threads),
             "records_in": sum(thread.metrics.records_in for thread in threads),
             "restored": sum(thread.metrics.records_restored for thread in threads),

@@ -25,7 +25,7 @@ _TICK_S = 0.02
 
 
 class Feed:
-    """Lines of random words, each sent once however often the broker goes away; partitions in turn, the first ``hot_times``."""
+    """Lines of random words, each sent once however often the broker goes away; partitions in turn."""
 
     def __init__(
         self,
@@ -36,12 +36,9 @@ class Feed:
         seed: int,
         lines_per_s: float,
         vocabulary: Sequence[str] = VOCABULARY,
-        hot_times: int = 1,
-        words_per_line: int = WORDS_PER_LINE,
     ) -> None:
         self.topic, self.expected, self.lines = topic, Counter[str](), 0
-        self._turns = [0] * hot_times + list(range(1, partitions))
-        self._vocabulary, self._rate, self._words_per_line = list(vocabulary), lines_per_s, words_per_line
+        self._partitions, self._vocabulary, self._rate = partitions, list(vocabulary), lines_per_s
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._failed: list[Any] = []
@@ -68,15 +65,14 @@ class Feed:
         """That many lines, now."""
         with self._lock:
             for _ in range(lines):
-                self.send_line(" ".join(self._random.choices(self._vocabulary, k=self._words_per_line)))
+                self.send_line(" ".join(self._random.choices(self._vocabulary, k=WORDS_PER_LINE)))
             self._producer.poll(0)
 
     def send_line(self, line: str) -> None:
         """One line of words between blanks."""
         self.expected.update(line.split())  # before it is sent: what is read back can't be more than what is expected
         self.lines += 1
-        partition = self._turns[self.lines % len(self._turns)]
-        self._producer.produce(self.topic, line.encode(), partition=partition, on_delivery=self._delivered)
+        self._producer.produce(self.topic, line.encode(), partition=self.lines % self._partitions, on_delivery=self._delivered)
 
     def start(self) -> Feed:
         """Goes on sending until ``stop``."""

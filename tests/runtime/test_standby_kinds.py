@@ -15,6 +15,7 @@ from tests.runtime.local_application import LIMIT_S, Place, until
 from tests.runtime.restore_notes import ListenerNotes
 from tidemill import KafkaStreams, Materialized, Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
+from tidemill.ids import TaskId
 from tidemill.runtime.instance.application import State
 from tidemill.runtime.observe.restore_listeners import StandbyUpdateListener, StateRestoreListener
 from tidemill.task.lifecycle import Phase
@@ -78,9 +79,14 @@ def pair(
         yield made
 
 
+def running(streams: KafkaStreams) -> set[TaskId]:
+    """By phase: the instance's state follows its tasks a moment later."""
+    return {name for thread in streams.threads for name, task in thread.tasks.items() if task.phase is Phase.RUNNING}
+
+
 def is_mirrored(one: KafkaStreams, two: KafkaStreams) -> bool:
     """Each runs what the other follows, and nothing is behind."""
-    active = [{name for thread in s.threads for name, t in thread.tasks.items() if t.phase is Phase.RUNNING} for s in (one, two)]
+    active = [running(streams) for streams in (one, two)]
     copies = [{name: c.lag for thread in s.threads for name, c in thread.standbys.items()} for s in (one, two)]
     return (
         all(active)
@@ -152,7 +158,7 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
         assert all(loaded[partition] >= KEYS for partition in moving)
         restored.told["on_restore_end"].clear()
         one.close()
-        assert until(lambda: two.state is State.RUNNING and len(two.threads[0].tasks) == PARTITIONS), two.error
+        assert until(lambda: len(running(two)) == PARTITIONS and two.state is State.RUNNING), two.error
         assert rows(two) == everything
         totals = restored.by_partition("on_restore_end", "total_restored")
         assert not any(totals.get(partition) for partition in moving)

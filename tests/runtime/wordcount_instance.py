@@ -20,6 +20,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import TidemillError
 from tidemill.runtime.instance.application import KafkaStreams, State
 from tidemill.runtime.worker.worker import Fault
+from tidemill.task.lifecycle import Phase
 
 
 def wordcount(input_topic: str, output_topic: str) -> StreamsBuilder:
@@ -47,11 +48,14 @@ PROGRAMS = {"wordcount": wordcount, "passing": passing, "shop": shop_of}
 
 
 def look(streams: KafkaStreams) -> dict[str, object]:
+    """``state``: RUNNING only with the tasks that are shown; the instance's own follows its tasks a moment later."""
+    tasks = [task for thread in streams.threads for task in thread.tasks.values()]
+    is_settled = all(task.phase is Phase.RUNNING for task in tasks)
     return {
-        "state": streams.state.value,
+        "state": streams.state.value if is_settled or streams.state is not State.RUNNING else State.REBALANCING.value,
         "server": streams.application_server,
         "workers": [thread.engine.worker_pids if thread.engine else {} for thread in streams.threads],
-        "tasks": sorted(str(task) for thread in streams.threads for task in thread.tasks),
+        "tasks": sorted(str(task.task) for task in tasks),
         "standbys": {str(t): held.lag for thread in streams.threads for t, held in thread.standbys.items()},
         "batches": sum(thread.metrics.batches for thread in streams.threads),
         "records_in": sum(thread.metrics.records_in for thread in streams.threads),

@@ -2,7 +2,7 @@
 
 Decides only where the figures come from: the ends of the inputs from the last batches, sizes from the task directories of this
 machine (those on executors are not seen, so state has no weight there). What counts, and when it is worth a rebalance, is
-``task.measured_loads``'s. ``look`` is called by the stream thread, ``joins`` by the member's.
+``task.measured_loads``'s. ``look`` is called by the stream thread, ``joins`` by the member's, ``loads`` by any.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ class LoadWatch:
         """The loads that a join says."""
         with self._lock:
             self._loads = self._loads.joins(self._registry.now.running)
+        return self.loads()
+
+    def loads(self) -> Mapping[TaskId, TaskLoad]:
+        """As measured so far, of the tasks that run here and of those that ran here not long ago."""
+        with self._lock:
             return self._loads.loads(self._now_s())
 
     def _size(self, task: TaskId) -> int:

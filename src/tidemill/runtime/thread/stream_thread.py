@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
+from tidemill.assignment.task_load import TaskLoad
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
 from tidemill.deadline import Deadline
@@ -153,6 +154,11 @@ class StreamThread(threading.Thread):
     def standbys(self) -> Mapping[TaskId, StandbyTask]:
         """Copies that follow their changelogs, warm-ups included."""
         return dict(self._registry.now.standby)
+
+    @property
+    def loads(self) -> Mapping[TaskId, TaskLoad]:
+        """Measured so far; empty unless ``tidemill.task.weights`` is on."""
+        return self._loads.loads()
 
     @property
     def copies(self) -> tuple[CopyProgress, ...]:
