@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill import Serdes
+from tidemill import Serdes, Windowed, WindowedSerdes
 from tidemill.dsl.serdes import serde_by_name
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.topology.values import Serde
@@ -168,3 +168,13 @@ def test_a_float_that_is_too_large_is_refused_and_nan_is_javas() -> None:
     assert Serdes.float().serialize(math.nan) == bytes.fromhex("7fc00000")
     with pytest.raises(SerdeError, match="too large"):
         Serdes.float().serialize(1e300)
+
+
+@pytest.mark.parametrize(("serde", "key"), [
+    (WindowedSerdes.time_windowed_serde_from(Serdes.string(), 10), Windowed("k", 2**63, 2**63 + 10)),
+    (WindowedSerdes.time_windowed_serde_from(Serdes.string(), 10), Windowed("k", "now", 10)),  # type: ignore[arg-type]
+    (WindowedSerdes.session_windowed_serde_from(Serdes.string()), Windowed("k", 0.5, 2**63)),  # type: ignore[arg-type]
+])  # fmt: skip
+def test_window_times_that_do_not_fit_are_refused_with_what_they_are(serde: Serde, key: Windowed) -> None:
+    with pytest.raises(SerdeError, match=r"_windowed: .*(9223372036854775808|'now').*: a window's times are whole ms"):
+        serde.serialize(key)

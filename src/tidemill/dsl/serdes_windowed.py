@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
+from struct import error as StructError
 from typing import ClassVar
 
 from tidemill.errors import SerdeError
@@ -37,7 +38,7 @@ class TimeWindowedSerde:
     def serialize(self, value: Windowed | None) -> bytes | None:
         if value is None:
             return None
-        return _inner_bytes(self.name, self.inner, value) + _LONG.pack(value.start)
+        return _inner_bytes(self.name, self.inner, value) + _packed(self.name, _LONG, value.start)
 
     def deserialize(self, data: bytes | None) -> Windowed | None:
         if data is None:
@@ -62,7 +63,7 @@ class SessionWindowedSerde:
     def serialize(self, value: Windowed | None) -> bytes | None:
         if value is None:
             return None
-        return _inner_bytes(self.name, self.inner, value) + _TWO_LONGS.pack(value.end, value.start)
+        return _inner_bytes(self.name, self.inner, value) + _packed(self.name, _TWO_LONGS, value.end, value.start)
 
     def deserialize(self, data: bytes | None) -> Windowed | None:
         if data is None:
@@ -120,6 +121,14 @@ def _inner_bytes(name: str, inner: Serde, value: object) -> bytes:
         )
     data = inner.serialize(value.key)
     return b"" if data is None else data
+
+
+def _packed(name: str, form: Struct, *times: int) -> bytes:
+    try:
+        return form.pack(*times)
+    except StructError:
+        found = " and ".join(map(repr, times))
+        raise SerdeError(f"{name}: {found}: a window's times are whole ms that fit in 8 bytes") from None
 
 
 def _check_length(name: str, data: bytes, least: int) -> None:
