@@ -6,13 +6,15 @@ does that says when it closes that it leaves.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
-from instances import ExperimentError
+from instances import ExperimentError, until
+from java_streams import JavaStreams
 
 from tidemill.errors import EnvironmentProblem
 from tidemill.kafka.admin.group_members import live_group
-from tidemill.kafka.group.client import GroupClient
+from tidemill.kafka.group.client import GroupClient, UnreachableError
 from tidemill.kafka.group.coordinator import GroupCoordinator
 from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.wire import SubscriptionInfo, decode_assignment, decode_subscription
@@ -59,6 +61,26 @@ def members_of(servers: str, application_id: str) -> dict[str, MemberView]:
             standby=tuple(sorted(map(str, told.standby_tasks))),
         )
     return members
+
+
+def member_id_of(servers: str, application_id: str, process_id: str) -> str:
+    """Of an instance that is in the group."""
+    found: dict[str, MemberView] = {}
+
+    def is_there() -> bool:
+        found.update(members_of(servers, application_id))
+        return process_id in found
+
+    until(is_there, f"{process_id} in the group", pause_s=0.2)
+    return found[process_id].member_id
+
+
+def stop_and_take_out(java: JavaStreams, servers: str, application_id: str, process_id: str) -> None:
+    """Stops an instance whose session is long, and takes it out of the group, which would else wait for the session's end."""
+    member_id = member_id_of(servers, application_id, process_id)
+    java.stop()
+    with contextlib.suppress(UnreachableError):  # then the session's end does it
+        take_out(servers, application_id, member_id)
 
 
 def take_out(servers: str, application_id: str, member_id: str) -> None:

@@ -256,8 +256,8 @@ class Host:
             return
         doomed = self.tree()
         _signal(doomed, signal.SIGKILL)
-        self._process.wait(30)
-        psutil.wait_procs(doomed[1:], timeout=10)
+        self._process.wait(LIMIT_S)
+        psutil.wait_procs(doomed[1:], timeout=60)
 
     def freeze(self) -> list[psutil.Process]:
         frozen = self.tree()
@@ -316,7 +316,7 @@ class Scene:
         self.broker = EmbeddedBroker(
             environ=os.environ,
             settings=dict(self.broker_settings),
-            start_limit_s=120,
+            start_limit_s=LIMIT_S,
             data=self.folder / "broker" if self.keeps_broker else None,
         )
         self.broker.__enter__()

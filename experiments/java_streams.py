@@ -36,7 +36,7 @@ LEAST_PROBING_INTERVAL_MS = 60_000
 
 _MAIN = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
 _START_LIMIT_S = 240.0
-_STOP_LIMIT_S = 120.0
+_STOP_LIMIT_S = 240.0
 _LOGGING = """\
 status = error
 rootLogger.level = info
@@ -118,7 +118,7 @@ class JavaStreams:
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(_STOP_LIMIT_S)
 
     # --- its log ---------------------------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ class Feed:
         self._thread.start()
         return self
 
-    def stop(self, limit_s: float = 90.0) -> None:
+    def stop(self, limit_s: float = 240.0) -> None:
         """All that was sent is in the topic."""
         self._ends.set()
         if self._thread is not None:
