@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.cli_process import ran_here
-from tests.kafka.group.group_application import Application, create_topic, joined, until
+from tests.cli.cli_process import LIMIT_S, ran_here, until
+from tests.kafka.group.group_application import Application, create_topic, joined
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import AssignmentConfig
 from tidemill.cli.assign_live_group import _facts
@@ -100,7 +100,7 @@ def test_a_running_group_is_explained_as_a_recorded_one_is(
     for partition in (0, 1):
         for _ in range(100):
             producer.produce(store, b"1", key=b"k", partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(LIMIT_S) == 0
     first = StreamsMember(topics=[topic], process=P1, store=store)
     old = joined(bootstrap_servers, first, name, "old")
     assert until(lambda: len(first.owned) == 2)

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.cli_process import ran_here
+from tests.cli.cli_process import LIMIT_S, ran_here, until
 from tests.embedded.test_broker import is_alive
 from tidemill.embedded.broker_plan import free_port
 from tidemill.embedded.jars import cache_folder
@@ -98,6 +98,7 @@ def test_a_broker_that_was_killed_is_no_longer_shown_and_starts_again(tidemill: 
     port = free_port()
     pid = int(re.findall(r"pid=(\d+)", tidemill("broker", "start", "--port", port).stdout)[0])
     os.kill(pid, signal.SIGKILL)
+    assert until(lambda: not is_alive(pid))
     assert tidemill("broker", "status").returncode == 1
     assert tidemill("broker", "start", "--port", port).returncode == 0
 
@@ -108,12 +109,12 @@ def test_ctrl_c_while_it_starts_leaves_nothing_behind(environ: dict[str, str], t
     data = tmp_path / "data"
     command = [str(Path(sys.executable).with_name("tidemill")), "broker", "start", "--port", str(free_port())]
     with subprocess.Popen([*command, "--data", str(data)], env=environ, stderr=subprocess.PIPE, text=True) as starting:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LIMIT_S
         while not (data / "console.log").exists():  # the broker itself is being started
             assert time.monotonic() < deadline
             time.sleep(0.02)
         starting.send_signal(signal.SIGINT)
-        said = starting.communicate(timeout=120)[1]
+        said = starting.communicate(timeout=LIMIT_S)[1]
     assert starting.returncode == 130
     assert "Traceback" not in said
     assert [p.pid for p in psutil.process_iter(["cmdline"]) if str(data) in " ".join(p.info["cmdline"] or [])] == []

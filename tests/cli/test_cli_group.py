@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from tests.cli.cli_process import ran_here
+from tests.cli.cli_process import LIMIT_S, ran_here, until
 from tidemill.cli.group import COLUMNS, aligned, app, group_rows
 from tidemill.errors import ConfigError
 from tidemill.ids import TopicPartition
@@ -60,12 +59,15 @@ def test_a_real_group_is_shown(bootstrap_servers: str, unique_name: Callable[[st
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for _ in range(5):
         producer.produce(name, b"value", partition=1)
-    assert producer.flush(20) == 0
+    assert producer.flush(LIMIT_S) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": name, "client.id": "me"})
     consumer.subscribe([name])
-    deadline = time.monotonic() + 60
-    while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
-        consumer.poll(0.2)
+
+    def has_both() -> bool:
+        consumer.poll(0.1)
+        return len(consumer.assignment()) == 2
+
+    assert until(has_both)
     consumer.commit(offsets=[ClientPartition(name, 1, 3)], asynchronous=False)
     member = consumer.memberid()
     done = _describe("--bootstrap-server", bootstrap_servers, "--group", name)

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from tests.cli.cli_process import CliProcess, cli, ran_here, until
+from tests.cli.cli_process import LIMIT_S, CliProcess, cli, ran_here, until
 from tidemill.cli.demo_text import words
 from tidemill.cli.instance_view import InstanceView, from_line, to_line, to_text
 from tidemill.cli.run import outside_settings
@@ -154,11 +154,12 @@ def test_a_stop_commits_all_and_the_next_start_goes_on_there(
         with cli(*arguments, "--trace-start", trace) as run:
             assert until(lambda wanted=expected: _counts(bootstrap_servers, output) == wanted or run.process.poll() is not None)
             assert until(lambda written=trace: _told(written)[-1:] == ["first output committed"])  # now, not at the end
+            assert until(lambda shown=run: any(view.is_at_work for view in _views(shown))), run.text
             stop(run)
             assert run.end() == code, run.text
             assert run.lines[-2:] == ["RUNNING -> PENDING_SHUTDOWN", "PENDING_SHUTDOWN -> NOT_RUNNING"]
-            views = [view for line in run.lines if (view := from_line(line)) is not None]
-            assert (views[-1].records_restored, views[-1].tasks) == (0, (TaskId(0, 0), TaskId(1, 0)))
+            last = _views(run)[-1]
+            assert (last.records_restored, last.tasks) == (0, (TaskId(0, 0), TaskId(1, 0)))
             run.leaves_nothing()
         assert _counts(bootstrap_servers, output) == expected
         story = _story(trace)
@@ -186,6 +187,11 @@ def test_brokers_that_do_not_answer_are_one_sentence(calling_nobody: tuple[int, 
     run.leaves_nothing()
 
 
+def _views(run: CliProcess) -> list[InstanceView]:
+    """What it has shown of itself; its main thread does now and then."""
+    return [view for line in list(run.lines) if (view := from_line(line)) is not None]
+
+
 def _told(trace: Path) -> list[str]:
     """The story as far as it is written by the instance that runs."""
     try:
@@ -208,7 +214,7 @@ def _write(servers: str, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": servers})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(60) == 0
+    assert producer.flush(LIMIT_S) == 0
 
 
 def _counts(servers: str, topic: str) -> dict[str, int]:
@@ -217,7 +223,7 @@ def _counts(servers: str, topic: str) -> dict[str, int]:
     partition = ClientPartition(topic, 0)
     try:
         consumer.assign([ClientPartition(topic, 0, 0)])
-        _, end = consumer.get_watermark_offsets(partition, timeout=60)
+        _, end = consumer.get_watermark_offsets(partition, timeout=LIMIT_S)
         counts: dict[str, int] = {}
         while consumer.position([partition])[0].offset < end:
             for message in consumer.consume(1_000, 0.1):

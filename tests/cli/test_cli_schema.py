@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from tests.cli.cli_process import LIMIT_S, until
 from tidemill.cli.main import main
 from tidemill.cli.schema import class_name
+from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
 
 pytestmark = pytest.mark.broker
@@ -37,21 +39,26 @@ class Topic:
 @pytest.fixture
 def topic(bootstrap_servers: str, unique_name: Callable[[str], str]) -> Topic:
     made = Topic(unique_name("orders"), bootstrap_servers)
-    Admin({"bootstrap.servers": bootstrap_servers}).create_topics([TopicSpec(name=made.name, partitions=2)])
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": made.name})
-    producer.init_transactions(30)
+    admin = Admin({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([TopicSpec(name=made.name, partitions=2)])
+    one_by_one = {"max.in.flight.requests.per.connection": 1}  # else a new topic's first batch may be lost
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": made.name, **one_by_one})
+    producer.init_transactions(LIMIT_S)
     old: list[Any] = [{"customer": 5}] * 20  # other than what is newest
     new: list[Any] = [{"customer": "ada", "amount": at, "at": "2026-01-31T12:00:00Z"} for at in range(6)]
     for values in (old, new, [{"customer": "grace", "amount": "12,5"}] * 2):
         producer.begin_transaction()
         for at, value in enumerate(values):
             producer.produce(made.name, json.dumps(value).encode(), partition=at % 2)
-        producer.commit_transaction(30)
+        producer.commit_transaction(LIMIT_S)
     producer.begin_transaction()
     for partition in range(2):
         producer.produce(made.name, b'{"not": "committed"}', partition=partition)
-    producer.flush(30)
-    producer.abort_transaction(30)
+    assert producer.flush(LIMIT_S) == 0
+    producer.abort_transaction(LIMIT_S)
+    partitions = [TopicPartition(made.name, number) for number in range(2)]
+    # A transaction is over before its markers are written, and what is read ends before one without.
+    assert until(lambda: admin.stable_end_offsets(partitions) == admin.end_offsets(partitions))
     return made
 
 

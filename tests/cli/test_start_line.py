@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.cli_process import cli, until
+from tests.cli.cli_process import LIMIT_S, cli, until
 from tests.kafka.group.acting_member import ActingMember
 from tidemill.cli.start_line import StartLine, StartView, followed, start_line, summary_line
 from tidemill.ids import TaskId, TopicPartition
@@ -186,14 +186,14 @@ def test_a_terminal_shows_the_phases_of_a_start_in_their_order(
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for number in range(5_000):
         producer.produce(changelog, struct.pack(">q", number), f"k{number}")
-    assert producer.flush(60) == 0
+    assert producer.flush(LIMIT_S) == 0
     app = tmp_path / "app.py"
     app.write_text(
         "from tidemill import Serdes, StreamsBuilder\nbuilder = StreamsBuilder()\n"
         f"config = {{'application.id': {application!r}, 'bootstrap.servers': {bootstrap_servers!r}}}\n"
         f"builder.stream({topic!r}, key=Serdes.string(), value=Serdes.string()).group_by_key().count(store='counts')\n"
     )
-    other = HoldsUp(bootstrap_servers, application, topic, 1, session__timeout__ms=60_000)
+    other = HoldsUp(bootstrap_servers, application, topic, 1, session__timeout__ms=240_000)
     other.start()
     screen = Screen()
     try:

@@ -181,7 +181,7 @@ class Program:
             THREAD,  # all programs share the workers; each has a context of its own in them
             source(place, self.compiled.source, count),
             [step(place, s, handler, expected, count) for s in self.compiled.steps],
-            limit_s=120,
+            limit_s=240,
         )
         self._parts = subtopologies(topology, APPLICATION)
         self._internal = {t for part in self._parts for t in part.repartition_source_topics}

@@ -22,9 +22,9 @@ KILLS = 12 if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else 5
 def wait_for_batch(directory: Path, number: int) -> None:
     """Until the writer has come to it: on a busy machine it may get no time between two kills."""
     reader = TaskState.open_to_read(directory)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while batch_found(reader) < number:
-        assert time.monotonic() < deadline, f"batch {number} was not written within a minute"
+        assert time.monotonic() < deadline, f"batch {number} was not written within 240 s"
     reader.close(clean=True)
 
 
@@ -53,8 +53,9 @@ def test_a_writer_killed_while_it_makes_the_state_leaves_one_that_opens(tmp_path
     for attempt in range(KILLS):
         directory = tmp_path / str(attempt)
         with start("write", directory, MEBIBYTE, FOR_EVER) as writer:
-            deadline = time.monotonic() + 10
-            while not directory.exists() and time.monotonic() < deadline:
+            deadline = time.monotonic() + 240
+            while not directory.exists():
+                assert time.monotonic() < deadline
                 time.sleep(0.0002)
             time.sleep(moments.random() * 0.015)
             writer.kill()

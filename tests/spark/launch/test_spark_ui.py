@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.request
 from collections.abc import Callable
@@ -12,18 +13,21 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from tests.cli.cli_process import CliProcess, cli, until
+from tests.cli.cli_process import LIMIT_S, CliProcess, cli, until
 from tidemill.kafka.admin.client import Admin, TopicSpec
 
 
 def read(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
         return json.load(answer)
 
 
 def listeners_of(run: CliProcess, port: int) -> set[str]:
     """Addresses at which a process of the command listens on this port."""
-    found = (connection for process in run.family() for connection in process.net_connections("inet"))
+    found = []
+    for process in run.family():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            found += process.net_connections("inet")
     return {one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port}
 
 
