@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tests.cli.cli_process import LIMIT_S, ran_here, until
 from tests.embedded.test_broker import is_alive
 from tidemill.embedded.broker_plan import free_port
 from tidemill.embedded.jars import cache_folder
+from tidemill.embedded.java import find_java
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -106,13 +107,17 @@ def test_a_broker_that_was_killed_is_no_longer_shown_and_starts_again(tidemill: 
 @pytest.mark.broker
 @pytest.mark.fault
 def test_ctrl_c_while_it_starts_leaves_nothing_behind(environ: dict[str, str], tmp_path: Path) -> None:
-    data = tmp_path / "data"
+    """The broker's JVM is there and goes no further."""
+    data, paused, java = tmp_path / "data", tmp_path / "paused", tmp_path / "java" / "bin" / "java"
+    real = shlex.quote(str(find_java(environ).path))
+    pause = f"-XX:+UnlockDiagnosticVMOptions -XX:+PauseAtStartup -XX:PauseAtStartupFile={shlex.quote(str(paused))}"
+    java.parent.mkdir(parents=True)
+    java.write_text(f'#!/bin/sh\ncase "$*" in *kafka.Kafka*) exec {real} {pause} "$@";; esac\nexec {real} "$@"\n')
+    java.chmod(0o755)
+    environ["JAVA_HOME"] = str(java.parent.parent)
     command = [str(Path(sys.executable).with_name("tidemill")), "broker", "start", "--port", str(free_port())]
     with subprocess.Popen([*command, "--data", str(data)], env=environ, stderr=subprocess.PIPE, text=True) as starting:
-        deadline = time.monotonic() + LIMIT_S
-        while not (data / "console.log").exists():  # the broker itself is being started
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        assert until(lambda: paused.exists() or starting.poll() is not None)
         starting.send_signal(signal.SIGINT)
         said = starting.communicate(timeout=LIMIT_S)[1]
     assert starting.returncode == 130
