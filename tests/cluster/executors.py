@@ -74,8 +74,8 @@ def standalone(folder: Path) -> Iterator[Master]:
         started = master.processes()
     finally:
         script.stdin.close()
-        assert script.wait(60) == 0
-        assert not psutil.wait_procs(started, 30)[1]
+        assert script.wait(240) == 0
+        assert not psutil.wait_procs(started, 240)[1]
 
 
 @dataclass

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.executors import Run, counts_on, executors, running
+from tests.runtime.instance_process import until
 from tests.runtime.words import differences
 from tidemill.embedded.broker import EmbeddedBroker
 
@@ -65,7 +66,8 @@ def test_an_executor_that_is_killed_is_replaced_and_no_count_is_lost_or_doubled(
         run.instance.wait_running()
     run.feed.stop()
     run.some_words_are_counted_exactly()
-    assert len({event["executor"] for event in run.instance.events("thread-placed")}) >= 4
+    # Two to begin with, and one for each that was killed: a thread that shares the other one's for a while moves there, too.
+    assert until(lambda: len({event["executor"] for event in run.instance.events("thread-placed")}) >= 4)
 
 
 def test_the_stores_that_are_closed_hold_what_was_counted(run: Run) -> None:

@@ -62,11 +62,11 @@ def test_an_application_file_runs_by_spark_submit_and_counts_exactly_though_an_e
             feed.stop()
             assert counts.reach(feed.expected.total(), 240), (tmp_path / "log").read_text()[-3000:]
             submitted.send_signal(signal.SIGTERM)  # the shell script has become the JVM, which ends the driver
-            submitted.wait(180)
+            submitted.wait(240)
         finally:
             if submitted.poll() is None:
                 os.killpg(submitted.pid, signal.SIGKILL)
-                submitted.wait(30)
+                submitted.wait(240)
     counts.settle()
     assert differences(counts.latest, feed.expected) == {}
     assert counts.not_rising == []

@@ -32,7 +32,7 @@ from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.runtime.instance.application import KafkaStreams, State
 
 PASSWORD = "marked-secret-of-app"
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 LINES = ("the tide turns the mill", "the mill turns the stone", "stone by stone")
 _TYPES = {
     "--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP, "--transactional-id": ResourceType.TRANSACTIONAL_ID,
@@ -72,7 +72,7 @@ class Secured:
     def create(self, *ends: str) -> None:
         topics = [NewTopic(self.topic(end), 2, 1) for end in ends or ("in", "out")]
         for made in self.operator.create_topics(topics).values():
-            made.result(30)
+            made.result(LIMIT_S)
 
     def all_rights(self) -> set[Right]:
         """What docs/security.md says that an application needs."""
@@ -88,7 +88,7 @@ class Secured:
     def grant(self, rights: Iterable[Right]) -> None:
         bindings = [self._binding(right) for right in rights]
         for future in self.operator.create_acls(bindings).values():
-            future.result(60)
+            future.result(LIMIT_S)
         for given in bindings:
             assert within(LIMIT_S, lambda given=given: self._is_granted(given)), given
 
@@ -99,7 +99,7 @@ class Secured:
                 AclOperation[_NAMES.get(operation, operation.upper())], AclPermissionType.ALLOW,
             )  # fmt: skip
             for future in self.operator.delete_acls([filtered]).values():
-                future.result(60)
+                future.result(LIMIT_S)
             assert within(LIMIT_S, lambda filtered=filtered: not self._is_granted(filtered)), filtered
 
     def follow(self, sentence: str) -> int:
@@ -133,22 +133,22 @@ class Secured:
             asked.restype, asked.name, asked.resource_pattern_type, asked.principal, asked.host, asked.operation,
             asked.permission_type,
         )  # fmt: skip
-        return bool(self.operator.describe_acls(same).result(60))
+        return bool(self.operator.describe_acls(same).result(LIMIT_S))
 
     def send(self, lines: Iterable[str] = LINES) -> None:
         producer = Producer({"bootstrap.servers": self.broker.internal_servers, "log_level": 0})
         for number, line in enumerate(lines):
             producer.produce(self.topic("in"), line.encode(), partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(LIMIT_S) == 0
 
-    def counts(self, expected: Counter[str], limit_s: float = LIMIT_S) -> dict[str, int]:
-        """What stands in the output once it is as expected, or after the limit."""
+    def counts(self, expected: Counter[str], is_over: Callable[[], bool] = lambda: False) -> dict[str, int]:
+        """What stands in the output once it is as expected, or when ``is_over``, or after the limit."""
         settings = {"bootstrap.servers": self.broker.internal_servers, "group.id": "reads without a group", "log_level": 0}
         consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
         consumer.assign([TopicPartition(self.topic("out"), number, 0) for number in (0, 1)])
         found: dict[str, int] = {}
-        deadline = time.monotonic() + limit_s
-        while found != dict(expected) and time.monotonic() < deadline:
+        deadline = time.monotonic() + LIMIT_S
+        while found != dict(expected) and not is_over() and time.monotonic() < deadline:
             for message in consumer.consume(100, 0.2):
                 if message.error() is None:
                     found[message.key().decode()] = struct.unpack(">q", message.value())[0]

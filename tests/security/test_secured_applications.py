@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.security.certificates import Authority
-from tests.security.secured import LINES, PASSWORD, Right, Secured, within, words_of
+from tests.security.secured import LIMIT_S, LINES, PASSWORD, Right, Secured, within, words_of
 from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
@@ -35,7 +35,6 @@ from tidemill.task.raw_records import RecordColumns
 pytestmark = [pytest.mark.security, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
 STORE_PASSWORD = "marked-secret-of-stores"
-START_LIMIT_S = 100.0
 _numbers = count(1)
 MODULES = {"PLAIN": "plain.PlainLoginModule"}
 Shown = Callable[[str], None]
@@ -62,7 +61,7 @@ def _counts_words(place: Secured) -> None:
     place.grant(place.all_rights())
     place.send()
     with place.application() as streams:
-        assert streams.wait(State.RUNNING, State.ERROR, timeout=120) is State.RUNNING, streams.error
+        assert streams.wait(State.RUNNING, State.ERROR, timeout=LIMIT_S) is State.RUNNING, streams.error
         assert place.counts(words_of(LINES)) == dict(words_of(LINES))
         (thread,) = streams.threads
         assert streams.state is State.RUNNING
@@ -198,7 +197,7 @@ def test_a_right_that_is_withdrawn_from_a_running_application(place: Secured, en
         assert place.counts(words_of(LINES)) == dict(words_of(LINES)), streams.error
         place.withdraw(("--topic", place.topic(end), "literal", operation))
         place.send(["the tide"])
-        assert within(90, lambda: streams.state is State.ERROR), "it neither goes on nor ends"
+        assert within(LIMIT_S, lambda: streams.state is State.ERROR), "it neither goes on nor ends"
         said = str(streams.error)
     assert f"User:app lacks {operation} on topic '{place.topic(end)}'" in said
     assert "Traceback" not in said
@@ -212,7 +211,7 @@ def test_following_the_advice_again_and_again_makes_an_application_run(place: Se
     while rounds < 10:
         streams = place.application()
         said = place.run_until(streams, State.RUNNING)
-        found = place.counts(words_of(LINES), limit_s=60) if not said else {}
+        found = place.counts(words_of(LINES), lambda streams=streams: streams.state is State.ERROR) if not said else {}
         if not said and streams.state is State.ERROR:
             said = str(streams.error)
         streams.close()
@@ -273,7 +272,7 @@ def _refused(place: Secured, **settings: object) -> str:
     streams = place.application(**settings)
     began = time.monotonic()
     said = place.run_until(streams, State.RUNNING)
-    assert time.monotonic() - began < START_LIMIT_S
+    assert time.monotonic() - began < LIMIT_S
     assert said, "it was let in"
     assert "marked-secret" not in said
     return said
@@ -335,7 +334,7 @@ def test_a_member_that_sends_garbage_is_left_out_and_the_others_go_on(place: Sec
             if answer.user_data:
                 assert wire.decode_assignment(answer.user_data).error_code == AssignorError.ASSIGNMENT_ERROR
             assert answer.partitions == ()
-        assert within(60, lambda: streams.state is State.RUNNING and streams.threads[0].tasks.keys() == before)
+        assert within(LIMIT_S, lambda: streams.state is State.RUNNING and streams.threads[0].tasks.keys() == before)
         place.send(LINES)
         assert place.counts(words_of(LINES + LINES)) == dict(words_of(LINES + LINES)), streams.error
         assert streams.state is State.RUNNING
