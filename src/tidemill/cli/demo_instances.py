@@ -130,7 +130,9 @@ class Instances:
 
     @property
     def are_started_at_work(self) -> bool:
-        return all(instance.view.is_at_work for instance in self.started)
+        """None shows a task that another one shows too: a view may be older than a hand-over."""
+        tasks = [task for view in self.views for task in view.tasks]
+        return all(view.is_at_work for view in self.views) and len(tasks) == len(set(tasks))
 
     @property
     def views(self) -> list[InstanceView]:

@@ -20,7 +20,7 @@ import typer
 
 from tidemill.cli.application_file import load_application
 from tidemill.cli.files import read_text
-from tidemill.cli.instance_view import to_line, to_text, view_of
+from tidemill.cli.instance_view import InstanceView, to_line, to_text, view_of
 from tidemill.cli.live_text import LiveText, live_text
 from tidemill.cli.start_line import StartLine
 from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
@@ -171,7 +171,7 @@ def _follow(
     """Until a stop is wanted or the instance has ended by itself."""
     from tidemill.runtime.instance.application import State
 
-    shown = view_of(streams)
+    shown = InstanceView(state=State.REBALANCING.value)  # whatever it is by now is news
     has_run = False
     shown_at = 0.0
     failing_since: float | None = None

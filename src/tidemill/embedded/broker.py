@@ -65,7 +65,7 @@ class EmbeddedBroker:
         heap_mb: int = 384,
         settings: Mapping[str, str] | None = None,
         security: BrokerSecurity | None = None,
-        start_limit_s: float = 60,
+        start_limit_s: float = 120,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         environ = os.environ if environ is None else environ

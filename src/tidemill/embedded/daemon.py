@@ -56,7 +56,7 @@ def start_broker(
     data: Path,
     port: int = DEFAULT_PORT,
     security: BrokerSecurity | None = None,
-    start_limit_s: float = 60,
+    start_limit_s: float = 120,
     progress: Callable[[str], None] = lambda _: None,
 ) -> RunningBroker:
     """Starts a broker that outlives this process and returns when it takes clients."""

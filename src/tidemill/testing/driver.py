@@ -49,7 +49,7 @@ from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.values import Serde
 
-_BATCH_LIMIT_S = 60.0
+_BATCH_LIMIT_S = 240.0
 _APPLICATION = "topology-test-driver"
 """In the names of internal topics, where the settings name no application."""
 
@@ -291,7 +291,7 @@ def _global_topics(topology: Topology) -> list[str]:
     return [topic for source in sources for topic in source.topics]
 
 
-_START_LIMIT_S = 120.0
+_START_LIMIT_S = 240.0
 _started: list[SparkHandle] = []
 
 
