@@ -29,7 +29,7 @@ from tidemill.embedded.broker import EmbeddedBroker
 try:
     with EmbeddedBroker(environ=os.environ, start_limit_s=240) as broker:
         print(broker.pid, broker.data, flush=True)
-        time.sleep(60)
+        time.sleep(600)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -43,7 +43,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def _until(claim: Callable[[], bool], limit_s: float = 120) -> bool:
+def _until(claim: Callable[[], bool], limit_s: float = 240) -> bool:
     deadline = time.monotonic() + limit_s
     while not claim():
         if time.monotonic() > deadline:
@@ -54,13 +54,13 @@ def _until(claim: Callable[[], bool], limit_s: float = 120) -> bool:
 
 def _create(broker: EmbeddedBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(240)
 
 
 def _produce(broker: EmbeddedBroker, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(240) == 0
 
 
 def _values(broker: EmbeddedBroker, topic: str, expected: int) -> list[bytes]:
@@ -69,7 +69,7 @@ def _values(broker: EmbeddedBroker, topic: str, expected: int) -> list[bytes]:
     )
     consumer.subscribe([topic])
     values: list[bytes] = []
-    _until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected, 60)
+    _until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected)
     consumer.close()
     return values
 
@@ -103,10 +103,10 @@ def test_a_transaction_that_a_kill_left_open_is_ended_when_the_broker_comes_back
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "writer", "transaction.timeout.ms": 1_000}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(240)
     producer.begin_transaction()
     producer.produce("written", b"never")
-    assert producer.flush(20) == 0
+    assert producer.flush(240) == 0
     broker.kill()
     time.sleep(1.1)  # its transaction's time is over before the broker is back
     broker.start()
@@ -195,7 +195,7 @@ def test_no_broker_and_no_data_outlives_its_owner(number: signal.Signals) -> Non
         pid, data = owner.stdout.readline().split()
         assert psutil.pid_exists(int(pid))
         owner.send_signal(number)
-        owner.wait(120)
+        owner.wait(240)
     assert _until(lambda: not is_alive(int(pid)))
     assert _until(lambda: not Path(data).exists())
 

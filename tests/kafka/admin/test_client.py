@@ -28,7 +28,7 @@ Names = Callable[[str], str]
 
 @pytest.fixture
 def admin(bootstrap_servers: str) -> Admin:
-    return Admin({"bootstrap.servers": bootstrap_servers}, timeout_s=20)
+    return Admin({"bootstrap.servers": bootstrap_servers}, timeout_s=200)
 
 
 @pytest.fixture
@@ -43,17 +43,17 @@ def topic(admin: Admin, unique_name: Names) -> str:
 def transaction(bootstrap_servers: str, unique_name: Names) -> Iterator[Producer]:
     """A producer with an open transaction, aborted at the end if it is still open."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique_name("txn")})
-    producer.init_transactions(20)
+    producer.init_transactions(240)
     producer.begin_transaction()
     yield producer
-    producer.abort_transaction(20)
+    producer.abort_transaction(240)
 
 
 def _produce(bootstrap_servers: str, topic: str, partition: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for _ in range(count):
         producer.produce(topic, b"value", partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(240) == 0
 
 
 def test_topics_are_made_with_their_configs_and_have_leaders(admin: Admin, unique_name: Names) -> None:
@@ -126,7 +126,7 @@ def test_an_open_transaction_ends_the_stable_offsets_but_not_the_end(
     partition = TopicPartition(topic, 0)
     _produce(bootstrap_servers, topic, 0, 3)
     transaction.produce(topic, b"open", partition=0)
-    transaction.flush(20)
+    transaction.flush(240)
     assert admin.end_offsets([partition]) == {partition: 4}
     assert admin.stable_end_offsets([partition]) == {partition: 3}
 
@@ -148,10 +148,10 @@ def test_committed_offsets_wait_for_an_open_transaction(
     partition = TopicPartition(topic, 0)
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": topic})
     metadata = consumer.consumer_group_metadata()
-    transaction.send_offsets_to_transaction([ClientPartition(topic, 0, 7)], metadata, 20)
+    transaction.send_offsets_to_transaction([ClientPartition(topic, 0, 7)], metadata, 240)
     with pytest.raises(RetriableError, match=rf"committed offsets of group {topic}: not done after 1\.5 s"):
         admin.committed_offsets(topic, [partition], timeout_s=1.5)
-    commit = threading.Timer(1, lambda: transaction.commit_transaction(20))
+    commit = threading.Timer(1, lambda: transaction.commit_transaction(240))
     commit.start()
     assert admin.committed_offsets(topic, [partition]) == {partition: 7}
     commit.join()
@@ -167,7 +167,7 @@ def test_a_group_is_described_with_its_members_and_what_they_own(
         {"bootstrap.servers": bootstrap_servers, "group.id": topic, "client.id": "me", "group.instance.id": "i-1"}
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
         consumer.poll(0.2)
     group = admin.describe_group(topic)
@@ -191,8 +191,12 @@ def test_offsets_of_a_topic_that_is_not_there_are_told_after_the_time(admin: Adm
 
 
 def test_waiting_for_leaders_names_the_topic_that_is_not_there(admin: Admin, topic: str) -> None:
-    with pytest.raises(RetriableError, match=r"no leader after 1 s for nowhere \(not there\)"):
-        admin.wait_for_leaders([topic, "nowhere"], timeout_s=1)
+    for limit_s in (1, 10, 60):
+        with pytest.raises(RetriableError) as told:
+            admin.wait_for_leaders([topic, "nowhere"], timeout_s=limit_s)
+        if "no leader" in str(told.value):
+            break
+    assert f"no leader after {limit_s} s for nowhere (not there)" in str(told.value)
 
 
 @pytest.mark.parametrize(

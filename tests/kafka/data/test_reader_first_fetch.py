@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.kafka.group.group_application import until
 from tidemill.ids import TopicPartition
 from tidemill.kafka.data.reader import ThreadReader
 from tidemill.task.batch import BatchRequest
@@ -25,7 +26,7 @@ def topic(bootstrap_servers: str, unique_name: Callable[[str], str]) -> str:
     name = unique_name("input")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for made in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
-        made.result(30)
+        made.result(240)
     for partition in range(PARTITIONS - 1):
         send(bootstrap_servers, name, partition)
     return name
@@ -35,7 +36,7 @@ def send(bootstrap_servers: str, topic: str, partition: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for number in range(RECORDS):
         producer.produce(topic, b"v", str(number).encode(), partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
 
 
 def batch(reader: ThreadReader, positions: dict[TopicPartition, int], most: int = 100_000) -> dict[int, int]:
@@ -48,6 +49,12 @@ def batch(reader: ThreadReader, positions: dict[TopicPartition, int], most: int 
             found[message.partition()] = found.get(message.partition(), 0) + 1
     positions.update(reader.ends()[0])
     return found
+
+
+def is_fetched(reader: ThreadReader, tp: TopicPartition, end: int) -> bool:
+    """Ahead of the next batch: the last fetch has come to this end."""
+    (consumer,) = (each for each in reader._consumers.values() if each.holds_any)
+    return consumer.high_watermarks().get(tp) == end
 
 
 @pytest.fixture
@@ -64,7 +71,7 @@ def test_the_first_batch_of_a_partition_has_its_records_though_others_have_their
     batch(reader, positions)
     for partition in range(1, PARTITIONS - 1):
         send(bootstrap_servers, topic, 0)
-        time.sleep(0.3)  # fetched ahead
+        assert until(lambda partition=partition: is_fetched(reader, TopicPartition(topic, 0), (partition + 1) * RECORDS))
         positions[TopicPartition(topic, partition)] = 0
         found = batch(reader, positions)
         assert found.get(0)

@@ -14,7 +14,7 @@ from tidemill.kafka.data.reader import PartitionConsumer
 
 pytestmark = pytest.mark.broker
 
-TOPICS = 12
+TOPICS = 30
 QUICK_S = 0.3
 
 
@@ -23,7 +23,7 @@ def _first_record_s(consumer: PartitionConsumer, topic: str, placed: dict[TopicP
     placed[TopicPartition(topic, 0)] = 0
     consumer.place({**placed, **consumer.ends()})
     while not any(message.topic() == topic for message in consumer.read(100, 0.005)):
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 240
     return time.monotonic() - began
 
 
@@ -34,11 +34,11 @@ def test_the_first_record_of_a_new_topic_does_not_wait_for_the_client_librarys_n
     names = [unique_name("new-topic") for _ in range(TOPICS)]
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        made.result(30)
+        made.result(240)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for name in names:
         producer.produce(name, b"v")
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     consumer = PartitionConsumer({"bootstrap.servers": bootstrap_servers, "group.id": "reads without a group", "log_level": 0})
     try:
         placed: dict[TopicPartition, int] = {}

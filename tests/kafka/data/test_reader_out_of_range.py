@@ -33,13 +33,13 @@ def cut(bootstrap_servers: str, unique_name: Callable[[str], str]) -> TopicParti
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for _ in range(RECORDS):
         producer.produce(tp.topic, b"v", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     admin.delete_records({tp: BEGIN})
     return tp
 
 
 def read(consumer: PartitionConsumer, enough: Callable[[int], bool]) -> int:
-    count, deadline = 0, time.monotonic() + 60
+    count, deadline = 0, time.monotonic() + 240
     while not enough(count):
         assert time.monotonic() < deadline, count
         count += len(consumer.read(RECORDS, 0.1))

@@ -26,12 +26,12 @@ def topics(bootstrap_servers: str, unique_name: Callable[[str], str]) -> tuple[T
     names = [unique_name("changelog"), unique_name("input")]
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        made.result(30)
+        made.result(240)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for number in range(RECORDS):
         for name in names:
             producer.produce(name, b"v", str(number).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     return TopicPartition(names[0], 0), TopicPartition(names[1], 0)
 
 
@@ -120,11 +120,11 @@ def test_a_batch_ends_when_it_has_as_many_bytes_as_it_may(
 ) -> None:
     name, size, count = unique_name("large"), 900_000, 60
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(240)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for _ in range(count):
         producer.produce(name, b"v" * size)
-    assert producer.flush(60) == 0
+    assert producer.flush(240) == 0
     at, most = TopicPartition(name, 0), 0
     deadline = time.monotonic() + 120
     position = 0

@@ -44,8 +44,11 @@ class MemberProcess:
         assert self.process.stdout is not None
         self.lines.extend(iter(self.process.stdout.readline, ""))
 
-    def owns(self, count: int) -> bool:
-        return bool(self.lines) and self.lines[-1].startswith("Assigned") and self.lines[-1].split()[2] == str(count)
+    def shares_with(self, application: Application) -> bool:
+        """Each owns two partitions, and both have heard of the same generation: nothing more is on its way."""
+        assert application.member is not None
+        line = f"Assigned {application.member.membership.generation} 2"
+        return len(application.owned) == 2 and self.lines[-1:] == [line + "\n"]
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
@@ -62,7 +65,7 @@ def other(bootstrap_servers: str, names: tuple[str, str]) -> Iterator[MemberProc
     process = MemberProcess(bootstrap_servers, *names, "other")
     yield process
     process.signal(signal.SIGKILL)
-    process.process.wait(60)
+    process.process.wait(240)
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_a_killed_member_is_replaced_within_its_session_timeout(
     other: MemberProcess, application: Application, bootstrap_servers: str, names: tuple[str, str]
 ) -> None:
     joined(bootstrap_servers, application, names[1], "survivor")
-    assert until(lambda: other.owns(2) and len(application.owned) == 2)
+    assert until(lambda: other.shares_with(application))
     other.signal(signal.SIGKILL)
     assert until(lambda: len(application.owned) == 4)
     assert application.of_kind(MembershipLost) == []
@@ -92,14 +95,14 @@ def test_a_member_frozen_past_its_session_learns_that_it_lost_everything(
     other: MemberProcess, application: Application, bootstrap_servers: str, names: tuple[str, str]
 ) -> None:
     joined(bootstrap_servers, application, names[1], "survivor")
-    assert until(lambda: other.owns(2) and len(application.owned) == 2)
+    assert until(lambda: other.shares_with(application))
     other.signal(signal.SIGSTOP)
     assert until(lambda: len(application.owned) == 4)
     seen = len(other.lines)
     other.signal(signal.SIGCONT)
     assert until(lambda: len(other.lines) > seen)
     assert other.lines[seen].startswith("MembershipLost")
-    assert until(lambda: other.owns(2) and len(application.owned) == 2)
+    assert until(lambda: other.shares_with(application))
     claims = [m.owned_partitions for s in application.seen_subscriptions for m in s.values() if m.generation == -1]
     assert claims
     assert not any(claims)  # what it had owned it did not claim when it came back
@@ -111,22 +114,23 @@ def test_a_broker_that_is_away_for_longer_than_the_session_costs_no_membership(
     mortal: EmbeddedBroker, names: tuple[str, str], application: Application
 ) -> None:
     partitions = create_topic(mortal.bootstrap_servers, names[0], 4)
-    options = {"session_timeout_ms": 8_000, "report_unreachable_after_ms": 3_000}
+    session_s = 15.0  # long enough for a machine that stands still when the broker is back
+    options = {"session_timeout_ms": int(session_s * 1e3), "report_unreachable_after_ms": 3_000}
     member = joined(mortal.bootstrap_servers, application, names[1], "patient", **options)
     assert until(lambda: len(application.owned) == 4)
     member.commit({partitions[0]: OffsetAndMetadata(1)})
     mortal.kill()
     processor_time = time.process_time()
-    time.sleep(8)
-    assert time.process_time() - processor_time < 4  # it waits between its attempts
+    time.sleep(session_s)
+    assert time.process_time() - processor_time < session_s / 2  # it waits between its attempts
     mortal.start()
     member.commit({partitions[0]: OffsetAndMetadata(2)}, timeout_ms=120_000)
     assert member.committed(partitions) == {partitions[0]: OffsetAndMetadata(2)}
     member.request_rejoin("test")
     assert until(lambda: len(application.assigned) == 2)
     assert application.of_kind(MembershipLost) == []
-    [failure] = application.failed
-    assert not failure.fatal
+    failure, *later = application.failed  # a broker that is slow to come back may count as away once more
+    assert not any(each.fatal for each in (failure, *later))
     assert isinstance(failure.error, EnvironmentProblem)
     assert mortal.bootstrap_servers in str(failure.error)
 

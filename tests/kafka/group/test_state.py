@@ -222,7 +222,7 @@ def test_heartbeats_are_due_from_joined_to_the_next_join(state: MembershipState)
     assert waiting.is_alive()
     joined = state.joined(state.membership, generation=1, member_id="m")
     assert joined is not None
-    waiting.join(2)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert state.wait_to_heartbeat(time.monotonic(), 0.01)
 
@@ -236,7 +236,7 @@ def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MembershipSta
     waiting.join(0.1)
     assert waiting.is_alive()
     assert state.assigned(joined, MemberAssignment(partitions=(), user_data=b""))
-    waiting.join(5)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 
@@ -248,7 +248,7 @@ def test_an_eager_group_has_no_follow_up_to_look_for() -> None:
     waiting.join(0.3)
     assert waiting.is_alive()
     state.end()
-    waiting.join(5)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 
@@ -273,11 +273,11 @@ def test_eager_revocation_waits_for_the_application(
     answer: list[bool] = []
     waiting = threading.Thread(target=lambda: answer.append(state.wait_until_revoked("test")), daemon=True)
     waiting.start()
-    assert events.get(timeout=2) == RevokeAllRequested(reason="test")
+    assert events.get(timeout=60) == RevokeAllRequested(reason="test")
     waiting.join(0.05)
     assert waiting.is_alive()
     state.revoked_all()
-    waiting.join(2)
+    waiting.join(60)
     assert answer == [True]
     assert state.assigned_partitions == ()
 
@@ -288,9 +288,9 @@ def test_a_loss_ends_the_wait_for_a_revocation(state: MembershipState, events: q
     answer: list[bool] = []
     waiting = threading.Thread(target=lambda: answer.append(state.wait_until_revoked("test")), daemon=True)
     waiting.start()
-    assert isinstance(events.get(timeout=2), RevokeAllRequested)
+    assert isinstance(events.get(timeout=60), RevokeAllRequested)
     state.lost(membership, "evicted")
-    waiting.join(2)
+    waiting.join(60)
     assert answer == [False]
 
 

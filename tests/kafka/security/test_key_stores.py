@@ -92,7 +92,7 @@ def test_an_encrypted_key_without_its_password_is_an_error_and_no_question_on_th
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(authority.pem), str(client.pem(PASSWORD))],
-        capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False,
+        capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert "kafka.ssl.key.password if the key is encrypted" in done.stderr
     assert "pass phrase" not in done.stderr

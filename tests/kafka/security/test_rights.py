@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 
 from tests.security.certificates import Authority
 from tidemill.errors import StopError
+from tidemill.kafka.security import access_errors
 from tidemill.kafka.security.access_errors import keeps_out, no_entry
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, principal_of
 
@@ -86,7 +87,10 @@ def test_only_missing_rights_are_told_as_such() -> None:
     assert lacks(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)) is None
 
 
-def test_a_certificate_for_another_host_is_told_from_one_of_nobody_trusted(tmp_path: Path) -> None:
+def test_a_certificate_for_another_host_is_told_from_one_of_nobody_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_errors, "_LOOK_LIMIT_S", 60.0)
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.issue("elsewhere", "elsewhere.example").pem())
