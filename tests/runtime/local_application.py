@@ -46,7 +46,7 @@ class Place:
         options: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
         for key, value in records:
             producer.produce(self.topic(end), value, key, partition, **options)
-        assert producer.flush(60) == 0
+        assert producer.flush(LIMIT_S) == 0
 
     def received(self, end: str, count: int, limit_s: float = LIMIT_S) -> list[Any]:
         """The first ``count`` committed messages of the topic, partition by partition as they come; fewer after the limit."""
@@ -60,7 +60,7 @@ class Place:
     def reader(self, end: str) -> Consumer:
         settings = {"bootstrap.servers": self.bootstrap_servers, "group.id": "none", "auto.offset.reset": "earliest"}
         consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
-        partitions = consumer.list_topics(self.topic(end), 30).topics[self.topic(end)].partitions
+        partitions = consumer.list_topics(self.topic(end), LIMIT_S).topics[self.topic(end)].partitions
         consumer.assign([TopicPartition(self.topic(end), number, 0) for number in partitions])
         return consumer
 

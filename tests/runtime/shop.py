@@ -141,8 +141,8 @@ class Shop:
         return {row.key: (row.value, row.timestamp) for row in self._tables["prices"].values()}
 
     def flush(self) -> None:
-        assert self._producer.flush(60) == 0
-        assert self._otherwise.flush(60) == 0
+        assert self._producer.flush(240) == 0
+        assert self._otherwise.flush(240) == 0
 
     def _put(self, table: str, key: str, value: str | None) -> None:
         self._now += 1
@@ -163,11 +163,11 @@ class Shop:
         inputs = [TopicPartition(f"{self.prefix}-{name}", number) for name in INPUTS for number in range(PARTITIONS)]
         with_end = self._reader()
         try:
-            ends = {(tp.topic, tp.partition): with_end.get_watermark_offsets(tp, 30)[1] for tp in inputs}
+            ends = {(tp.topic, tp.partition): with_end.get_watermark_offsets(tp, 240)[1] for tp in inputs}
         finally:
             with_end.close()
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.prefix, inputs)])[self.prefix]
-        committed = {(tp.topic, tp.partition): tp.offset for tp in asked.result(30).topic_partitions}
+        committed = {(tp.topic, tp.partition): tp.offset for tp in asked.result(240).topic_partitions}
         return all(end == 0 or committed.get(tp, -1) >= end for tp, end in ends.items())
 
     def records(self, topic: str) -> list[Any]:
@@ -176,9 +176,9 @@ class Shop:
         try:
             found, ended = [], set()
             reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 240
             while len(ended) < PARTITIONS:
-                assert time.monotonic() < deadline, f"{topic} could not be read to its end within 60 s"
+                assert time.monotonic() < deadline, f"{topic} could not be read to its end within 240 s"
                 for message in reader.consume(5_000, 0.5):
                     error = message.error()
                     if error is None:

@@ -69,7 +69,7 @@ def test_continue_passes_unreadable_records_over_counts_them_and_says_so(
         send_good_and_bad(place)
         the_good_ones_came_through(place)
         assert until(lambda: sum(thread.metrics.skipped for thread in streams.threads) == 3)
-        assert streams.state is State.RUNNING
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
     assert [line for line in caplog.messages if "event=records-skipped" in line]
 
 
@@ -127,7 +127,7 @@ def test_records_that_a_function_fails_on_or_that_are_too_large_are_put_aside_in
         assert [(m.key(), m.value()) for m in place.received("out", 2)] == [(b"a", b"x"), (b"d", b"xxxx")]
         letters = {m.key(): m for m in place.received("dead", 2)}
         assert until(lambda: sum(thread.metrics.skipped for thread in streams.threads) == 2)
-        assert streams.state is State.RUNNING
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
     assert {key: letter.value() for key, letter in letters.items()} == {b"b": b"two", b"c": None}
     said = dict(letters[b"b"].headers())
     assert said["__streams.errors.exception"] == b"builtins.ValueError"
@@ -163,8 +163,8 @@ def test_a_record_on_which_a_function_of_columns_raises_is_put_aside_and_all_oth
         letters = {m.key(): m for m in place.received("dead", 2)}
         assert until(lambda: sum(thread.metrics.skipped for thread in streams.threads) == 2)
         assert sum(thread.metrics.dropped for thread in streams.threads) == 2
-        assert streams.state is State.RUNNING
-        assert not any(thread.metrics.lost_in_a_row.count for thread in streams.threads)
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
+        assert until(lambda: not any(thread.metrics.lost_in_a_row.count for thread in streams.threads))
     said = dict(letters[b"bad"].headers())
     assert (letters[b"bad"].value(), letters[b"poison"].value()) == (b"abc", b"7")
     assert said["__streams.errors.exception"] == b"org.apache.spark.SparkNumberFormatException"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.runtime.instance_process import InstanceProcess, name_of, until
+from tests.runtime.instance_process import InstanceProcess, until
 from tests.runtime.words import create_topics
 from tidemill.embedded.broker import EmbeddedBroker
 
@@ -44,7 +46,11 @@ class Idle:
 
 
 def python_workers(instance: InstanceProcess) -> set[int]:
-    above = {p.pid: p.ppid() for p in instance.tree() if name_of(p) == "pyspark.daemon"}
+    above = {}
+    for process in instance.tree():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was listed
+            if process.name() == "pyspark.daemon":
+                above[process.pid] = process.ppid()
     return {pid for pid, parent in above.items() if parent in above}
 
 

@@ -153,7 +153,7 @@ NOTEBOOK = """
         assert streams.wait(State.RUNNING, timeout=240) is State.RUNNING, streams.error
         import time
         deadline = time.monotonic() + 240
-        while streams.store("counts").get("a") is None and time.monotonic() < deadline:
+        while streams.store("counts").get("a") != 2 and time.monotonic() < deadline:
             time.sleep(0.1)
         print(streams.state.value, streams.store("counts").get("a"))
         assert streams.close()

@@ -53,6 +53,13 @@ def http_get(host: HostInfo, target: str) -> tuple[int, Any]:
         connection.close()
 
 
+def entries(host: HostInfo) -> dict[str, int]:
+    """All rows of the store, wherever they are."""
+    status, found = http_get(host, f"/stores/{STORE}?limit=10000")
+    assert status == 200, found
+    return {entry["key"]: entry["value"] for entry in found["entries"]}
+
+
 @dataclass
 class Asking:
     """Asks one instance for words again and again, on a thread of its own, for nothing older than it has ``seen``. ``wrong``:
@@ -167,7 +174,7 @@ def test_while_batches_run_counts_are_read_that_only_rise_and_were_committed(run
         time.sleep(0.02)
     expected = running.settle()
     assert rises >= 1000
-    assert dict(view.all()) == expected
+    assert until(lambda: dict(view.all()) == expected), "stores follow the broker's commit"
     assert {word: view.get(word) for word in expected} == expected
     assert view.approximate_num_entries == len(expected)
     assert [key for key, _ in view.range("word1", "word2")] == sorted(word for word in expected if "word1" <= word <= "word2")
@@ -192,7 +199,7 @@ def test_what_is_asked_wrongly_is_said_and_the_instance_goes_on(running: Running
         status, found = http_get(running.host, target)
         assert 400 <= status < 500
         assert found["error"]
-    assert streams.state is State.RUNNING
+    assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
 
 
 def test_one_instance_has_everything_and_is_at_the_end_of_its_changelogs(running: Running) -> None:
@@ -203,9 +210,7 @@ def test_one_instance_has_everything_and_is_at_the_end_of_its_changelogs(running
     assert {partition: lag.offset_lag for partition, lag in streams.all_local_store_partition_lags()[STORE].items()} == {
         0: 0, 1: 0, 2: 0,
     }  # fmt: skip
-    status, found = http_get(running.host, f"/stores/{STORE}?limit=10000")
-    assert status == 200
-    assert {entry["key"]: entry["value"] for entry in found["entries"]} == dict(streams.store(STORE).all())
+    assert entries(running.host) == dict(streams.store(STORE).all())
 
 
 @pytest.mark.fault
@@ -249,20 +254,20 @@ def test_a_second_instances_joining_costs_no_read_and_its_keys_are_asked_there(r
         assert until(lambda: asking.answered > already + 40)
     assert asking.wrong == []
     expected = running.settle()
+    there = host_of(second.look()["server"])
+    assert there is not None
+    assert until(lambda: {client.host for client in streams.metadata_for_all_streams_clients()} == {running.host, there})
     where = {word: streams.query_metadata_for_key(STORE, word) for word in expected}
     theirs = [word for word in expected if where[word].active_host != running.host]
     assert 0 < len(theirs) < len(expected)
-    there = where[theirs[0]].active_host
-    assert there is not None
-    assert {client.host for client in streams.metadata_for_all_streams_clients()} == {running.host, there}
+    assert where[theirs[0]].active_host == there
     with pytest.raises(InvalidStateStoreError, match=f"it is not here; {there.host}:{there.port} is to have it") as refused:
         streams.store(STORE).get(theirs[0])
     assert refused.value.hosts[0] == str(there)
     for host in (running.host, there):
+        assert until(lambda host=host: entries(host) == expected), "stores follow the broker's commit"
         for word in sorted(expected)[::20]:
             assert http_get(host, f"/stores/{STORE}/{quote(word)}")[1]["value"] == expected[word]
-        found = http_get(host, f"/stores/{STORE}?limit=10000")[1]
-        assert {entry["key"]: entry["value"] for entry in found["entries"]} == expected
 
 
 def test_when_the_owner_is_killed_its_standby_answers_before_the_group_knows(running: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -119,10 +120,20 @@ KINDS = {
 }
 
 
-def _standbys_are_held_still_while_paused(place: Place, one: KafkaStreams, two: KafkaStreams, last: int) -> None:
+def _standbys_are_held_still_while_paused(
+    place: Place, one: KafkaStreams, two: KafkaStreams, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, knows = two.threads[0]._batches, threading.Event()
+    is_paused = batches._is_paused
+
+    def told() -> bool:
+        if is_paused():
+            knows.set()
+        return is_paused()
+
+    monkeypatch.setattr(batches, "_is_paused", told)
     two.pause()
-    time.sleep(1)  # a batch may just begin
-    assert until(lambda: two.threads[0]._runner.under_way is None), "the one under way ends"
+    assert knows.wait(LIMIT_S), "the thread asks before each batch, so the one under way has ended"
     send(place, last)
     assert until(lambda: set(rows(one).values()) == {last})
     time.sleep(1)
@@ -135,7 +146,7 @@ def _standbys_are_held_still_while_paused(place: Place, one: KafkaStreams, two: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: str) -> None:
+def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     build, threads, settings, last = KINDS[kind]
     send(place, 7)
     first, everything = (
@@ -147,7 +158,7 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
         # No lag alone says little of a source topic, which is followed up to what the group has committed: to 0 at first.
         mirrored = until(lambda: is_mirrored(one, two) and has_all(one, first) and has_all(two, first))
         assert mirrored, [what_is_seen(each) for each in (one, two)]
-        _standbys_are_held_still_while_paused(place, one, two, last)
+        _standbys_are_held_still_while_paused(place, one, two, last, monkeypatch)
         # What each has as active or as standby: a lag is told by the second, so rows are asked, not lags.
         assert until(lambda: has_all(one, everything) and has_all(two, everything))
         moving = {name.partition for name in two.threads[0].standbys}

@@ -18,7 +18,8 @@ from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
 
-SESSION_TIMEOUT_MS = 6_000
+SESSION_TIMEOUT_MS = 20_000
+"""Nobody but the killed one is missed: who loses its membership on a busy machine gives its standbys up."""
 TASKS = 2 * PARTITIONS
 # Time to stop the newcomer's workers before a probe promotes its warm-ups: from then on they don't catch up, and stay warm-ups.
 LONG_PROBING = {"probing_rebalance_interval_ms": 20_000}
@@ -140,8 +141,8 @@ def test_a_newcomer_warms_up_while_the_owner_goes_on_and_takes_over_at_a_probe(
     assert tasks(found) == set(), "nothing is taken over that is not warm"
     assert len(tasks(old.look())) == PARTITIONS
     asked = ["members", "--bootstrap-server", bootstrap_servers, "--group", "with-warmups", "--set", "acceptable.recovery.lag=0"]
-    shown = CliRunner().invoke(group_app, asked)
-    assert "warm-up" in shown.stdout, f"{shown.output} {old.events('rebalance-over')} {new.look()}"
+    is_shown = until(lambda: "warm-up" in CliRunner().invoke(group_app, asked).stdout)  # not in the middle of a rebalance
+    assert is_shown, f"{CliRunner().invoke(group_app, asked).output} {old.events('rebalance-over')} {new.look()}"
     records = with_warmups.counts.records
     assert until(lambda: with_warmups.counts.read() >= 0 and with_warmups.counts.records > records + 500), "the owner went on"
     with_warmups.feed.stop()

@@ -94,9 +94,13 @@ def test_an_instance_that_is_closed_hands_its_tasks_over_and_the_stores_hold_the
     lines = pair.one.log.splitlines()
     (leaves,) = (number for number, line in enumerate(lines) if "event=leaving " in line)
     closes = next(number for number, line in enumerate(lines) if number > leaves and "event=task-closed " in line)
-    has_gathered = any("event=assigned thread=" in line for line in lines[leaves:])
+    # A group that a busy machine keeps from hearing of it has given its tasks to others.
+    has_gathered, is_cast_out = (
+        any(event in line for line in lines[leaves:]) for event in ("event=assigned thread=", "event=membership-lost ")
+    )
     went_on = written_at(lines[closes]) - written_at(lines[leaves])
-    assert has_gathered or went_on >= timedelta(seconds=_GATHERING_LIMIT_S), "it goes on until the group has gathered"
+    waited = went_on >= timedelta(seconds=_GATHERING_LIMIT_S)
+    assert has_gathered or is_cast_out or waited, "it goes on until the group has gathered"
     pair.all_is_counted_exactly()
     assert pair.two.close() == 0
     stored = stored_counts([pair.one.state_dir, pair.two.state_dir], APPLICATION)

@@ -82,7 +82,8 @@ def main() -> int:
     logging.getLogger("kafka").setLevel(logging.WARNING)
     builder = PROGRAMS[asked["program"]](asked["input"], asked["output"])
     streams = KafkaStreams(builder, asked["settings"], fault=Fault(folder=asked["orders"]))
-    threading.Thread(target=_obey, args=(streams,), daemon=True).start()
+    answering = threading.Lock()
+    threading.Thread(target=_obey, args=(streams, answering), daemon=True).start()
     try:
         streams.start()
     except TidemillError as error:
@@ -90,20 +91,23 @@ def main() -> int:
         return 2
     while streams.state not in (State.ERROR, State.NOT_RUNNING):
         time.sleep(0.05)
-    if streams.state is State.ERROR:
-        sys.stderr.write(f"tidemill: {type(streams.error).__name__}: {streams.error}\n")
-        return 1
-    return 0
+    with answering:  # the process ends with the answer to who has closed it
+        if streams.state is State.ERROR:
+            sys.stderr.write(f"tidemill: {type(streams.error).__name__}: {streams.error}\n")
+            return 1
+        return 0
 
 
-def _obey(streams: KafkaStreams) -> None:
+def _obey(streams: KafkaStreams, answering: threading.Lock) -> None:
     for line in sys.stdin:
-        if line.strip() == "look":
-            print(json.dumps(look(streams)), flush=True)
-        elif line.startswith("read "):
-            print(json.dumps(read(streams, line.split()[1])), flush=True)
-        else:
-            print(json.dumps({"closed": streams.close(60)}), flush=True)
+        with answering:
+            if line.strip() == "look":
+                answer = look(streams)
+            elif line.startswith("read "):
+                answer = read(streams, line.split()[1])
+            else:
+                answer = {"closed": streams.close(200)}
+            print(json.dumps(answer), flush=True)
     os._exit(3)
 
 

@@ -35,7 +35,10 @@ class Group:
 
 
 @pytest.fixture
-def group() -> Group:
+def group(monkeypatch: pytest.MonkeyPatch) -> Group:
+    """Who is held up is so for longer than a test that stands still for a while."""
+    for limit in ("_COMMIT_LIMIT_S", "_TAKE_UP_LIMIT_S"):
+        monkeypatch.setattr(group_side, limit, 10 * LIMIT_S)
     return Group()
 
 
