@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -79,6 +79,14 @@ class Commits:
             first, last = bisect_left(times, from_s), bisect_left(times, to_s)
             inside = times[first:last] if wholly else times[max(first - 1, 0) : last + 1]
             found[partition] = [later - earlier for earlier, later in pairwise(inside)]
+        return found
+
+    def gaps_around(self, moments: Mapping[tuple[str, int], Sequence[float]]) -> dict[tuple[str, int], list[float]]:
+        """Seconds between those successive commits of a partition that have one of its ``moments`` between them."""
+        found = {}
+        for partition, times in sorted(self.times.items()):
+            at = moments.get(partition, ())
+            found[partition] = [b - a for a, b in pairwise(times) if any(a <= moment <= b for moment in at)]
         return found
 
 

@@ -5,7 +5,9 @@
 Real instances of the word count on a real broker; they share one Spark driver process. A pause is the time between a partition's
 last commit before and its first after, beyond the interval at which partitions were committed before the bounces, the same for
 all kinds; paused partition-milliseconds are summed over all partitions, as in the article that compares eager and cooperative
-rebalancing. The moments of commits are the broker's own timestamps. Ten instances are simulated with the costs measured here.
+rebalancing. The part in hand-overs is that of gaps in which the owner closed the partition's task; the rest is what restarts
+cost the tasks that stay. The moments of commits are the broker's own timestamps. Ten instances are simulated with the costs
+measured here.
 """
 
 from __future__ import annotations
@@ -91,6 +93,8 @@ class Bounce:
     kind: Kind
     gaps_s: list[list[float]]
     """Between a partition's commits in the bounce."""
+    hand_over_gaps_s: list[list[float]]
+    """Those of them in which the partition's task had no owner for a while."""
     interval_ms: float
     """Between its commits before: the 99th percentile."""
     rebalances: int
@@ -216,6 +220,7 @@ def _under_load(
     return Bounce(
         kind=kind,
         gaps_s=list(commits.gaps(begins_at, ends_at).values()),
+        hand_over_gaps_s=list(commits.gaps_around(_closings(host, application, begins_at)).values()),
         interval_ms=max(COMMIT_INTERVAL_MS, quantile(steady, 0.99)),
         rebalances=len(decided),
         away_s=away_s,
@@ -226,6 +231,16 @@ def _under_load(
         costs=Costs.measured(host, application, begins_at, ends_at, away_s),
         load=load,
     )
+
+
+def _closings(host: Host, application: str, since_s: float) -> dict[tuple[str, int], list[float]]:
+    """When an active task was closed, by the partition that it read."""
+    topics = {"0": f"{application}-{INPUT}", "1": f"{application}-counts-store-repartition"}
+    found: dict[tuple[str, int], list[float]] = {}
+    for event in host.events("task-closed", since_s):
+        part, number = event.fields["task"].split("_")
+        found.setdefault((topics[part], int(number)), []).append(event.at_s)
+    return found
 
 
 def _member(host: Host, kind: Kind, application: str, index: int, program: Path) -> Instance:
@@ -270,10 +285,11 @@ def _tell(report: Report, bounces: list[Bounce]) -> None:
         total_ms, longest_ms = paused[bounce.kind.name].total_ms, paused[bounce.kind.name].longest_ms
         share = "-" if eager is None or bounce.kind.name == "eager" else f"1/{eager / max(total_ms, 1):.1f}"
         aim = "-" if bounce.kind.most is None else f"1/{1 / bounce.kind.most:.0f}"
+        handed_over_ms = pauses(bounce.hand_over_gaps_s, interval_ms).total_ms
         away = f"{sum(bounce.away_s) / len(bounce.away_s):.1f} s"
         rows.append(
             (
-                bounce.kind.name, f"{total_ms:,.0f}", share, aim, f"{longest_ms:,.0f}",
+                bounce.kind.name, f"{total_ms:,.0f}", share, aim, f"{handed_over_ms:,.0f}", f"{longest_ms:,.0f}",
                 bounce.rebalances, away, f"{bounce.interval_ms:.0f}", f"{bounce.load:.1f}",
             )
         )  # fmt: skip
@@ -282,6 +298,7 @@ def _tell(report: Report, bounces: list[Bounce]) -> None:
         "paused partition-ms",
         "of eager",
         "aim",
+        "in hand-overs",
         "longest pause ms",
         "rebalances",
         "away each",

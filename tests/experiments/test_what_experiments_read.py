@@ -68,6 +68,7 @@ def test_a_gap_that_reaches_into_the_time_counts_whole() -> None:
     commits.times = {("in", 0): [1.0, 2.0, 5.0, 9.0, 10.0]}
     assert commits.gaps(3.0, 6.0) == {("in", 0): [3.0, 4.0]}
     assert commits.gaps(1.0, 6.0, wholly=True) == {("in", 0): [1.0, 3.0]}
+    assert commits.gaps_around({("in", 0): [2.5, 3.0], ("in", 1): [1.0]}) == {("in", 0): [3.0]}
 
 
 def test_a_quantile_is_one_of_the_values() -> None:

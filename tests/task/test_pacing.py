@@ -113,20 +113,27 @@ def test_a_batch_that_did_not_count_is_run_again_at_once(outcome: Outcome) -> No
 
 
 @pytest.mark.parametrize(
-    ("before", "records", "restored", "is_full", "expected"),
+    ("before", "records", "is_full", "expected"),
     [
-        (False, BACKLOG - 1, 0, False, False),
-        (False, BACKLOG, 0, False, True),
-        (False, BACKLOG // 2, BACKLOG // 2, False, True),
-        (False, 1, 0, True, True),
-        (True, BACKLOG - 1, 0, False, True),
-        (True, 1_000, 0, False, True),
-        (True, 999, 0, False, False),
-        (True, 0, 0, False, False),
+        (False, BACKLOG - 1, False, False),
+        (False, BACKLOG, False, True),
+        (False, 1, True, True),
+        (True, BACKLOG - 1, False, True),
+        (True, 1_000, False, True),
+        (True, 999, False, False),
+        (True, 0, False, False),
     ],
 )
 def test_a_backlog_begins_with_a_large_batch_and_ends_with_a_much_smaller_one(
-    before: bool, records: int, restored: int, is_full: bool, expected: bool
+    before: bool, records: int, is_full: bool, expected: bool
 ) -> None:
-    last = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=records, records_restored=restored, is_full=is_full)
-    assert has_backlog(last, before=before) is expected
+    last = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=records, is_full=is_full)
+    assert has_backlog(last, before=before, runs=True) is expected
+
+
+def test_restored_records_are_a_backlog_only_while_nothing_runs() -> None:
+    half = BACKLOG // 2
+    mixed = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=half, records_restored=half)
+    restored = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_restored=10 * BACKLOG)
+    assert [has_backlog(one, before=False, runs=False) for one in (mixed, restored)] == [True, True]
+    assert [has_backlog(one, before=True, runs=True) for one in (mixed, restored)] == [True, False]

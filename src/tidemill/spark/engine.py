@@ -196,7 +196,7 @@ class BatchEngine:
 
     @property
     def worker_pids(self) -> dict[str, int]:
-        return {step: worker.pid for step, worker in self._workers.items()}
+        return {step: worker.pid for step, worker in dict(self._workers).items()}  # a copy: one may join meanwhile
 
     @property
     def writer(self) -> WorkerProcess | None:

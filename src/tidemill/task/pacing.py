@@ -66,7 +66,9 @@ def next_due(
     return Due(due.sources_s, now_s + interval_s / 2)
 
 
-def has_backlog(report: BatchReport, *, before: bool) -> bool:
-    """True if so much waits behind a batch that the next one is better run as a job of its own; ``before``: as this one was."""
-    records = report.records_in + report.records_restored
+def has_backlog(report: BatchReport, *, before: bool, runs: bool) -> bool:
+    """True if so much waits behind a batch that the next one is better run as a job of its own; ``before``: as this one was.
+
+    ``runs``: tasks run, which a copy that catches up must not hold up by the start of such a job."""
+    records = report.records_in + (0 if runs else report.records_restored)
     return report.is_full or records >= (_CAUGHT_UP if before else BACKLOG)

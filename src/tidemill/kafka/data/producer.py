@@ -10,6 +10,7 @@ needs nothing of the group client. Not thread-safe.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -44,6 +45,7 @@ _TRANSACTIONAL: DataClientSettings = {
 }
 
 
+_FIRST_BROKER_LIMIT_S = 1.0
 _GRACE_S = 0.5
 """Extra time for the client's own time-out to be reported."""
 
@@ -81,6 +83,9 @@ class TransactionalProducer(RecordProducer):
         self._notes = ConnectionNotes(self._settings)
         producer = self._make(_TRANSACTIONAL, self._notes.settings)
         doing = f"initialising transactions of {self._transactional_id}"
+        with contextlib.suppress(KafkaException):
+            # A client that knows no broker yet looks for the coordinator only every half a second; it says what is wrong below.
+            producer.list_topics(timeout=min(_FIRST_BROKER_LIMIT_S, self._init_timeout_s))
         try:
             _persist(producer.init_transactions, self._init_timeout_s)
         except KafkaException as problem:
@@ -151,20 +156,26 @@ class TransactionalProducer(RecordProducer):
         return self._succeeded()
 
     def abort(self) -> None:
-        """Ends the transaction without effect; a producer that can't is given up, and the next ``init`` does it."""
+        """Ends the transaction without effect; a producer that can't is given up, and the next ``init`` does it.
+
+        One that has written is given up in any case: librdkafka counts the records on that it has thrown away unsent, and the
+        broker would refuse the next transaction's (OUT_OF_ORDER_SEQUENCE_NUMBER).
+        """
         if not self._is_open or self._producer is None:
             return
         self._is_open = False
+        has_written = self._has_written
         try:
             _persist(self._producer.abort_transaction, self._timeout_s)
         except KafkaException as problem:
             log.warning(LogEvent("abort-failed", id=self._transactional_id, reason=error_text(problem)))
+            has_written = True
+        if has_written:
             self._give_up()
 
     def _replace(self, reason: str) -> None:
         if self._has_written:
             self.abort()
-            self._give_up()
             raise BatchLostError(f"{reason}, which takes another producer; run the batch again.")
         self._give_up()
         self.begin()
@@ -177,12 +188,10 @@ class TransactionalProducer(RecordProducer):
             raise self.refused(problem, "beginning a transaction") from problem
 
     def _all_acknowledged(self) -> bool:
-        """Flushes; what is missing after that aborts the transaction, whose commit has not been asked for yet. The next batch
-        gets another producer: librdkafka counts on in the partition of a refused record, and would be refused once more."""
+        """Flushes; what is missing after that aborts the transaction, whose commit has not been asked for yet."""
         if self._has_flushed():
             return True
         self.abort()
-        self._give_up()
         return False
 
 

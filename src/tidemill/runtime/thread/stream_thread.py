@@ -229,8 +229,9 @@ class StreamThread(threading.Thread):
 
     def drain(self, wanted: bool = True) -> None:
         """Its tasks are to go as others have caught up with them, while it goes on; False calls that off."""
-        self._drain_wanted = wanted
-        self.hurry()
+        if wanted is not self._drain_wanted:  # asked over and over, and each hurry is a micro-batch of its own
+            self._drain_wanted = wanted
+            self.hurry()
 
     def shut_down_application(self) -> None:
         """Tells the group with the next join that all instances shall end; this one too."""

@@ -123,8 +123,8 @@ class Worker:
             self._own.renew()  # else the batch would be refused, and the group asked for a rebalance
         self._fences = request.fences
         self._is_watched = request.max_inputs == 1
-        if self.spec.spec is not None and self.spec.spec.last and request.inputs and not self.continuity:
-            self._prepare()  # takes half a second, in which the batch is on its way
+        if self.spec.spec is not None and self.spec.spec.last and not self.continuity:
+            self._prepare()  # before there are tasks, or while their first batch is on its way
 
     def rests(self) -> None:
         """Between two micro-batches of a run, which may last for minutes without PySpark's collections."""
@@ -134,7 +134,8 @@ class Worker:
             gc.collect()
 
     def _prepare(self) -> Future[None]:
-        if self._prepared is None:
+        has_failed = self._prepared is not None and self._prepared.done() and self._prepared.exception() is not None
+        if self._prepared is None or has_failed:
             self._prepared = self._preparing.submit(self.output.prepare)
         return self._prepared
 
