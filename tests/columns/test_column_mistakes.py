@@ -263,12 +263,28 @@ def error_of(write: Callable[[KStream], object]) -> ColumnMistakeError:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("operator", "function", "what"), [each[:3] for each in MISTAKES if "makes text" not in each[2]])
+@pytest.mark.parametrize(("operator", "function", "what"), [each[:3] for each in MISTAKES])
 def test_a_mistake_is_told_where_a_session_runs_as_in_a_notebook(
     spark: SparkSession, operator: str, function: Any, what: str
 ) -> None:
-    """All but text that was made of a Column: Spark takes that for the name of a column, and knows none."""
     assert what in str(error_of(lambda stream: getattr(stream, operator)(function)))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda v: F.lit(f"{v}!"),
+        lambda v: F.concat(F.lit(f"{v}"), v["name"]),
+        lambda v: v["name"] == F.lit(f"{v['name']}"),
+        lambda v: F.when(v["age"] == 1, f"{v}").otherwise("none"),
+    ],
+    ids=["alone", "in a function", "in an operator", "in when"],
+)
+def test_text_of_a_column_is_told_where_a_session_runs_and_makes_a_constant_of_it(
+    spark: SparkSession, function: Callable[[Any], Any]
+) -> None:
+    assert "makes text of a Column" in str(error_of(lambda stream: stream.map_values(function)))
 
 
 @pytest.mark.parametrize(("operator", "function", "what", "instead"), MISTAKES)

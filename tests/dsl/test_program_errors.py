@@ -23,6 +23,7 @@ from tidemill import (
     TableJoined,
     TimeWindows,
     UnlimitedWindows,
+    per_record,
 )
 from tidemill.errors import TidemillError, TopologyError
 from tidemill.topology.operations import Branch
@@ -104,6 +105,13 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     ),
     "a branch with consumer and function": (
         lambda b: b.stream("a").split().branch(record, consumer=print, function=print), "give consumer or function, not both",
+    ),
+    "predicates of Columns and of Python values in one split": (
+        lambda b: b.stream("a").split(name="s-").branch(record).branch(per_record(record)),
+        r"a branch of 's-': its predicates are .*; wrap all of them in per_record\(\.\.\.\), or none",
+    ),
+    "predicates of Python values and of Columns in one split": (
+        lambda b: b.stream("a").split().branch(per_record(record)).branch(record), "wrap all of them in per_record",
     ),
     "two default branches": (
         lambda b: (lambda split: (split.default_branch(name="one"), split.default_branch(name="two")))(

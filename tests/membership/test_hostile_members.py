@@ -348,17 +348,6 @@ def test_an_assignment_that_contradicts_itself_or_the_topology_ends_the_member(e
     assert left == LeaveGroup()
 
 
-def test_a_topic_that_matches_a_sources_pattern_may_be_assigned_before_this_instance_has_seen_it() -> None:
-    part = SubtopologyFacts(subtopology=0, source_topics=frozenset(), source_patterns=("in-.*",))
-    facts = TopologyFacts(subtopologies=(), unmatched=(part,))
-    info = AssignmentInfo(active_tasks=(TaskId(0, 2),))
-    config = replace(MEMBER, endpoint=None, topology=facts.by_number)
-    _, instructions = step(new_member(config), told(info, (TopicPartition("in-new", 2),)), NOW)
-    assert isinstance(instructions[-1], AssignTasks)
-    _, instructions = step(new_member(config), told(info, (TopicPartition("out", 2),)), NOW)
-    assert isinstance(instructions[-1], LeaveGroup)
-
-
 @given(data=changed(encode_assignment(PROPER)), partitions=st.just(INPUTS[:4]) | st.lists(PARTITIONS, max_size=6).map(tuple))
 def test_whatever_a_leader_sends_is_followed_within_the_topology_or_ends_the_member(
     data: bytes, partitions: tuple[TopicPartition, ...]

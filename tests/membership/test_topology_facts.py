@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -83,11 +82,3 @@ def test_a_global_table_has_no_tasks_and_no_internal_topic():
     facts = topology_facts(builder.build(), "app")
     assert ([part.subtopology for part in facts.subtopologies], facts.source_topics) == ([1], {"in"})
     assert facts.internal_topics == {}
-
-
-def test_a_source_by_pattern_reads_the_topics_whose_whole_name_matches():
-    builder = StreamsBuilder()
-    builder.stream(re.compile("orders-[a-z]+")).to("out")
-    facts = topology_facts(builder.build(), "app", topics_on_broker=["orders-eu", "orders-1", "my-orders-eu", "orders-us"])
-    assert facts.subtopologies[0].source_topics == {"orders-eu", "orders-us"}
-    assert topology_facts(builder.build(), "app").subtopologies == ()

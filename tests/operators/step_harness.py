@@ -25,13 +25,14 @@ from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.steps.commit.restored import restored_writes
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
-from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.graph.kept_graphs import KeptGraphs
+from tidemill.steps.last_step import run_last_step
+from tidemill.steps.middle_step import run_middle_step
 from tidemill.steps.rows.records import ANY_PARTITION
 from tidemill.steps.rows.schema import SCHEMA
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.source_step import source_rows
-from tidemill.steps.state_step import Written
+from tidemill.steps.step_state import Written
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Outcome, StoresAt, TaskRun, times_after
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -152,3 +153,27 @@ def test_an_aggregate_in_a_versioned_store_is_a_versioned_table() -> None:
     assert run(program, ("k", "x", 200), ("j", "x", 100), ("i", "x", 99), value="long") == [
         ("k", None, 200), ("g", 1, 200), ("j", None, 100), ("g", 2, 200),
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (0.0, -0.0, [(0.0, 1), (0.0, 0), (-0.0, 1)]),
+        (-0.0, 0.0, [(-0.0, 1), (-0.0, 0), (0.0, 1)]),
+        (math.nan, math.nan, [(math.nan, 1), (math.nan, 1)]),
+        (1.5, 1.5, [(1.5, 1), (1.5, 1)]),
+    ],
+)  # fmt: skip
+def test_a_group_whose_key_is_a_double_is_the_one_of_its_bytes(
+    first: float, second: float, expected: list[tuple[float, int]]
+) -> None:
+    """Answers of Kafka Streams 4.3.0, which compares keys by ``Double.equals``."""
+    double = Serdes.double()
+    builder = StreamsBuilder()
+    by_value = builder.table("in", key=STRING, value=double).group_by(per_record(lambda _key, value: (value, "one")), key=double)
+    by_value.count().to_stream().to("out", key=double, value=LONG)
+    running = start(builder.build())
+    for at, value in enumerate((first, second)):
+        running.pipe(at, "in", b"k", double.serialize(value), at)
+    found = [(key, LONG.deserialize(value)) for topic, key, value, *_ in running.written if topic == "out"]
+    assert found == [(double.serialize(key), count) for key, count in expected]

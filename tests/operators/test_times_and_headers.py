@@ -10,7 +10,16 @@ import pytest
 
 from tests.operators.harness import start
 from tests.operators.step_harness import StepRun
-from tidemill import JoinWindows, Serdes, StreamJoined, StreamsBuilder, TimeWindows, per_record
+from tidemill import (
+    JoinWindows,
+    Serdes,
+    SlidingWindows,
+    StreamJoined,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    per_record,
+)
 from tidemill.dsl.stores import Stores
 from tidemill.errors import RecordError
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
@@ -227,3 +236,58 @@ def test_headers_that_cannot_be_read_make_an_unreadable_record(
     for _, _, headers in letters:
         assert headers["__streams.errors.message"] == b"found a header whose name is no UTF-8"
         assert not [name for name in headers if name.startswith("tidemill")]
+
+
+LAST = 2**63 - 1
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_sliding_windows_end_with_the_end_of_time(*, final: bool) -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=STRING, value=STRING).group_by_key()
+    counted = grouped.windowed_by(SlidingWindows.of_time_difference(5, grace=5)).count()
+    if final:
+        counted = counted.suppress(Suppressed.until_window_closes())
+    counted.to_stream().select_key(per_record(lambda window, _: f"{LAST - window.start}-{LAST - window.end}", STRING)).to("out")
+    run = StepRun(builder.build())
+    run.pipe([("in", b"k", b"a", LAST - 20), ("in", b"k", b"b", LAST - 2), ("in", b"k", b"c", LAST)])
+    found = [key for topic, key, *_ in run.written if topic == "out"]
+    assert found == ([b"25-20"] if final else [b"25-20", b"7-2", b"1-0", b"5-0"])
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join"])
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize(("before", "after"), [(20, -1), (-1, 20), (5, 5), (LAST, LAST)])
+def test_streams_are_joined_up_to_the_end_of_time(before: int, after: int, one_by_one: bool, kind: str) -> None:
+    """A window that begins beyond it has no records, however the join is run."""
+    builder = StreamsBuilder()
+    window = JoinWindows.of_time_difference(20, before=before, after=after)
+    left, right = (builder.stream(topic, key=STRING, value=STRING) for topic in ("left", "right"))
+    joined = getattr(left, kind)(right, per_record(lambda a, b: f"{a}+{b}", STRING), window)
+    joined.process(PassesOn, key=STRING, value=STRING).to("out") if one_by_one else joined.to("out")
+    run = StepRun(builder.build())
+    run.pipe([("left", b"k", b"a", LAST - 3), ("right", b"k", b"b", LAST), ("left", b"k", b"c", LAST)])
+    expected = {(20, -1): [], (-1, 20): [b"a+b"]}.get((before, after), [b"a+b", b"c+b"])
+    found = [value for topic, _key, value, *_ in run.written if topic == "out"]
+    assert [value for value in found if value is not None and not value.endswith(b"None")] == expected
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_a_join_that_keeps_nothing_keeps_nothing_at_the_end_of_time(*, one_by_one: bool) -> None:
+    """A window without a length keeps its rows for none."""
+    builder = StreamsBuilder()
+    left, right = (builder.stream(topic, key=STRING, value=STRING) for topic in ("left", "right"))
+    window = JoinWindows.of_time_difference(1, before=1, after=-1)
+    joined = left.join(right, per_record(lambda a, b: f"{a}+{b}", STRING), window)
+    joined.process(PassesOn, key=STRING, value=STRING).to("out") if one_by_one else joined.to("out")
+    run = StepRun(builder.build())
+    run.pipe([("right", b"z", b"z", LAST)])
+    run.pipe([("right", b"k", b"b", LAST - 4), ("left", b"k", b"a", LAST - 3)])
+    assert [value for topic, _key, value, *_ in run.written if topic == "out"] == []
+
+
+class PassesOn:
+    """A processor that keeps the join above it from being run on whole batches."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.process = context.forward

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,8 +45,17 @@ class Versions:
         value = None if at is None else known[at]
         return None if value is None or at is None else (value, at)
 
+    def history(self, key: str, first: int, last: int) -> list[tuple[str, int]]:
+        known = self.versions.get(key, {})
+        starts = sorted(start for start in known if start <= last)
+        if last < self.observed - RETENTION:
+            starts = [start for start in starts if start == max(known)]
+        before = [start for start in starts if start <= first][-1:]
+        shown = (*before, *(start for start in starts if start > first))
+        return [(value, start) for start in shown if (value := known[start]) is not None] if first <= last else []
 
-@given(PUTS, st.lists(st.integers(0, 1000), max_size=20))
+
+@given(PUTS, st.lists(st.integers(-200, 1000), max_size=20))
 def test_reads_as_of_any_time_give_what_a_list_of_all_versions_gives(puts: list[Put], times: list[int]) -> None:
     rows, model = MemoryRows(), Versions()
     store = VersionedStore(STORE, rows)
@@ -57,6 +68,9 @@ def test_reads_as_of_any_time_give_what_a_list_of_all_versions_gives(puts: list[
         assert store.get(key) == model.as_of(key, 10_000)
         for time in times:
             assert store.get_as_of(key, time) == model.as_of(key, time)
+        for first, last in pairwise(times):
+            if first >= model.observed - RETENTION or last < model.observed - RETENTION:
+                assert store.history(key, first, last) == model.history(key, first, last)
     assert list(store.all()) == sorted((k, row) for k in model.versions if (row := model.as_of(k, 10_000)) is not None)
 
 

@@ -46,6 +46,22 @@ def test_windows_are_found_by_key_and_start_and_by_ranges_of_starts() -> None:
     assert [value for key, value in store.all() if key.key == "k"] == ["a", "b", "c", "d"]
 
 
+def test_a_null_key_is_no_empty_one() -> None:
+    """Kafka Streams refuses it, too: "key cannot be null"."""
+    windows, sessions = _windows(), SessionStore(_store(StoreKind.SESSION), MemoryRows())
+    windows.put("", "a", 0, 0)
+    sessions.put(Windowed("", 0, 5), "a", 5)
+    assert list(windows.fetch_range("", 0, 10)) == [(0, "a")]
+    for call in (
+        lambda: windows.put(None, "b", 0, 0), lambda: windows.fetch(None, 0), lambda: list(windows.fetch_range(None, 0, 10)),
+        lambda: sessions.put(Windowed(None, 0, 5), "b", 5), lambda: sessions.remove(Windowed(None, 0, 5), 5),
+        lambda: sessions.fetch_session(None, 0, 5), lambda: list(sessions.find_sessions(None)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="store has no null keys"):
+            call()
+    assert windows.fetch("", 0) == sessions.fetch_session("", 0, 5) == "a"
+
+
 def test_none_deletes_a_window() -> None:
     store = _windows()
     store.put("k", "a", 0, 0)

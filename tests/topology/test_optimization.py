@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tidemill import Serdes, StreamsBuilder
+from tidemill.config.slices import TopologyConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError, TopologyError
+from tidemill.runtime.instance.configured_topology import configured_topology
 from tidemill.topology.graph import internal_topics, subtopologies
 from tidemill.topology.nodes import SinkNode, SourceNode
 from tidemill.topology.optimization import OPTIMIZATIONS, optimizations
@@ -133,6 +136,38 @@ def test_a_merge_below_a_merge_has_the_repartition_below_the_last() -> None:
     topology = builder.build(optimization="all")
     assert set(topology.repartition_topics) == {"one-repartition"}
     assert topology.parents["one-repartition-filter"] == ("last",)
+
+
+def test_a_stream_is_merged_with_what_is_made_of_it_behind_the_shared_repartition() -> None:
+    """One of the repartitions is on another's way: behind the count, whose changes are counted with the stream's own records."""
+    builder = StreamsBuilder()
+    changed = builder.stream("a").select_key(record, name="changed")
+    counts = changed.group_by_key().count(store="one")
+    changed.group_by_key().count(store="other")
+    counts.to_stream().merge(changed, name="both").group_by_key().count(store="again")
+    topology = builder.build(optimization="all")
+    assert set(topology.repartition_topics) == {"one-repartition"}
+    assert topology.children("changed") == ("one-repartition-filter",)
+    assert set(topology.parents["both"]) == {"one-repartition-source", "KTABLE-TOSTREAM-0000000010"}
+    assert len(subtopologies(topology, "app")) == 2
+
+
+def test_a_repartition_that_moves_above_a_processor_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka Streams takes a processor for an operator that keeps its keys (KAFKA-19668), and so do the names of its topics."""
+    builder = StreamsBuilder()
+    builder.stream("a").select_key(record).process(object, name="changes").filter(record).group_by_key().count(store="one")
+    builder.stream("b").select_key(record).process_values(object, name="keeps").group_by_key().count(store="two")
+    builder.stream("c").select_key(record).process(object, name="asked").repartition(name="three").group_by_key().count()
+    builder.stream("d").process(object, name="plain").group_by_key().count(store="four")
+    settings = {"application.id": "app"}
+    configured_topology(builder, StreamsConfig.read_slice(TopologyConfig, settings))
+    assert caplog.messages == []
+    settings["topology.optimization"] = "all"
+    topology = configured_topology(builder, StreamsConfig.read_slice(TopologyConfig, settings))
+    assert topology.parents["changes"] == ("one-repartition-source",)
+    assert topology.passed_processors == ("changes",)
+    (warning,) = caplog.messages
+    assert "event=repartition-above-processors processors=changes" in warning
 
 
 def test_a_repartition_that_the_program_asks_for_is_not_merged() -> None:

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 from tidemill.columns.counterparts import FUNCTIONS
 from tidemill.columns.functions import ColumnFunction, Expected
-from tidemill.columns.recorded import TextInArithmeticError, TextOfColumnError, is_text_of_column
+from tidemill.columns.recorded import TextInArithmeticError, TextOfColumnError, has_text_of_column, is_text_of_column
 from tidemill.columns.rewriting import Names, of_columns, rewritten
 from tidemill.columns.source_code import FunctionNode, SourcePlace, raised_by_python, text_of, where_defined, where_failed
 
+_TEXT_OF_COLUMN = "makes text of a Column"
 _NOT_CALLABLE = "'Column' object is not callable"
 _REFUSALS = {
     "CANNOT_CONVERT_COLUMN_INTO_BOOL": "asks whether a Column is true",
@@ -85,7 +87,7 @@ def of_error(use: ColumnFunction, error: Exception) -> Mistake | None:
 
 def _what(error: Exception, node: ast.AST | None, columns: Names) -> str | None:
     if isinstance(error, TextOfColumnError):
-        return "makes text of a Column"
+        return _TEXT_OF_COLUMN
     if isinstance(error, TextInArithmeticError):
         return f"uses text with {error.sign}, which is for numbers where Columns are concerned"
     if isinstance(error, PySparkException):
@@ -242,11 +244,11 @@ _DECIDED_ONCE = "compares a Column with None by `is`, which is decided once and 
 
 def _wrong(use: ColumnFunction, value: object) -> str | None:
     if isinstance(value, Column):
-        return None
+        return _TEXT_OF_COLUMN if isinstance(value, ClassicColumn) and has_text_of_column(value._jc) else None
     if value is None:
         return "gives nothing (None)" if _gives_nothing(use) else None
     if is_text_of_column(value):
-        return "makes text of a Column"
+        return _TEXT_OF_COLUMN
     if isinstance(value, bool):
         return _DECIDED_ONCE if _asks_for_none(use) else None
     if isinstance(value, (list, tuple, dict, set, frozenset)) or inspect.isgenerator(value) or inspect.iscoroutine(value):

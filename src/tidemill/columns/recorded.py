@@ -47,6 +47,12 @@ def is_text_of_column(value: object) -> bool:
     return isinstance(value, str) and _COLUMN_AS_TEXT in value
 
 
+def has_text_of_column(value: object) -> bool:
+    """True also of an object of the JVM, such as the constant that ``F.lit`` made, whose own text has such text in it. What is
+    recorded was looked at when it was."""
+    return not isinstance(value, Recorded) and is_text_of_column(str(value).replace("\\'", "'"))
+
+
 class Recorded:
     """An object of the JVM that is not there yet: an attribute (``name``) or a call (``arguments``) of another, or a root."""
 
@@ -85,7 +91,7 @@ class Recorded:
 
 
 def _check(called: Recorded, arguments: tuple[object, ...]) -> None:
-    if called._name != "as" and any(is_text_of_column(argument) for argument in arguments):
+    if called._name != "as" and any(map(has_text_of_column, arguments)):
         raise TextOfColumnError
     sign = _ARITHMETIC.get(called._name or "")
     if sign is not None and any(_is_no_number(side) for side in (_literal(called._owner), *map(_literal, arguments))):

@@ -16,7 +16,7 @@ from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name
-from tidemill.topology.operations import Branch, PassThrough
+from tidemill.topology.operations import Branch, PassThrough, PerRecord
 from tidemill.topology.values import Serde
 
 Stream_co = TypeVar("Stream_co", covariant=True)
@@ -40,8 +40,8 @@ class BranchedKStream(Generic[Stream]):
     0.
 
     Raises:
-        TopologyError: for a predicate with other arguments than (key, value), ``consumer`` together with ``function``, or a
-            second default branch.
+        TopologyError: for a predicate with other arguments than (key, value), predicates of Columns and of Python values in one
+            split, ``consumer`` together with ``function``, or a second default branch.
     """
 
     recorder: Recorder
@@ -66,6 +66,12 @@ class BranchedKStream(Generic[Stream]):
         function_of(predicate, ("key", "value"), "branch")
         self._check_chain(consumer, function)
         split = self._split()
+        if len({isinstance(one, PerRecord) for one in (*split.predicates, predicate)}) > 1:
+            # The first true one takes a record: those of Columns would need what Python says of it, in the middle of the plan.
+            raise TopologyError(
+                f"a branch of {self.name!r}: its predicates are functions of Columns and, in per_record, of Python values; "
+                "wrap all of them in per_record(...), or none"
+            )
         child = self._child(len(split.predicates) + 1, name)
         self._redefine(replace(
             split, predicates=(*split.predicates, predicate), children=(*split.children, child)

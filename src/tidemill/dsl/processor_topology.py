@@ -61,6 +61,8 @@ class TopologyBuilder:
             names: tuple[str, ...] = ()
         else:
             names = topic_names((topics, *more_topics), "add_source")
+            if len(names) != 1 + len(more_topics):
+                raise TopologyError(f"add_source {name!r}: a topic is named twice: {', '.join((topics, *more_topics))}")
         self._draft.add_source(SourceNode(
             name=legal_name(name, "a source"), topics=names, topic_pattern=pattern,
             key_serde=serde_or_none(key, f"add_source {name!r}: key"),

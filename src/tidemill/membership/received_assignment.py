@@ -7,7 +7,6 @@ it. What the member does with its tasks is decided by ``tidemill.membership.memb
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -85,18 +84,14 @@ def check_fits(received: ReceivedAssignment, topology: Mapping[int, SubtopologyF
                 f"The leader assigned task {task}, but this instance's topology has the sub-topologies "
                 f"{', '.join(map(str, sorted(topology)))} only. Do all instances of the application run the same topology?"
             )
-        wrong = next((p for p in partitions if p.partition != task.partition or not _reads(part, p.topic)), None)
+        wrong = next((p for p in partitions if p.partition != task.partition or p.topic not in part.source_topics), None)
         if wrong is not None or not partitions:
             found = "no partition" if wrong is None else f"the partition {printable(wrong)}"
             raise WireFormatError(
                 f"The leader assigned {found} to task {task}; expected partition {task.partition} of "
-                f"{', '.join((*sorted(part.source_topics), *part.source_patterns))}. Do all instances of the application run the "
-                "same topology?"
+                f"{', '.join(sorted(part.source_topics))}. Do all instances of the application run the same topology? "
+                "One that reads topics by a pattern has those of its start: start it again"
             )
-
-
-def _reads(part: SubtopologyFacts, topic: str) -> bool:
-    return topic in part.source_topics or any(re.fullmatch(pattern, topic) for pattern in part.source_patterns)
 
 
 def _plain(task: object) -> TaskId:

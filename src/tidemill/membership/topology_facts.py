@@ -7,8 +7,7 @@ by a simulated one.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.topology.graph import (
@@ -24,16 +23,12 @@ from tidemill.topology.nodes import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtopologyFacts:
-    """Topics of one sub-topology; ``changelog_topics`` holds source topics too where they serve as changelogs.
-
-    ``source_patterns``: regular expressions of topics that it reads as well once they exist, whichever member sees them first.
-    """
+    """Topics of one sub-topology; ``changelog_topics`` holds source topics too where they serve as changelogs."""
 
     subtopology: int
     source_topics: frozenset[str]
     sink_topics: frozenset[str] = frozenset()
     changelog_topics: frozenset[str] = frozenset()
-    source_patterns: tuple[str, ...] = ()
 
     @property
     def source_topic_changelogs(self) -> frozenset[str]:
@@ -58,11 +53,9 @@ class InternalTopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyFacts:
-    """``subtopologies`` in the order of their numbers; ``internal_topics`` by name. ``unmatched``: those that read topics by
-    patterns of which none exists yet, so that they have no tasks."""
+    """``subtopologies`` in the order of their numbers; ``internal_topics`` by name."""
 
     subtopologies: tuple[SubtopologyFacts, ...]
-    unmatched: tuple[SubtopologyFacts, ...] = ()
     internal_topics: Mapping[str, InternalTopicFacts] = field(default_factory=dict)
     copartition_groups: tuple[frozenset[str], ...] = ()
 
@@ -73,8 +66,7 @@ class TopologyFacts:
 
     @property
     def by_number(self) -> dict[int, SubtopologyFacts]:
-        """All sub-topologies that this instance could be given tasks of."""
-        return {part.subtopology: part for part in (*self.subtopologies, *self.unmatched)}
+        return {part.subtopology: part for part in self.subtopologies}
 
     def is_repartition(self, topic: str) -> bool:
         facts = self.internal_topics.get(topic)
@@ -87,25 +79,20 @@ def topology_facts(
     *,
     topic_defaults: Mapping[str, str] | None = None,
     additional_retention_ms: int = ADDITIONAL_RETENTION_MS,
-    topics_on_broker: Iterable[str] = (),
 ) -> TopologyFacts:
     """The facts of a built topology. ``topic_defaults``: settings of ``topic.*``; ``additional_retention_ms``: how much longer
-    than their stores the changelogs of windows keep rows; sources by pattern read those ``topics_on_broker`` whose whole name
-    matches."""
-    known = sorted(set(topics_on_broker))
+    than their stores the changelogs of windows keep rows. Patterns have been replaced by topics (``topology.patterns``)."""
     parts = tuple(
         SubtopologyFacts(
             subtopology=part.id,
-            source_topics=frozenset(part.source_topics) | _matching(part.source_patterns, known),
+            source_topics=frozenset(part.source_topics),
             sink_topics=frozenset(part.sink_topics),
             changelog_topics=frozenset(part.changelog_topics),
-            source_patterns=tuple(sorted(part.source_patterns)),
         )
         for part in subtopologies(topology, application_id)
     )
     return TopologyFacts(
         subtopologies=tuple(part for part in parts if part.source_topics),
-        unmatched=tuple(part for part in parts if part.source_patterns and not part.source_topics),
         internal_topics={
             name: InternalTopicFacts(
                 name=name,
@@ -117,8 +104,3 @@ def topology_facts(
         },
         copartition_groups=united(copartition_groups(topology, application_id)),
     )
-
-
-def _matching(patterns: Collection[str], topics: Iterable[str]) -> frozenset[str]:
-    compiled = [re.compile(pattern) for pattern in patterns]
-    return frozenset(topic for topic in topics if any(pattern.fullmatch(topic) for pattern in compiled))

@@ -45,9 +45,8 @@ class Sensor:
         self.count = 0.0
         """Number of the values."""
 
-    def record(self, value: float, now_s: float, *, times: float = 1) -> None:
-        """``value`` once; with ``times`` so many values whose mean it is."""
-        self.record_all(value * times, value, value, now_s, times=times)
+    def record(self, value: float, now_s: float) -> None:
+        self.record_all(value, value, value, now_s, times=1)
 
     def record_all(self, total: float, low: float, high: float, now_s: float, *, times: float) -> None:
         """Many values at once: their sum, their extremes, their number."""

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 from tidemill.operators.record import Headers
-from tidemill.operators.rows import Rows
+from tidemill.operators.rows import Rows, require_key
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Serde, TableRow
 
@@ -63,17 +63,14 @@ class KeyValueStore:
 
     def prefix_scan(self, prefix: object, serde: Serde) -> Iterator[tuple[object, object]]:
         """(key, value) of the keys whose bytes begin with those of ``prefix``."""
-        low = serde.serialize(prefix) or b""
+        low = _bytes_of_prefix(prefix, serde)
         return self._decoded(self._rows.scan(low, after_prefix(low)))
 
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
         self._rows.put(key, value)
 
     def _key(self, key: object) -> bytes:
-        raw = self._write_key(key)
-        if raw is None:
-            raise _no_null_keys()
-        return raw
+        return require_key(self._write_key(key), "key-value")
 
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[object, object]]:
         read_key, read_value = self._read_key, self._read_value
@@ -145,17 +142,14 @@ class TimestampedKeyValueStore:
 
     def prefix_scan(self, prefix: object, serde: Serde) -> Iterator[tuple[object, TableRow]]:
         """(key, (value, timestamp)) of the keys whose bytes begin with those of ``prefix``."""
-        low = serde.serialize(prefix) or b""
+        low = _bytes_of_prefix(prefix, serde)
         return self._decoded(self._rows.scan(low, after_prefix(low)))
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         self._put(key, None if value is None else _pack(timestamp) + value)
 
     def _key(self, key: object) -> bytes:
-        raw = self.encode_key(key)
-        if raw is None:
-            raise _no_null_keys()
-        return raw
+        return require_key(self.encode_key(key), "key-value")
 
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[object, TableRow]]:
         read_key, read_value = self._read_key, self._read_value
@@ -169,5 +163,8 @@ def after_prefix(prefix: bytes) -> bytes | None:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def _no_null_keys() -> ValueError:
-    return ValueError("a key-value store has no null keys")
+def _bytes_of_prefix(prefix: object, serde: Serde) -> bytes:
+    low = serde.serialize(prefix)
+    if low is None:
+        raise ValueError("a prefix of keys can't be null; all() has all of them")
+    return low

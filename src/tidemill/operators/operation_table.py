@@ -251,6 +251,7 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         kafka="KTableMapValues", operator=tables.table_map_values, runs=_columns, with_store=_step, functions=("function",),
         stores=_STORE, table=_derived, enters=Enters.AS_STORED, value=_stored,
     ),
+    spark_op.ChangedValues: OperationEntry(kafka="", operator=tables.changed_values, runs=_step, value=_arriving),
     op.TableToStream: OperationEntry(
         kafka="KStreamMapValues", operator=tables.TableToStream, runs=_forwards, takes_changes=False, value=_arriving
     ),

@@ -8,13 +8,16 @@ and ``close()``. A table's transformer has ``transform(key, value)`` instead of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Context, Operator, RecordMetadata
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, why_no_headers, why_no_timestamp
+from tidemill.operators.same_value import is_same_value
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration, Instant, epoch_milliseconds, milliseconds
@@ -68,6 +71,8 @@ class ProcessorContext:
         """The headers of the record that is handled right now."""
         self.fixed_key: object = _ANY_KEY
         """The key that what is forwarded must have, where it may not change."""
+        self.is_in_init = False
+        """Nothing can be forwarded then: the nodes below are not made yet."""
         self.operator: Operator | None = None
         """The operator of the DSL that a wrapped processor is of (``wrapped``)."""
 
@@ -103,17 +108,26 @@ class ProcessorContext:
         Raises:
             ValueError: another key, from a processor of values; no timestamp from 0 on, which Kafka Streams' Record refuses as
                 well; headers that can't be sent.
-            TypeError: from a transformer of values, which can't forward.
+            TypeError: from a transformer of values, which can't forward; from init; what is no Record.
         """
         if not self._forwards:
             raise TypeError("a transformer of values can't forward: return the new value")
+        if self.is_in_init:
+            raise TypeError(
+                "init can't forward, as the nodes below are not made yet: forward in process, or in a punctuator"
+            )
+        if type(record) is not Record and not isinstance(record, Record):
+            raise TypeError(
+                f"can't forward {record!r} of type {type(record).__name__}, expected a Record:"
+                " change the one that came (record.with_value(...)), or make one (Record(key, value, timestamp))"
+            )
         _, _, timestamp, headers = record
         if type(timestamp) is not int or not 0 <= timestamp <= LATEST_TIME:
             _refuse_if(why_no_timestamp(timestamp))
         if headers is not self.headers:
             _refuse_if(why_no_headers(headers))
         fixed = self.fixed_key
-        if fixed is not _ANY_KEY and record[0] is not fixed and record[0] != fixed:
+        if fixed is not _ANY_KEY and record[0] is not fixed and not is_same_value(record[0], fixed):
             raise ValueError(
                 f"the key {fixed!r} became {record[0]!r}: a processor of values can't change keys, use process() for that"
             )
@@ -156,12 +170,20 @@ class ProcessorContext:
 
         Raises:
             ValueError: an interval below 1 ms.
+            TypeError: what is no PunctuationType, or no function.
             TopologyError: what is no interval, or no time from 1970 on.
         """
         where = f"schedule in {self.node}"
         every = milliseconds(interval, where)
         if every < 1:
             raise ValueError(f"{where}: the interval is {every} ms, expected 1 ms or more")
+        if not isinstance(punctuation_type, PunctuationType):
+            raise TypeError(
+                f"{where}: {punctuation_type!r} is no type of punctuation, expected PunctuationType.STREAM_TIME or"
+                " PunctuationType.WALL_CLOCK_TIME"
+            )
+        if not callable(punctuator):
+            raise TypeError(f"{where}: the punctuator is {punctuator!r}, expected a function of the time in ms")
         start_ms = None if start_time is None else epoch_milliseconds(start_time, f"{where}: start_time")
 
         def punctuate(now: int) -> None:
@@ -184,20 +206,38 @@ def _refuse_if(problem: str) -> None:
         raise ValueError(f"can't forward the record: {problem}")
 
 
-def made_processor(context: Context, supplier: Callable[[], _Made], seen: ProcessorContext) -> _Made:
-    """A processor or transformer, with ``init`` called."""
+_alive: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""What suppliers have made in this process, by identity, as long as it is in use."""
+
+
+def made_processor(context: Context, supplier: Callable[[], _Made], seen: ProcessorContext, does: str = "process") -> _Made:
+    """A processor or transformer, with ``init`` called; ``does``: the method that it must have."""
     try:
         made = supplier()
+        _check_new(made)
         init = getattr(made, "init", None)
         if init is not None:
+            seen.is_in_init = True
             init(seen)
+        if not callable(getattr(made, does, None)):
+            raise TypeError(f"its supplier gave {made!r}, which has no method {does}()")
     except TidemillError:
         raise
     except Exception as problem:
         raise StopError(
             f"task {context.task}: the processor of {context.node} could not be made: {type(problem).__name__}: {problem}"
         ) from problem
+    finally:
+        seen.is_in_init = False
     return made
+
+
+def _check_new(made: object) -> None:
+    """An object that two tasks share would forward what one of them gets as the other's."""
+    if _alive.get(id(made)) is made:
+        raise TypeError(f"its supplier gave the same object again: return a new {type(made).__name__} at each call")
+    with suppress(TypeError):  # one with __slots__ may not be weakly referable
+        _alive[id(made)] = made
 
 
 def _close(made: object) -> None:
@@ -261,7 +301,7 @@ class TransformedTable:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
         connected = _connected(operation.stores, context)
         self._seen = ProcessorContext(context, connected, forwards=False)
-        self._transformer: ValueTransformerWithKey = made_processor(context, operation.supplier, self._seen)
+        self._transformer: ValueTransformerWithKey = made_processor(context, operation.supplier, self._seen, "transform")
         self._transform = self._transformer.transform
         self._table = None if operation.store is None else context.store(operation.store)
         self._looking: ValueTransformerWithKey | None = None
@@ -305,7 +345,7 @@ class TransformedTable:
 
     def _transformed(self, key: object, row: TableRow | None) -> TableRow | None:
         if self._looking is None:
-            self._looking = made_processor(self._context, self._supplier, self._looking_at)
+            self._looking = made_processor(self._context, self._supplier, self._looking_at, "transform")
         value, timestamp = (None, -1) if row is None else row
         self._looking_at.timestamp = timestamp
         transformed = self._looking.transform(key, value)

@@ -28,3 +28,10 @@ class Rows(Protocol):
 
         ``timestamp`` None: the producer puts the time at which it sends, as for the buffers of suppress and joins.
         """
+
+
+def require_key(key: bytes | None, kind: str) -> bytes:
+    """A key's bytes, for writing or reading its row; ValueError for the null key."""
+    if key is None:
+        raise ValueError(f"a {kind} store has no null keys")
+    return key

@@ -14,7 +14,7 @@ from struct import Struct
 
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
-from tidemill.operators.rows import Rows
+from tidemill.operators.rows import Rows, require_key
 from tidemill.operators.segments import DAY_MS, LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Value
@@ -48,7 +48,7 @@ class SessionStore:
 
         False: the session's segment has expired, nothing is kept, and the caller counts a dropped record.
         """
-        return self.put_at(self.encode_key(session.key) or b"", session.start, session.end, value, timestamp)
+        return self.put_at(self._raw(session.key), session.start, session.end, value, timestamp)
 
     def put_at(self, key: bytes, start: int, end: int, value: object, timestamp: int) -> bool:
         """``put`` for the bytes of a key."""
@@ -63,7 +63,7 @@ class SessionStore:
 
     def remove(self, session: Windowed, timestamp: int) -> None:
         """Removes a session."""
-        self.remove_at(self.encode_key(session.key) or b"", session.start, session.end, timestamp)
+        self.remove_at(self._raw(session.key), session.start, session.end, timestamp)
 
     def remove_at(self, key: bytes, start: int, end: int, timestamp: int) -> None:
         """``remove`` for the bytes of a key."""
@@ -86,7 +86,7 @@ class SessionStore:
         """The aggregate of exactly this session; None if there is none (any more)."""
         if end < self._segments.oldest_shown:
             return None
-        raw = self.encode_key(key) or b""
+        raw = self._raw(key)
         row = self._rows.get(pack_time(end // self._interval) + raw + pack_time(end) + pack_time(start))
         return None if row is None else self._decode(row)
 
@@ -94,7 +94,7 @@ class SessionStore:
         self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, Value]]:
         """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier, by end."""
-        found = self.find_at(self.encode_key(key) or b"", earliest_end, latest_start)
+        found = self.find_at(self._raw(key), earliest_end, latest_start)
         for start, end, value in reversed(found) if reverse else found:
             yield Windowed(key, start, end), value
 
@@ -118,6 +118,9 @@ class SessionStore:
             if end >= oldest:
                 start = unpack_time(row_key, len(row_key) - 8)[0]
                 yield Windowed(self.decode_key(row_key[8:-_SUFFIX]), start, end), self._decode(row)
+
+    def _raw(self, key: object) -> bytes:
+        return require_key(self.encode_key(key), "session")
 
     # --- for operators --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import NONE_YET, CloseRounds
 from tidemill.operators.record import Change, Record
+from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.time_windows import TimeWindowAggregate
 from tidemill.operators.window_store import TimestampedWindowStore
 from tidemill.operators.windowed_aggregation import steps_of
@@ -139,7 +140,7 @@ class SlidingWindowAggregate:
 
     def _update(self, record: Record, start: int, aggregate: _Aggregate) -> None:
         """Adds the record to one window, if that is still open."""
-        end = start + self._difference
+        end = min(start + self._difference, LONG_MAX)
         if end < self._close_time:
             self._drop()
             return
@@ -160,7 +161,7 @@ class SlidingWindowAggregate:
         if not self._store.put_at(self._raw, value, start, latest):
             self._drop()
         if self._rounds is None:
-            windowed = Windowed(record.key, start, start + self._difference)
+            windowed = Windowed(record.key, start, min(start + self._difference, LONG_MAX))
             self._forward(Record(windowed, Change(value), latest, record.headers))
 
     def get(self, windowed: Windowed) -> TableRow | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record
+from tidemill.operators.same_value import is_same_value
 from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
 
@@ -26,7 +27,7 @@ def table_select(operation: op.TableSelect, context: Context) -> Step:
         new_key, new_value = (None, None) if new is None else function(key, new)
         old_key, old_value = (None, None) if old is None else function(key, old)
         has_new, has_old = new_key is not None and new_value is not None, old_key is not None and old_value is not None
-        if has_new and has_old and new_key == old_key:
+        if has_new and has_old and is_same_value(new_key, old_key):
             forward(Record(new_key, Change(new_value, old_value, is_latest), timestamp, headers))
             return
         if has_old:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record, change_of, record_of
-from tidemill.operators.stateless import plain
+from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
+from tidemill.topology.spark_operations import ChangedValues
 from tidemill.topology.values import TableRow
 
 
@@ -120,6 +121,18 @@ def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedT
         return function(key, value) if operation.takes_key else function(value)
 
     return DerivedTable(operation.store, context, compute, drops_nothings=False)
+
+
+def changed_values(_operation: ChangedValues, context: Context) -> Step:
+    """Each change as a pair; nothing for what was not there and is not."""
+    forward = context.forward
+
+    def process(record: Record) -> None:
+        key, (new, old, _is_latest), timestamp, headers = record
+        if new is not None or old is not None:
+            forward(record_of((key, (new, old), timestamp, headers)))
+
+    return Step(process)
 
 
 class TableToStream:

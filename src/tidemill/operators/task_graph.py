@@ -241,12 +241,24 @@ class TaskGraph:
 
     def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
         """Passes over what ``node`` has failed on (None: a punctuation), if the exception handlers say so; else raises."""
+        is_sink = isinstance(self.topology.nodes[node], SinkNode)
+        self._judge(node, node, record, problem, in_sink=is_sink)
+
+    def _extractor_failed(self, sink: str, record: Record, problem: Exception) -> None:
+        """As `refuse`, in the name of the nodes above: Kafka Streams meets such an error where they forward, a source outside of
+        all handlers."""
+        nodes = self.topology.nodes
+        above = [name for name in self.topology.parents[sink] if not isinstance(nodes[name], SourceNode)]
+        if not above:
+            raise self.failed(sink, problem) from problem
+        self._judge(sink, " or ".join(above), record, problem, in_sink=False)
+
+    def _judge(self, node: str, named: str, record: Record | None, problem: Exception, *, in_sink: bool) -> None:
         topic, partition, offset = self.origin
         context = ErrorContext(
-            task=self.task, node=node, topic=topic, partition=partition, offset=offset,
+            task=self.task, node=named, topic=topic, partition=partition, offset=offset,
             timestamp=self.stream_time if record is None else record[2], headers=() if record is None else record[3],
         )  # fmt: skip
-        in_sink = isinstance(problem, SerdeError) and isinstance(self.topology.nodes[node], SinkNode)
         try:
             refused = self._handlers.judge(context, record, problem, in_sink=in_sink)
         except Exception as failure:
@@ -293,9 +305,13 @@ class TaskGraph:
             key, value, _timestamp, _headers = record
             to = topic
             if extractor is not None:
-                to = extractor(key, value, record)
-                if not isinstance(to, str) or not to:
-                    raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic")
+                try:
+                    to = extractor(key, value, record)
+                    if not isinstance(to, str) or not to:
+                        raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic")
+                except Exception as problem:
+                    self._extractor_failed(name, record, problem)
+                    return
             partition = value.partition if is_answered else None
             self._produced.append(_produced_of((name, to, write_key(key), write_value(value), record, partition)))
 

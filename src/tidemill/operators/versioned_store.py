@@ -17,7 +17,8 @@ import struct
 from collections.abc import Iterator
 
 from tidemill.operators.record import Headers
-from tidemill.operators.rows import Rows
+from tidemill.operators.rows import Rows, require_key
+from tidemill.operators.segments import DAY_MS, LONG_MAX
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Serde, TableRow
 
@@ -25,7 +26,6 @@ _LONG = struct.Struct(">q")
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
 _NEWEST, _OLDER, _EXPIRY, _CLOCK = b"\x00", b"\x01", b"\x02", b"\xff"
 _DELETED, _PRESENT = b"\x00", b"\x01"
-_DAY_MS = 86_400_000
 _SWEEPS_PER_RETENTION = 8
 
 
@@ -39,7 +39,7 @@ class VersionedStore:
         self._key_serde: Serde = store.key_serde
         self.encode_key = store.key_serde.serialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
-        self._retention = _DAY_MS if store.retention_ms is None else store.retention_ms
+        self._retention = DAY_MS if store.retention_ms is None else store.retention_ms
         kept = rows.get(_CLOCK)
         self._kept = self._observed = -1 if kept is None else _unpack(kept)[0]
         self._swept = self._observed - self._retention
@@ -73,7 +73,7 @@ class VersionedStore:
         since = _unpack(newest)[0]
         if since <= timestamp:
             return None if newest[8:9] == _DELETED else (self._read_value(newest[9:]), since)
-        if timestamp < self._observed - self._retention:
+        if timestamp < max(self._observed - self._retention, 0):
             return None
         prefix = _prefix(raw)
         for row_key, row in self._rows.scan(prefix, prefix + _pack(timestamp) + b"\x00", reverse=True):
@@ -86,10 +86,18 @@ class VersionedStore:
         return None if self.put(key, None, timestamp) is None else before
 
     def history(self, key: object, first: int, last: int) -> list[TableRow]:
-        """(value, valid from) of the versions that were valid at a time in ``first .. last``, oldest first; no deletions."""
+        """(value, valid from) of the versions that were valid at a time in ``first .. last``, oldest first; no deletions.
+
+        Of a ``last`` behind the history retention, the newest version only, if it was valid then.
+        """
         raw = self._raw(key)
-        prefix = _prefix(raw)
-        versions = [(_unpack(k, len(k) - 8)[0], row) for k, row in self._rows.scan(prefix, prefix + _pack(last) + b"\x00")]
+        if last < max(first, 0):
+            return []
+        versions = []
+        if last >= self._observed - self._retention:
+            prefix = _prefix(raw)
+            found = self._rows.scan(prefix, prefix + _pack(min(last, LONG_MAX)) + b"\x00")
+            versions = [(_unpack(k, len(k) - 8)[0], row) for k, row in found]
         newest = self._rows.get(_NEWEST + raw)
         if newest is not None and (since := _unpack(newest)[0]) <= last:
             versions.append((since, newest[8:]))
@@ -158,10 +166,7 @@ class VersionedStore:
             rows.put(entry, None)
 
     def _raw(self, key: object) -> bytes:
-        raw = self.encode_key(key)
-        if raw is None:
-            raise ValueError("a versioned store has no null keys")
-        return raw
+        return require_key(self.encode_key(key), "versioned")
 
 
 def _prefix(key: bytes) -> bytes:

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from tidemill.operators.operation_table import TableRows, entry_of, kept_store
 from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
+from tidemill.topology.operations import TableFilter
+
+
+def drops_nothings(topology: Topology, node: ProcessorNode) -> bool:
+    """True of a filter that passes nothing on for what was not there and is not: it knows old values, and no versions."""
+    is_filter = isinstance(node.operation, TableFilter) and node.sends_old
+    return is_filter and not is_versioned_table(topology, topology.parents[node.name][0])
 
 
 def is_versioned_table(topology: Topology, name: str) -> bool:

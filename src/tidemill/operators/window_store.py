@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
-from tidemill.operators.rows import Rows
+from tidemill.operators.rows import Rows, require_key
 from tidemill.operators.segments import DAY_MS, LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Value
@@ -53,7 +53,7 @@ class WindowStore:
         ``headers`` are the changelog record's. False: the window's segment has expired, nothing is kept, and the caller counts a
         dropped record.
         """
-        return self.put_at(self.encode_key(key) or b"", value, start, timestamp, headers)
+        return self.put_at(self._raw(key), value, start, timestamp, headers)
 
     def put_at(self, key: bytes, value: object, start: int, timestamp: int, headers: Headers = ()) -> bool:
         """``put`` for the bytes of a key."""
@@ -92,7 +92,7 @@ class WindowStore:
 
     def fetch(self, key: object, start: int) -> Value:
         """The value of ``key`` in the window that begins at ``start``; None if there is none (any more)."""
-        return self.fetch_at(self.encode_key(key) or b"", start)
+        return self.fetch_at(self._raw(key), start)
 
     def fetch_at(self, key: bytes, start: int) -> Value:
         """``fetch`` for the bytes of a key."""
@@ -103,13 +103,13 @@ class WindowStore:
 
     def fetch_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[int, Value]]:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``, in their order."""
-        return iter(self.range_at(self.encode_key(key) or b"", first, last, reverse=reverse))
+        return iter(self.range_at(self._raw(key), first, last, reverse=reverse))
 
     def range_at(self, key: bytes, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
         """``fetch_range`` for the bytes of a key, at once."""
         entries = self._recent.of(key)
         low = max(first, self._segments.oldest_shown, 0)
-        if not entries or last < low:
+        if not entries or last < low or low > LONG_MAX:
             return []
         after = pack_time(last + 1) if last < LONG_MAX else b"\xff"
         found = entries[bisect_left(entries, (pack_time(low),)) : bisect_left(entries, (after,))]
@@ -138,6 +138,9 @@ class WindowStore:
             data = self.encode_key(windowed.key) or b""
             if at_least <= data and (at_most is None or data <= at_most):
                 yield windowed, value
+
+    def _raw(self, key: object) -> bytes:
+        return require_key(self.encode_key(key), "window")
 
     def window(self, key: bytes, start: int) -> Windowed:
         return Windowed(self.decode_key(key), start, min(start + self.size, LONG_MAX))

@@ -28,6 +28,7 @@ class Draft:
     """Source topic -> the node that reads it."""
     copartitioned: tuple[frozenset[str], ...] = ()
     """Topics that need equally many partitions, where a finished topology said so."""
+    groups_with_patterns: tuple[frozenset[str], ...] = ()
     generated_names: frozenset[str] = frozenset()
 
     @staticmethod
@@ -42,7 +43,8 @@ class Draft:
             },
             repartition_topics=dict(topology.repartition_topics),
             readers={topic: source.name for source in sources for topic in source.topics},
-            copartitioned=topology.copartition_groups, generated_names=topology.generated_names,
+            copartitioned=topology.copartition_groups, groups_with_patterns=topology.groups_with_patterns,
+            generated_names=topology.generated_names,
         )
 
     def add(self, node: Node, parents: tuple[str, ...] = ()) -> None:
@@ -107,6 +109,7 @@ class Draft:
                 raise TopologyError(
                     f"{user!r} names the global store {store!r}: every processor can use a global store, so leave it out"
                 )
+        copartitioned = tuple(copartitioned)
         groups = [frozenset(topic for name in names for topic in self._topics(name)) for names in copartitioned]
         for group in groups:
             self._check_enforced(group)
@@ -115,6 +118,7 @@ class Draft:
             stores={name: store for name, store in self.stores.items() if name in users},
             repartition_topics=dict(self.repartition_topics),
             copartition_groups=(*self.copartitioned, *(group for group in groups if group)),
+            groups_with_patterns=(*self.groups_with_patterns, *filter(self._has_pattern, copartitioned)),
             generated_names=self.generated_names,
         )
 
@@ -169,6 +173,10 @@ class Draft:
         """The topics of a source; none of what is no source (any more), as Kafka Streams."""
         node = self.nodes.get(source)
         return node.topics if isinstance(node, SourceNode) else ()
+
+    def _has_pattern(self, sources: frozenset[str]) -> bool:
+        found = map(self.nodes.get, sources)
+        return any(isinstance(node, SourceNode) and node.topic_pattern is not None for node in found)
 
     def _check_enforced(self, group: frozenset[str]) -> None:
         asked = {

@@ -90,7 +90,6 @@ class Subtopology:
     nodes: tuple[str, ...]
     """In insertion order, which is an order of parents before children."""
     source_topics: tuple[str, ...]
-    source_patterns: tuple[str, ...]
     sink_topics: tuple[str, ...]
     repartition_source_topics: tuple[str, ...]
     state_stores: tuple[str, ...]
@@ -167,7 +166,6 @@ def _subtopology(topology: Topology, application_id: str, number: int, names: tu
         id=number,
         nodes=names,
         source_topics=on_broker(read),
-        source_patterns=tuple(sorted(node.topic_pattern for node in sources if node.topic_pattern is not None)),
         sink_topics=on_broker(node.topic for node in nodes if isinstance(node, SinkNode) and node.topic_extractor is None),
         repartition_source_topics=on_broker(read & topology.repartition_topics.keys()),
         state_stores=tuple(sorted(stores)),

@@ -138,8 +138,12 @@ class Topology:
     repartition_topics: Mapping[str, RepartitionTopic]
     copartition_groups: tuple[frozenset[str], ...] = ()
     """Source topics, as the nodes name them, that need equally many partitions."""
+    groups_with_patterns: tuple[frozenset[str], ...] = field(default=(), repr=False)
+    """Sources whose topics need equally many partitions, where some read by a pattern: which topics these are, brokers say."""
     generated_names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Names that the program's counter has made; those of internal resources begin with them (``internal_names``)."""
+    passed_processors: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Processors above which ``merge.repartition.topics`` has moved a repartition: right if they keep their keys."""
 
     def children(self, name: str) -> tuple[str, ...]:
         """The nodes that ``name`` forwards to, in insertion order."""

@@ -2,12 +2,10 @@
 
 Decides what an operation needs to know (functions, stores, windows); nothing here calls a function. Functions over
 (key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or described as functions
-that get Python values: then they run in a Python worker, one record at a time.
+that get Python values: then they run in a Python worker, one record at a time. What else there is to know of each (where it runs,
+its serdes, its shortcut) is in ``tidemill.operators.operation_table``.
 
-What else there is to know of each (where it runs, its serdes, its shortcut) is in ``tidemill.operators.operation_table``.
-
-A table's records carry a change, old and new value, between nodes that run in Python; ``ProcessorNode.sends_old`` says
-whether the old ones are needed.
+A table's records carry a change between nodes that run in Python: new value and, where ``ProcessorNode.sends_old``, the old one.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from tidemill.topology.batch_operations import (
     PeekInBatches,
     SelectKeyInBatches,
 )
-from tidemill.topology.spark_operations import DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
+from tidemill.topology.spark_operations import ChangedValues, DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
 from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
@@ -184,23 +182,27 @@ class TableFilter:
     """KTABLE-FILTER: what ``predicate(key, value)`` refuses goes on as a tombstone; null values stay null.
 
     ``negate`` as in Filter. ``store`` None = not materialized. ``forgets_versions``: the program has given a ``Materialized``
-    that keeps nothing; Kafka Streams then takes the changes that go on for those of a table without versions.
+    that keeps nothing; Kafka Streams then takes the changes that go on for those of a table without versions. ``of_changes``,
+    ``gives_changes``: of the plan's own form (``spark.plan.planned_topology``), where pairs of new and old value arrive or go on.
     """
 
     predicate: UserFunction
     negate: bool = False
     store: str | None = None
     forgets_versions: bool = False
+    of_changes: bool = False
+    gives_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TableMapValues:
-    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. The store's fields are as in TableFilter."""
+    """KTABLE-MAPVALUES: as MapValues for non-null values; null values stay null. The other fields are as in TableFilter."""
 
     function: UserFunction
     takes_key: bool = False
     store: str | None = None
     forgets_versions: bool = False
+    of_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,7 +494,7 @@ Operation = (
     | StreamTableJoin | GlobalTableJoin | DataFrameJoin | TableTableJoin | TableJoinMerge
     | ForeignKeySubscribe | ForeignKeyReceive | ForeignKeyLookup | ForeignKeyChange | ForeignKeyResolve
     | TableSelect | TableAggregate | TableReduce | TableTransformValues
-    | ProcessRecords | GlobalUpdate | HeldAggregates | MergedAggregates
+    | ProcessRecords | GlobalUpdate | HeldAggregates | MergedAggregates | ChangedValues
     | MapInBatches | MapValuesInBatches | FlatMapInBatches | FlatMapValuesInBatches | SelectKeyInBatches
     | FilterInBatches | PeekInBatches
 )

@@ -14,6 +14,7 @@ from tidemill.topology.logical import (
     KTableSource,
     LogicalGraph,
     LogicalNode,
+    Process,
     Repartition,
     StreamSource,
     StreamStreamJoinNode,
@@ -24,6 +25,7 @@ from tidemill.topology.logical import (
     unlinked,
 )
 from tidemill.topology.naming import repartition_nodes
+from tidemill.topology.operations import ProcessRecords
 
 REUSE_KTABLE_SOURCE_TOPICS = "reuse.ktable.source.topics"
 MERGE_REPARTITION_TOPICS = "merge.repartition.topics"
@@ -156,13 +158,39 @@ def _with_one_repartition(
     graph = replace(graph, priorities={**graph.priorities, shared: graph.priorities[changer]})
     for repartition, tops in tops_of.items():
         for top in tops:
-            graph = linked(unlinked(graph, changer, top), shared, top)
+            # one of the replaced repartitions may be on another's way (its table's changes, merged with the stream): once
+            # it is gone, what was below it hangs on the shared one
+            if changer in graph.parents.get(top, ()):
+                graph = linked(unlinked(graph, changer, top), shared, top)
         for child in graph.children(repartition):
             for parent in graph.parents[repartition]:
                 graph = linked(graph, parent, child)
         graph = _copartitioned_as(graph, graph.nodes[repartition].name, graph.nodes[shared].name)
         graph = removed(graph, repartition)
     return linked(graph, changer, shared)
+
+
+def passed_processors(graph: LogicalGraph, optimized_graph: LogicalGraph) -> tuple[str, ...]:
+    """Processors that a repartition below them has moved above.
+
+    A processor counts as one that keeps its keys, as in Kafka Streams (KAFKA-19668: names would change otherwise). One that
+    forwards other keys has them partitioned by those before it.
+    """
+    found: dict[str, None] = {}
+    for node, made in graph.nodes.items():
+        if not isinstance(made.effect, Repartition) or node in optimized_graph.nodes:
+            continue
+        seen, above = {node}, list(graph.parents[node])
+        while above:
+            at = above.pop()
+            effect = graph.nodes[at].effect
+            if at in seen or graph.nodes[at].changes_key or isinstance(effect, Repartition):
+                continue
+            seen.add(at)
+            above.extend(graph.parents[at])
+            if isinstance(effect, Process) and isinstance(effect.operation, ProcessRecords) and not effect.operation.fixed_key:
+                found[graph.nodes[at].name] = None
+    return tuple(found)
 
 
 def _copartitioned_as(graph: LogicalGraph, gone: str, instead: str) -> LogicalGraph:

@@ -52,11 +52,16 @@ class MergedAggregates:
     store: str
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedValues:
+    """Of a table that knows old values: passes each change on as a pair of both, for functions of Columns behind it."""
+
+
 def both_sides(left: _Left, right: _Right) -> tuple[_Left, _Right]:
     """The joiner of a join that hands on pairs, for a function of Columns behind it."""
     return left, right
 
 
 def makes_pairs(operation: object) -> bool:
-    """True if the operation is a join that hands on pairs."""
-    return getattr(operation, "joiner", None) is both_sides
+    """True if the operation hands on pairs: of a join's sides, or of a new value and an old one."""
+    return isinstance(operation, ChangedValues) or getattr(operation, "joiner", None) is both_sides

@@ -108,6 +108,30 @@ def test_the_client_with_a_hot_task_gets_fewer_others_within_the_bound():
     assert count_bounds(12, 1, 3, COUNT_BOUND) == (2, 6)
 
 
+@pytest.mark.parametrize("uneven", ["1_0", "1_1", "1_2", "1_3"])
+def test_a_hot_task_between_its_owners_keeps_its_next_client_from_as_many_others(uneven):
+    """Half of an exchange: the four on their way run nowhere, the hot one too; that was answered by even counts, for good."""
+    weights = {"0_0": 0.4, "0_1": 0.4, "0_2": 0.4, "0_3": 0.4, "1_0": 0.9, "1_1": 0.9, "1_2": 0.9, "1_3": 5.8, uneven: 1.3}
+    left = client(1, "0_0 0_1 1_0 1_1", {"1_2": 0, "1_3": 0})
+    state = group([left, client(2)], "1_0 1_1 1_2 1_3", "0_0 0_1 0_2 0_3", acceptable_recovery_lag=2**63 - 1)
+    state = weighted(state, {**weights, "1_3": 5.8})
+    answer = BALANCED.assign(state)
+    with_hot = next(held.active for held in answer.clients.values() if "1_3" in map(str, held.active))
+    assert len(with_hot) == 2
+    assert within_bounds(state, owners(answer))
+
+
+def test_free_tasks_go_to_clients_that_would_else_have_too_few():
+    names = [f"1_{number}" for number in range(12)]
+    clients = [client(1, "1_1 1_2 1_3 1_4 1_5"), client(2, "1_6 1_7 1_8 1_9 1_10"), client(3)]
+    lags = {TaskId.parse("1_0"): 0, TaskId.parse("1_11"): 0}
+    clients[0] = replace(clients[0], previous_standby=frozenset(lags), lags={**lags, **clients[0].lags})
+    state = weighted(group(clients, " ".join(names)), {**dict.fromkeys(names, 1.0), "1_0": 8.0})
+    answer = BALANCED.assign(state)
+    assert within_bounds(state, targets(answer))
+    assert max(carried(state, targets(answer))) == 9.0  # the hot one and one other; even counts would be 11
+
+
 def test_tasks_handed_over_for_a_hot_one_come_back_when_it_is_cold_again():
     names = [f"1_{number}" for number in range(12)]
     clients = [client(1, "1_0 1_1"), client(2, "1_2 1_4 1_5 1_6 1_7"), client(3, "1_3 1_8 1_9 1_10 1_11")]

@@ -7,7 +7,7 @@ task more nor restore more state, whenever they help; others if the most loaded 
 
 Only where a client would still carry far more (``FAR_MORE``) do weights count for more than numbers of tasks. Then what is is the
 beginning, if all counts are within ``COUNT_BOUND`` of an even one, in all and in each sub-topology; tasks that run nowhere go to
-the least loaded of the clients with the least to restore. Besides exchanges there are
+the least loaded of the clients with the least to restore, within those bounds. Besides exchanges there are
 
     hand-overs  of one task of the most loaded client, within ``COUNT_BOUND``; state is restored for them, by warm-ups.
     evenings    of counts: a client with more tasks than its share relieves itself for one that lacks some.
@@ -88,7 +88,9 @@ def even_out(
     while clients.step_from_heaviest(may_hand_over=False):
         pass
     if max(clients.shares()) > 1 + FAR_MORE and effort.runs_on:
-        clients = _spread(clients, _Clients(_with_free_tasks(effort, of_each, capacity), of_each, capacity, effort))
+        running = _Clients(effort.runs_on, of_each, capacity, effort)
+        running.place_free_tasks()
+        clients = _spread(clients, running)
     return EvenedOut(target=clients.target, weights=of_each, before=before, after=clients.shares())
 
 
@@ -101,21 +103,6 @@ def _spread(even: _Clients, running: _Clients) -> _Clients:
     return running if max(running.shares()) <= max(even.shares()) - LEAST_RESTORE_GAIN else even
 
 
-def _with_free_tasks(effort: Effort, weights: Mapping[TaskId, float], capacity: Sequence[int]) -> dict[TaskId, int]:
-    """The client of each task that runs, and of the others the heaviest first."""
-    target = dict(effort.runs_on)
-    carried = [0.0] * len(capacity)
-    for task, client in target.items():
-        carried[client] += weights[task]
-    for task in sorted(weights.keys() - target.keys(), key=lambda task: (-weights[task], task)):
-        target[task] = min(
-            range(len(capacity)),
-            key=lambda client: (effort.to_restore(task, client), (carried[client] + weights[task]) / capacity[client], client),
-        )
-        carried[target[task]] += weights[task]
-    return target
-
-
 ALL = -1
 """All tasks, where else a sub-topology's number counts its tasks."""
 
@@ -124,19 +111,17 @@ class _Clients:
     def __init__(
         self, target: Mapping[TaskId, int], weights: Mapping[TaskId, float], capacity: Sequence[int], effort: Effort
     ) -> None:
-        self.target = dict(target)
+        self.target: dict[TaskId, int] = {}
         self._weight = weights
         self._capacity, self._effort = capacity, effort
         self._carried = [0.0] * len(capacity)
         self._held: list[dict[int, set[TaskId]]] = [{} for _ in capacity]
         self._counts = [0] * len(capacity)
         for task, client in target.items():
-            self._carried[client] += self._weight[task]
-            self._held[client].setdefault(task.subtopology, set()).add(task)
-            self._counts[client] += 1
+            self._place(task, client)
         threads = sum(capacity)
-        self._average = sum(self._carried) / threads
-        totals = {ALL: len(target), **Counter(task.subtopology for task in target)}
+        self._average = sum(weights[task] for task in sorted(weights)) / threads
+        totals = {ALL: len(weights), **Counter(task.subtopology for task in weights)}
         self._gave: set[int] = set()
         self._took: set[int] = set()
         self._shares = [_bounds(totals, of_client, threads, 0.0) for of_client in capacity]
@@ -145,6 +130,32 @@ class _Clients:
     def shares(self) -> list[float]:
         """What each client carries, in multiples of its share."""
         return [self._load(client) / self._average for client in range(len(self._capacity))]
+
+    def place_free_tasks(self) -> None:
+        """The heaviest first, each where the least is to be restored, then the least carried, within the bounds of the counts:
+        out of bounds, all that follows would be in vain."""
+        free = sorted(self._weight.keys() - self.target.keys(), key=lambda task: (-self._weight[task], task))
+        left = {ALL: len(free), **Counter(task.subtopology for task in free)}
+        for task in free:
+            _, _, client = min(self._placed(task, client) for client in self._with_room(task, left))
+            self._place(task, client)
+            left[ALL] -= 1
+            left[task.subtopology] -= 1
+
+    def _placed(self, task: TaskId, client: int) -> tuple[int, float, int]:
+        load = (self._carried[client] + self._weight[task]) / self._capacity[client]
+        return self._effort.to_restore(task, client), load, client
+
+    def _with_room(self, task: TaskId, left: Mapping[int, int]) -> Sequence[int]:
+        """Clients that may take it; ``left``: free tasks. Those below their least come first when no others are left for them."""
+        found: Sequence[int] = range(len(self._capacity))
+        for group in (ALL, task.subtopology):
+            below = [client for client in found if self._count(client, group) < self._bounds[client][group].most]
+            lacks = {client: self._bounds[client][group].least - self._count(client, group) for client in below}
+            lacking = [client for client, number in lacks.items() if number > 0]
+            must = sum(lacks[client] for client in lacking) >= left[group]
+            found = (lacking if must else below) or found
+        return found
 
     def step_from_heaviest(self, *, may_hand_over: bool) -> bool:
         """Make the best step of the most loaded client, of the kind that is preferred among all that any client offers it."""
@@ -272,11 +283,14 @@ class _Clients:
     def _move(self, task: TaskId, source: int, destination: int) -> None:
         self._held[source][task.subtopology].remove(task)
         self._counts[source] -= 1
-        self._counts[destination] += 1
-        self._held[destination].setdefault(task.subtopology, set()).add(task)
         self._carried[source] -= self._weight[task]
-        self._carried[destination] += self._weight[task]
-        self.target[task] = destination
+        self._place(task, destination)
+
+    def _place(self, task: TaskId, client: int) -> None:
+        self.target[task] = client
+        self._held[client].setdefault(task.subtopology, set()).add(task)
+        self._counts[client] += 1
+        self._carried[client] += self._weight[task]
 
 
 def _bounds(totals: Mapping[int, int], capacity: int, threads: int, bound: float) -> dict[int, CountBounds]:

@@ -1,0 +1,100 @@
+"""Mistakes with the Processor API that would otherwise pass in silence, or as an error that names no cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.operators.harness import start
+from tidemill import Serdes
+from tidemill.dsl.processor_topology import TopologyBuilder
+from tidemill.errors import RecordError, StopError, TopologyError
+from tidemill.ids import TaskId
+from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, PunctuationType
+from tidemill.operators.record import Record
+from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.nodes import Topology
+
+TEXT = Serdes.string()
+
+
+class Does:
+    """A processor whose ``init`` and ``process`` are given."""
+
+    def __init__(self, *, first: Any = None, each: Any = None) -> None:
+        self.first, self.each = first, each
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        if self.first is not None:
+            self.first(context)
+
+    def process(self, record: Record) -> None:
+        if self.each is not None:
+            self.each(self.context, record)
+
+
+def topology(supplier: ProcessorSupplier) -> Topology:
+    builder = TopologyBuilder().add_source("source", "in", key=TEXT, value=TEXT).add_processor("calls", supplier, "source")
+    return builder.add_sink("sink", "out", "calls", key=TEXT, value=TEXT).build()
+
+
+def test_what_is_forwarded_in_init_is_refused_since_it_would_be_lost() -> None:
+    """Kafka Streams: ``failed to initialize processor calls``."""
+    with pytest.raises(StopError, match="the processor of calls could not be made: TypeError: init can't forward"):
+        start(topology(lambda: Does(first=lambda context: context.forward(Record("a", "b", 0)))))
+
+
+def test_after_init_and_in_punctuators_it_is_forwarded() -> None:
+    def schedule(context: ProcessorContext) -> None:
+        context.schedule(1, PunctuationType.STREAM_TIME, lambda now: context.forward(Record("tick", None, now)))
+
+    run = start(topology(lambda: Does(first=schedule, each=lambda context, record: context.forward(record))))
+    run.pipe(0, "in", b"k", b"v", 7)
+    assert [(key, timestamp) for _topic, key, _value, timestamp, *_ in run.written] == [(b"k", 7), (b"tick", 7)]
+
+
+@pytest.mark.parametrize("given", [("k", "v", 3, ()), ("k", "v"), None, "v"])
+def test_what_is_no_record_can_not_be_forwarded(given: Any) -> None:
+    run = start(topology(lambda: Does(each=lambda context, _record: context.forward(given))))
+    with pytest.raises(RecordError, match=r"can't forward .* of type \w+, expected a Record: change the one that came"):
+        run.pipe(0, "in", b"k", b"v", 7)
+
+
+@pytest.mark.parametrize("made", [None, object(), Does])
+def test_a_supplier_of_what_is_no_processor_is_named(made: Any) -> None:
+    with pytest.raises(StopError, match="the processor of calls could not be made: TypeError"):
+        start(topology(lambda: made))
+
+
+def test_a_supplier_that_gives_one_object_twice_is_refused() -> None:
+    """Two tasks would share it. Kafka Streams: ``#get() must return a new object each time it is called``."""
+    shared = Does()
+    program = topology(lambda: shared)
+
+    def task(partition: int) -> TaskGraph:
+        return TaskGraph(program, TaskId(0, partition), rows=lambda _name: None, key_serde=TEXT, value_serde=TEXT)  # type: ignore[arg-type,return-value]
+
+    first = task(0)
+    with pytest.raises(StopError, match=r"task 0_1: .*gave the same object again: return a new Does at each call"):
+        task(1)
+    assert first is not None
+
+
+@pytest.mark.parametrize("kind", ["wall_clock_time", None, 1])
+def test_a_punctuation_type_that_is_none_is_refused(kind: Any) -> None:
+    """It was taken for stream time."""
+    with pytest.raises(StopError, match=r"is no type of punctuation, expected PunctuationType\.STREAM_TIME or"):
+        start(topology(lambda: Does(first=lambda context: context.schedule(1_000, kind, print))))
+
+
+def test_a_punctuator_that_is_no_function_is_refused_at_once() -> None:
+    with pytest.raises(StopError, match="the punctuator is None, expected a function of the time"):
+        start(topology(lambda: Does(first=lambda context: context.schedule(1_000, PunctuationType.STREAM_TIME, None))))  # type: ignore[arg-type]
+
+
+def test_a_source_that_names_a_topic_twice_is_refused() -> None:
+    """Kafka Streams: ``Topic in has already been registered by another source``."""
+    with pytest.raises(TopologyError, match="add_source 'source': a topic is named twice: in, other, in"):
+        TopologyBuilder().add_source("source", "in", "other", "in")
