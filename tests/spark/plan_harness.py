@@ -21,14 +21,16 @@ from pyspark.sql import SparkSession
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.thread.global_topics import global_topics
-from tidemill.runtime.worker.task_store import OpenTasks, ReadTasks
+from tidemill.runtime.worker.read_stores import ReadTasks
+from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.runtime.worker.worker import run_of_task
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
-from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.graph.kept_graphs import KeptGraphs
+from tidemill.steps.last_step import run_last_step
 from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
+from tidemill.steps.middle_step import run_middle_step
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import SourceSpec, StepSpec
@@ -43,7 +45,7 @@ from tidemill.task.batch import (
 )
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
-from tidemill.testing.desk import THREAD, shared_desk
+from tidemill.testing.driver_service import THREAD, shared_driver_service
 from tidemill.testing.topics import RawRecord, data, from_json, text, to_json
 from tidemill.testing.worker import GivenReader, KeptOutput, Place, control_of
 from tidemill.topology.graph import subtopologies
@@ -173,8 +175,8 @@ class Program:
             for i, n in enumerate(topology.nodes)
             if (e := self.compiled.compiler.serdes.leaving.get(n)) is not None and e.value is not None
         }
-        self._desk, server = shared_desk()
-        place, count = Place(records=self._address, desk=server.address, key=server.key), len(self.compiled.steps)
+        self._service, server = shared_driver_service()
+        place, count = Place(records=self._address, server=server.address, key=server.key), len(self.compiled.steps)
         self.engine = BatchEngine(
             session,
             self.compiled,
@@ -235,7 +237,7 @@ class Program:
             self._positions[TopicPartition(topic, 0)] += 1
         with open(self._address, "w") as file:
             json.dump({"run": self._restarts, "records": rows}, file)
-        report = self._desk.run(self.engine, request)
+        report = self._service.run(self.engine, request)
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise AssertionError(f"{report.outcome}: {carried['said']}")

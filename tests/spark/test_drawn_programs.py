@@ -44,22 +44,18 @@ def outputs(program: Program, sent: list[Sent], session: SparkSession, *, one_by
         found = {
             topic: driver.create_output_topic(topic, TEXT, SERDES[kind]).read_records() for topic, kind in program.outputs.items()
         }
-    return {topic: known_deletions([(r.key, r.value, r.timestamp) for r in rows]) for topic, rows in found.items()}
-
-
-def known_deletions(updates: list[Update]) -> list[Update]:
-    """Without tombstones of keys that have no row: a filter of Columns writes them, since it does not know what was there."""
-    rows: dict[Any, Any] = {}
-    kept = []
-    for key, value, time in updates:
-        if value is not None or rows.get(key) is not None:
-            kept.append((key, value, time))
-        rows[key] = value
-    return kept
+    return {topic: [(r.key, r.value, r.timestamp) for r in rows] for topic, rows in found.items()}
 
 
 def by_key(updates: list[Update]) -> dict[Any, list[Update]]:
-    return {key: [update for update in updates if update[0] == key] for key in {update[0] for update in updates}}
+    return {key: without_gaps([update for update in updates if update[0] == key]) for key in {update[0] for update in updates}}
+
+
+def without_gaps(updates: list[Update]) -> list[Update]:
+    """A session that a record joins without making it longer is removed and put again; shortcuts pass on the last of both, as
+    Kafka Streams' record cache does."""
+    after = [*updates[1:], None]
+    return [now for now, then in zip(updates, after, strict=True) if now[1] is not None or then is None or then[2] != now[2]]
 
 
 def rows(updates: list[Update]) -> dict[Any, Any]:

@@ -39,6 +39,10 @@ async def slower_first(value: Any) -> Any:
     return {**value, "sensor": value["sensor"].upper()}
 
 
+async def above_one(value: int | None) -> int | None:
+    return value if value is not None and value > 1 else None
+
+
 async def named(value: Reading) -> str:
     return f"{type(value).__name__} {value.price}"
 
@@ -121,6 +125,29 @@ def test_a_count_behind_a_batch(driver: TopologyTestDriver) -> None:
     driver.create_input_topic("numbers", TEXT, LONG).pipe_records(records, batch=None)
     counts = dict(driver.create_output_topic("counts", TEXT, LONG).read_key_values())
     assert counts == {"a": 2, "b": 1}
+
+
+def test_nulls_behind_functions_of_batches_are_not_counted(spark: SparkSession) -> None:
+    """As behind Columns and ``per_record``: dropped, and counted as such."""
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", key=TEXT, value=LONG)
+    of_columns_ = numbers.map_values(lambda n: F.when(n > 1, n))
+    ways = {
+        "columns": of_columns_,
+        "peek": of_columns_.peek(per_batch(lambda keys, values: None)),
+        "map": numbers.map_values(per_batch(lambda values: values.where(values > 1).astype("Int64"), LONG)),
+        "async": numbers.map_values(per_record_async(above_one, LONG)),
+        "reduce": numbers.group_by_key().reduce(lambda old, new: new if new > 1 else None).to_stream(),
+    }
+    for name, stream in ways.items():
+        stream.group_by_key(key=TEXT, value=LONG).count(store=name).to_stream().to(name, value=LONG)
+    with TopologyTestDriver(builder, session=spark) as run:
+        given = [("a", 2), ("b", 1), ("a", 1), ("a", None), ("c", 3), ("a", 4)]
+        run.create_input_topic("in", TEXT, LONG).pipe_records([TestRecord(key, value) for key, value in given], batch=1)
+        counts = {name: run.create_output_topic(name, TEXT, LONG).read_key_values_to_dict() for name in ways}
+        assert run.dropped == 4 * 3 + 1 + 1  # each way's nulls; the null that is reduced, and what is reduced to null
+    assert counts.pop("reduce") == {"a": 2, "b": 1, "c": 1}  # the first value is the aggregate
+    assert counts == {name: {"a": 2, "c": 1} for name in counts}
 
 
 @pytest.mark.parametrize(("made", "problem"), [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.spark import placement
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, driver_host
-from tidemill.spark.placement import Executor, OnExecutors, choose, is_cluster, room
+from tidemill.spark.placement import Executor, OnExecutors, SlotShare, choose, is_cluster, room
 
 
 def executors(*slots: int, first: int = 0) -> list[Executor]:
@@ -151,3 +152,21 @@ def test_without_any_executor_a_thread_has_no_place_and_a_start_says_what_is_mis
     cluster._session = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://h:7077"))  # type: ignore[assignment]
     with pytest.raises(EnvironmentProblem, match="need 2 task slots, but the executors of spark://h:7077 have 0"):
         cluster._wait_for_slots(2, 0.0)
+
+
+def in_session(application: str) -> Any:
+    return SimpleNamespace(sparkContext=SimpleNamespace(applicationId=application))
+
+
+def test_who_comes_later_finds_the_threads_of_those_before_and_of_no_other_session() -> None:
+    threads = [1]
+    first = SlotShare(in_session("app-1"), lambda: threads[0])
+    elsewhere = SlotShare(in_session("app-2"), lambda: 7)
+    second = SlotShare(in_session("app-1"), lambda: 2)
+    assert (first.taken_before, elsewhere.taken_before, second.taken_before) == (0, 0, 1)
+    threads[0] = 3
+    assert (first.taken_by_others(), second.taken_by_others()) == (2, 3)
+    first.give_back()
+    assert second.taken_by_others() == 0
+    second.give_back()
+    elsewhere.give_back()

@@ -10,8 +10,9 @@ import pytest
 from tidemill import Materialized, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_batch, per_record
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of
-from tidemill.spark.plan.serde_inference import NOTHING_KNOWN, Edge, SerdeInference, leaving
-from tidemill.spark.plan.stages import runs_as_columns, stages
+from tidemill.spark.plan.serde_inference import SerdeInference
+from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, leaving_in_graph, leaving_in_step
+from tidemill.spark.plan.stages import runs_vectorised, stages
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
 STRING, LONG, DOUBLE, SHORT = Serdes.string(), Serdes.long(), Serdes.double(), Serdes.short()
@@ -63,11 +64,12 @@ def _first_kept(topology: Topology) -> str:
 
 
 @pytest.mark.parametrize("what", MAKES)
-@pytest.mark.parametrize("in_step", [False, True])
-def test_what_leaves_is_written_alike_in_a_step_and_record_by_record(what: str, in_step: bool) -> None:
+def test_what_leaves_is_written_alike_in_a_step_and_record_by_record(what: str) -> None:
     make, expected = MAKES[what]
     topology = _topology(make)
-    assert leaving(topology, _first_kept(topology), [ARRIVING], DEFAULT, in_step=in_step).value == expected
+    kept = _first_kept(topology)
+    assert leaving_in_step(topology, kept, ARRIVING, DEFAULT).value == expected
+    assert leaving_in_graph(topology, kept, [ARRIVING], DEFAULT).value == expected
 
 
 def _settled(topology: Topology, default: Edge) -> SerdeInference:
@@ -77,7 +79,7 @@ def _settled(topology: Topology, default: Edge) -> SerdeInference:
     for name, node in topology.nodes.items():
         if isinstance(node, SourceNode):
             assert serdes.settle_source(name)
-        elif runs_as_columns(topology, plan, name):
+        elif runs_vectorised(topology, plan, name):
             serdes.entering[name] = ARRIVING
     for number in range(1, plan.last + 1):
         serdes.finish_step(number)

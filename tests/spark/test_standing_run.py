@@ -22,7 +22,7 @@ from tidemill.spark import engine as engines
 from tidemill.spark.placement import BesideTheDriver
 from tidemill.steps.standing import ARROW_ROWS, WorkerOutput, task_settings
 from tidemill.task.batch import BatchRequest
-from tidemill.testing.desk import THREAD
+from tidemill.testing.driver_service import THREAD
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

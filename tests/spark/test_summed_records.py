@@ -19,8 +19,8 @@ from tidemill.steps.outputs import Destination, Outputs, ToSink, ToTopic
 from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE
 from tidemill.steps.source_step import source_rows
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin, SinkSpec, SourceSpec, SourceTopic, StepSpec
+from tidemill.steps.step_state import StepState
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader

@@ -19,8 +19,8 @@ from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.rows.headers import packed
 from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.schema import SCHEMA
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec, StoreSpec
+from tidemill.steps.step_state import StepState
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.operations import Counting, SessionAggregate, TableToStream, WindowAggregate
 

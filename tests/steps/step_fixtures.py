@@ -13,7 +13,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, SCHEMA

@@ -20,8 +20,8 @@ from tidemill.steps.commit.refused_records import pass_over_refused
 from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.schema import CHUNK, MARKER, REFUSED
 from tidemill.steps.source_step import source_rows
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin, SourceSpec, SourceTopic
+from tidemill.steps.step_state import StepState
 from tidemill.task.batch import BatchRequest, RefusedRecord, Taken
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.message_pack import pack, unpack

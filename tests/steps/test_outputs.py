@@ -15,7 +15,7 @@ from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import TopologyError
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToSink, ToTopic
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.rows.schema import OUTPUT, SCHEMA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -288,6 +289,17 @@ def test_configuration_holds(topology_test_driver: Any) -> None:
     driver.create_input_topic("in", TEXT, LONG).pipe_input("k", 5)
     assert driver.create_output_topic("out", TEXT, LONG).read_key_values() == [("k", 5)]
     assert driver.skipped == 1
+
+
+def test_sources_by_a_pattern_read_the_topics_that_are_named(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    builder.stream(re.compile("in-.*"), key=TEXT, value=TEXT).to("out", key=TEXT, value=TEXT)
+    with TopologyTestDriver(builder, session=spark, topics=["in-a", "in-b", "other"]) as driver:
+        for topic in ("in-a", "in-b"):
+            driver.create_input_topic(topic, TEXT, TEXT).pipe_input("k", topic)
+        assert driver.create_output_topic("out", TEXT, TEXT).read_key_values() == [("k", "in-a"), ("k", "in-b")]
+        with pytest.raises(TopologyError, match="does not read the topic 'other'; it reads in-a, in-b "):
+            driver.create_input_topic("other", TEXT, TEXT)
 
 
 def test_names_that_the_topology_does_not_have_are_refused_with_those_that_it_has(topology_test_driver: Any) -> None:

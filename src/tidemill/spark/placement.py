@@ -13,7 +13,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +38,8 @@ _GONE_LIMIT_S = 1.0
 _POLL_S = 0.1
 _DRIVER = "driver"
 _PORT = re.compile(r":\d+$")
+_shares_lock = threading.Lock()
+_shares: list[SlotShare] = []
 
 
 def is_cluster(master: str) -> bool:
@@ -240,3 +242,26 @@ class OnExecutors:
 def placement_of(session: SparkSession, threads: int) -> Placement:
     """As the session's master has it."""
     return OnExecutors(session, threads) if is_cluster(session.sparkContext.master or "") else BesideTheDriver(session)
+
+
+class SlotShare:
+    """An instance's task slots in a Spark session that several instances of this process share, as in a notebook; ``threads``
+    tells how many it has, until ``give_back``. A stream thread's job keeps its slot as long as the thread lives, and one that
+    finds none would wait without a word: who needs slots asks first how many others have."""
+
+    def __init__(self, session: SparkSession, threads: Callable[[], int]) -> None:
+        self._context, self._threads = session.sparkContext.applicationId, threads
+        with _shares_lock:
+            self.taken_before = self._taken()
+            _shares.append(self)
+
+    def taken_by_others(self) -> int:
+        with _shares_lock:
+            return self._taken()
+
+    def give_back(self) -> None:
+        with _shares_lock:
+            _shares.remove(self)
+
+    def _taken(self) -> int:
+        return sum(share._threads() for share in _shares if share is not self and share._context == self._context)

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.steps.commit.unreadable import Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
-from tidemill.steps.state_step import StoreReader
+from tidemill.steps.graph.kept_graphs import KeptGraphs
+from tidemill.steps.step_state import StoreReader
 from tidemill.task.batch import CommittingMember, Positions, StoresAt, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep

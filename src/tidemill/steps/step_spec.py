@@ -60,7 +60,8 @@ class SinkSpec:
     topic's reader takes such records, whether they are made now or not.
 
     ``topic_extractor(key, value, record)`` names each record's topic instead, ``partitioner(topic, key, value, partitions)``
-    its partition or partitions; ``partitioning`` says how they are chosen without one.
+    its partition or partitions; ``partitioning`` says how they are chosen without one. ``above``: the nodes that forward to it,
+    without sources; ``inputs``: the source topics of its sub-topology.
     """
 
     name: str
@@ -72,6 +73,9 @@ class SinkSpec:
     topic_extractor: UserFunction | None = None
     partitioner: UserFunction | None = None
     partitioning: Partitioning = Partitioning.BY_KEY
+    subtopology: int = 0
+    above: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,10 @@ class NodeSpec:
     """Source topics of its sub-topology, for messages."""
     rewritten: Mapping[str, tuple[Serde | None, Serde | None]] = field(default_factory=dict)
     """Sinks of ``inline`` whose serdes of key and value write other bytes than arrive; None: this side's bytes stay."""
+    sends_old: bool = False
+    """It says too what its keys had before."""
+    drops_nothings: bool = False
+    """A filter: nothing goes on for what was not there and is not."""
     lookup_store: str | None = None
     """Of a join with a table: the store of the table, which the node ``operation.table`` keeps."""
 
@@ -227,6 +235,11 @@ class StepSpec:
     has_copies_above: bool = False
     """Of the last step: earlier ones have copies of the global stores."""
     batch_sinks: tuple[BatchSinkSpec, ...] = ()
+
+    @property
+    def tags(self) -> frozenset[int]:
+        """Of the rows that the step's nodes are run on."""
+        return frozenset(self.nodes).union(*(graph.entries for graph in self.graphs))
 
     @property
     def global_tags(self) -> frozenset[int]:

@@ -14,7 +14,7 @@ import atexit
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,21 +32,22 @@ from tidemill.runtime.instance.configured_topology import configured_topology
 from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
 from tidemill.runtime.instance.machine_jvm import machine_jvm
 from tidemill.runtime.thread.batch_handover import BatchHandover
-from tidemill.runtime.worker.task_store import ReadStores
+from tidemill.runtime.worker.read_stores import ReadStores
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.launch.session import SparkHandle
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
-from tidemill.steps.state_step import Written
+from tidemill.steps.step_state import Written
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, times_after
 from tidemill.task.batch_id import BatchId
 from tidemill.task.partition_time import Times
-from tidemill.testing.desk import THREAD, shared_desk
+from tidemill.testing.driver_service import THREAD, shared_driver_service
 from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, from_json, to_json
 from tidemill.testing.worker import Place, source_of, step_of
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.patterns import with_topics_of_patterns
 from tidemill.topology.values import Serde
 
 _BATCH_LIMIT_S = 240.0
@@ -57,8 +58,9 @@ _APPLICATION = "topology-test-driver"
 class TopologyTestDriver:
     """Runs ``topology`` (or the builder that makes it) with ``config``; close it, or use it as a context manager.
 
-    ``start_ms``: what the wall clock shows at first. ``session``: a Spark session to use; else the process's shared one. Records
-    that can't be read or processed raise StopError, as an instance would stop.
+    ``start_ms``: what the wall clock shows at first. ``session``: a Spark session to use; else the process's shared one.
+    ``topics``: those there are, for sources that read by a pattern. Records that can't be read or processed raise StopError, as
+    an instance would stop.
     """
 
     __test__ = False
@@ -70,11 +72,12 @@ class TopologyTestDriver:
         *,
         start_ms: int = 0,
         session: SparkSession | None = None,
+        topics: Iterable[str] = (),
     ) -> None:
         settings = {"application.id": _APPLICATION, **(config or {})}
         program = StreamsConfig.read_slice(TopologyConfig, settings)
         self._exceptions = StreamsConfig.read_slice(ExceptionConfig, settings)
-        topology = configured_topology(topology, program)
+        topology = with_topics_of_patterns(configured_topology(topology, program), program.application_id, topics)
         self._folder = tempfile.TemporaryDirectory(prefix="tidemill-driver-", ignore_cleanup_errors=True)
         self._application = program.application_id
         self._default_key = serde_of_setting(program.default_key_serde)
@@ -110,7 +113,9 @@ class TopologyTestDriver:
         read = {partition.topic for partition in (*self._positions, *self._globals)}
         if topic not in read:
             known = ", ".join(sorted(read))
-            raise TopologyError(f"the topology does not read the topic {topic!r}; it reads {known}")
+            raise TopologyError(
+                f"the topology does not read the topic {topic!r}; it reads {known or 'none'} (topics of a pattern: topics=[...])"
+            )
         return TestInputTopic(self._pipe, topic, key, value, start, advance)
 
     def create_output_topic(self, topic: str, key: Serde, value: Serde) -> TestOutputTopic:
@@ -192,7 +197,7 @@ class TopologyTestDriver:
 
     def close(self) -> None:
         """Removes the driver's state; the session and its workers are for the next driver."""
-        self._desk.close(self._engine)
+        self._service.close(self._engine)
         for held in self._read.values():
             held.close()
         self._folder.cleanup()
@@ -205,8 +210,8 @@ class TopologyTestDriver:
 
     def _make_engine(self, session: SparkSession, compiled: CompiledTopology) -> BatchEngine:
         unreadable = unreadable_of(self._exceptions, compiled)
-        self._desk, server = shared_desk()
-        place = Place(records=self._address, desk=server.address, key=server.key)
+        self._service, server = shared_driver_service()
+        place = Place(records=self._address, server=server.address, key=server.key)
         return BatchEngine(
             session,
             compiled,
@@ -250,7 +255,7 @@ class TopologyTestDriver:
         with open(self._address, "w", encoding="utf-8") as file:
             rows = [to_json(record) for record in records]
             json.dump({"records": rows, "show": show}, file)
-        report = self._desk.run(self._engine, request)
+        report = self._service.run(self._engine, request)
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise StopError(carried["said"])

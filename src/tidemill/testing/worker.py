@@ -19,13 +19,15 @@ import pyarrow as pa
 from tidemill.control.channel import ControlClient
 from tidemill.documents import Document
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.runtime.worker.task_store import OpenTasks, ReadTasks
+from tidemill.runtime.worker.read_stores import ReadTasks
+from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.runtime.worker.worker import run_of_task
 from tidemill.steps.commit.batch_file import write_batch
 from tidemill.steps.commit.unreadable import Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
-from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.graph.kept_graphs import KeptGraphs
+from tidemill.steps.last_step import run_last_step
 from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
+from tidemill.steps.middle_step import run_middle_step
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import SourceSpec, StepSpec
@@ -34,7 +36,7 @@ from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
 from tidemill.task.raw_records import FetchedRecord, RecordColumns
-from tidemill.testing.desk import THREAD
+from tidemill.testing.driver_service import THREAD
 from tidemill.testing.topics import RawRecord, from_json, text, to_json
 
 _KEPT = "tidemill_testing_kept"
@@ -185,19 +187,19 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Of a driver: the file that its batches' records come in, and where its workers reach it."""
+    """Of a driver: the file that its batches' records come in, and the address of the server that its workers ask."""
 
     records: str
-    desk: str
+    server: str
     key: bytes = field(repr=False)
 
 
 def control_of(place: Place, step: str) -> ControlClient:
     """This process's end of the channel, one for all drivers."""
     clients: dict[tuple[str, str], ControlClient] = _kept_here().setdefault("clients", {})
-    if (place.desk, step) not in clients:
-        clients[place.desk, step] = ControlClient(place.desk, place.key, THREAD, step)
-    return clients[place.desk, step]
+    if (place.server, step) not in clients:
+        clients[place.server, step] = ControlClient(place.server, place.key, THREAD, step)
+    return clients[place.server, step]
 
 
 def _kept_here() -> dict[str, Any]:

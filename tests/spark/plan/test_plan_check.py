@@ -173,3 +173,10 @@ def test_a_session_without_a_slot_to_spare_is_refused(spark: SparkSession) -> No
     adopt_session(spark, slots - 1)
     with pytest.raises(ConfigError, match=f"local\\[{slots + 1}\\]"):
         adopt_session(spark, slots)
+
+
+def test_slots_of_other_instances_in_the_same_session_are_not_free(spark: SparkSession) -> None:
+    slots = spark.sparkContext.defaultParallelism
+    adopt_session(spark, 1, slots - 2)
+    with pytest.raises(ConfigError, match=rf"of which other instances .* have {slots - 1},.*local\[{slots + 1}\]"):
+        adopt_session(spark, 1, slots - 1)

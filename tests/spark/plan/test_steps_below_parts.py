@@ -104,7 +104,9 @@ def test_a_table_with_a_store_computes_its_columns_below_a_table_with_a_store(sp
         mapped = [row * 10 for row in ROWS[above]]
         assert [value for _, value in driver.create_output_topic("mapped", TEXT, LONG).read_key_values()] == mapped
         small = [row if row < 25 else None for row in mapped]
-        assert [value for _, value in driver.create_output_topic("filtered", TEXT, LONG).read_key_values()] == small
+        # A row that does not pass, after one that did not pass either, changes nothing (KTableFilter).
+        changes = [row for row, before in zip(small, [None, *small], strict=False) if row is not None or before is not None]
+        assert [value for _, value in driver.create_output_topic("filtered", TEXT, LONG).read_key_values()] == changes
         assert [(key, row[0]) for key, row in driver.store("tenfold").all()] == [("a", mapped[-1])]
         kept = [("a", small[-1])] if small[-1] is not None else []
         assert [(key, row[0]) for key, row in driver.store("small").all()] == kept

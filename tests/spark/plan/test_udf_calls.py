@@ -87,10 +87,16 @@ def test_a_udf_of_batches_gets_them_typed_as_they_are(driver: TopologyTestDriver
     assert [record.value for record in outputs[1].read_records()] == [n + 1 for n in large if n % 2 == 0]
 
 
-def test_a_udf_that_is_called_by_its_name_is_refused_since_its_rows_can_not_be_told(spark: SparkSession) -> None:
-    spark.udf.register("louder", lambda text: text.upper(), StringType())
+@pytest.mark.parametrize("beside_another", [False, True], ids=["alone", "beside a call of the same UDF as an object"])
+def test_a_udf_that_is_called_by_its_name_is_refused_since_its_rows_can_not_be_told(
+    spark: SparkSession, beside_another: bool
+) -> None:
+    louder = spark.udf.register("louder", lambda text: text.upper(), StringType())
     builder = StreamsBuilder()
-    builder.stream("in", key=TEXT, value=TEXT).map_values(lambda text: F.call_udf("louder", text)).to("out")
+    texts = builder.stream("in", key=TEXT, value=TEXT)
+    texts.map_values(lambda text: F.call_udf("louder", text)).to("out")
+    if beside_another:
+        texts.map_values(louder).to("other")
     with pytest.raises(TopologyError, match="registered under"):
         TopologyTestDriver(builder, session=spark)
 

@@ -11,7 +11,7 @@ from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.task.raw_records import RecordColumns
 from tidemill.testing.topics import RawRecord
 
@@ -134,6 +134,15 @@ def test_a_record_that_is_too_large_is_left_out_and_its_key_put_aside() -> None:
     letter = dict(next(headers for topic, _k, _v, _t, headers, _b in run.written if topic == "dead"))
     assert letter["__streams.errors.exception"] == b"tidemill.errors.RecordTooLargeError"
     assert (letter["__streams.errors.topic"], letter["__streams.errors.offset"]) == (b"in", b"-1")  # sent by topic, not by record
+
+
+def test_a_production_handler_that_fails_ends_the_thread_with_both_errors() -> None:
+    def handler(context: Any, record: Any, error: Exception) -> ExceptionResponse:
+        raise KeyError("of the handler")
+
+    run = small(ExceptionHandlers(production=handler), only_writing())
+    with pytest.raises(AssertionError, match=r"stopped: .*8 bytes.*production exception handler failed on it: KeyError"):
+        run._run(sent(b"a", b"long"), 0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tidemill.errors import RecordError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.rows.records import Records
-from tidemill.steps.state_step import StepState
+from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.vector_step import run_on_records
 from tidemill.topology.operations import Aggregate, Peek
 

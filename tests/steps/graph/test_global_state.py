@@ -14,8 +14,9 @@ from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandler
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.stages import stages
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
-from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.graph.kept_graphs import KeptGraphs
+from tidemill.steps.last_step import run_last_step
+from tidemill.steps.middle_step import run_middle_step
 from tidemill.steps.source_step import source_rows
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.testing.topics import RawRecord

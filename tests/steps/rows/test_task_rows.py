@@ -8,7 +8,7 @@ import pytest
 
 from tests.steps.aggregation_harness import Reader
 from tidemill.steps.rows.task_rows import TaskRows
-from tidemill.steps.state_step import Written
+from tidemill.steps.step_state import Written
 
 
 def _key(number: int) -> bytes:

@@ -9,8 +9,8 @@ import pyarrow as pa
 from tidemill import Serdes
 from tidemill.operators.exception_handlers import ExceptionHandlers
 from tidemill.steps.rows.records import Records, to_rows
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.step_state import StepState
 
 TEXT, LONG = Serdes.string(), Serdes.long()
 

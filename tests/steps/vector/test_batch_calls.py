@@ -13,7 +13,7 @@ from tidemill import per_batch, per_record_async
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.rows.schema import FUNCTION_CALLS
 from tidemill.steps.rows.writes import take_writes, writes_as_rows
-from tidemill.steps.state_step import StepState
+from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.in_batches import map_values_in_batches
 from tidemill.task.batch import FunctionCalls
 from tidemill.topology.batch_operations import BatchFunction, MapValuesInBatches

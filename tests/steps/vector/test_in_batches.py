@@ -23,7 +23,7 @@ from tidemill import Serdes, per_batch, per_record_async
 from tidemill.errors import RecordError, StopError
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.record import Record
-from tidemill.steps.state_step import StepState
+from tidemill.steps.step_state import StepState
 from tidemill.steps.vector import async_calls
 from tidemill.steps.vector.in_batches import filter_in_batches, map_values_in_batches, peek_in_batches
 from tidemill.topology.batch_operations import FilterInBatches, MapValuesInBatches, PeekInBatches

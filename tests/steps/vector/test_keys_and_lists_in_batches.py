@@ -18,7 +18,7 @@ from tidemill import Serdes, per_batch, per_record_async
 from tidemill.errors import RecordError, StopError
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.rows.records import Records
-from tidemill.steps.state_step import StepState
+from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.vector_step import ON_ROWS
 from tidemill.topology.batch_operations import (
     BatchFunction,

@@ -18,8 +18,8 @@ from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.rows.codecs_wire import PairSerde
 from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.task_rows import TaskRows
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec, StoreSpec
+from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.table_lookup import join_with_table
 from tidemill.steps.vector.vector_step import run_on_records
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology

@@ -231,8 +231,9 @@ def start_jvm(
     return StartingJvm(application_id=application_id, process=process, scratch=scratch, conf=conf)
 
 
-def adopt_session(session: SparkSession, threads: int) -> SparkHandle:
-    """Uses a session that was handed in, after checking that it can carry the data path."""
+def adopt_session(session: SparkSession, threads: int, taken: int = 0) -> SparkHandle:
+    """Uses a session that was handed in, after checking that it can carry the data path. ``taken``: slots that stream threads of
+    other instances have."""
     conf = session.sparkContext.getConf()
     found = {name: conf.get(name, None) for name in REQUIRED}
     check_settings({name: value for name, value in found.items() if value is not None})
@@ -242,10 +243,13 @@ def adopt_session(session: SparkSession, threads: int) -> SparkHandle:
         check_cluster_settings(dict(conf.getAll()))
         return SparkHandle(session=session, jvm=None, scratch=None)  # its executors may be on their way
     slots = session.sparkContext.defaultParallelism
-    if slots < threads + 1:
+    if slots < taken + threads + 1:
+        others = f", of which other instances in this process have {taken}" if taken else ""
+        end_them = "close one of those, " if taken else ""
         raise ConfigError(
-            f"the Spark session has {slots} task slots, but {threads} stream threads need {threads} and one to spare: "
-            f"start it with master local[{threads + 1}] or set num.stream.threads to {max(slots - 1, 1)}"
+            f"the Spark session has {slots} task slots{others}, but {threads} stream threads need {threads} and one to spare: "
+            f"{end_them}start it with master local[{taken + threads + 1}] or set num.stream.threads to "
+            f"{max(slots - taken - 1, 1)}"
         )
     return SparkHandle(session=session, jvm=None, scratch=None)
 

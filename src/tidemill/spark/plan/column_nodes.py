@@ -32,6 +32,9 @@ from tidemill.topology.spark_operations import DataFrameJoin
 Predicates = list[tuple[ColumnFunction, Column]]
 """Predicates with what they gave, to find the one that Spark refuses."""
 
+_SIDES = ("left", "right")
+"""Of a change that comes as a pair: its new value and its old one."""
+
 # --- one record of one, at most ---------------------------------------------------------------------------------------
 
 
@@ -66,16 +69,35 @@ def _filtered_table(
     node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair, _predicates: Predicates
 ) -> Pair:
     """Null stays null, and what is refused becomes null."""
+    if operation.of_changes:
+        return _filtered_changes(node, operation, frame, at)
     own: Predicates = []
     passes = _passes(node, operation, at, own)
     with refusals(frame, own):
         return at.with_value(frame, F.when(passes, at.value))
 
 
+def _filtered_changes(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair) -> Pair:
+    """Nothing goes on for what did not pass before and does not."""
+    own: Predicates = []
+    sides = [at.with_value(frame, at.value[side]) for side in _SIDES]
+    new, old = (F.when(_passes(node, operation, side, own), side.value) for side in sides)
+    with refusals(frame, own):
+        value = F.struct(new.alias("left"), old.alias("right")) if operation.gives_changes else new
+        return at.with_value(frame, value).passing(new.isNotNull() | old.isNotNull())
+
+
 def _mapped_table(
     node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair, _predicates: Predicates
 ) -> Pair:
     """Null stays null."""
+    if operation.of_changes:
+        new, old = (_mapped_side(node, operation, frame, at.with_value(frame, at.value[side])).value for side in _SIDES)
+        return at.with_value(frame, F.struct(new.alias("left"), old.alias("right")))
+    return _mapped_side(node, operation, frame, at)
+
+
+def _mapped_side(node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair) -> Pair:
     use, value = _call_values(node, operation, at)
     with _computed(use):
         return at.with_value(frame, F.when(at.value.isNotNull(), value))

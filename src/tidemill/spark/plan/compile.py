@@ -1,6 +1,6 @@
 """A topology as one static Spark plan: source step, Catalyst layers, Python steps.
 
-Decides the shape of the plan; which node runs where is ``stages``', what a Python step does is ``state_step``'s, how a
+Decides the shape of the plan; which node runs where is ``stages``', what a Python step does is ``last_step``'s, how a
 projection is put together is ``changes``', what a node does in it ``column_nodes``'. Within a layer rows move in *waves*: all
 rows of a tag run through as many nodes as one projection can hold. A node with several children multiplies the rows' tags, not
 their contents; a flat map is one ``explode``. So nothing is read or computed twice, and a DAG stays one linear plan without
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,8 +29,9 @@ from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.python_steps import ArrowStep, map_in_arrow
-from tidemill.spark.plan.serde_inference import Edge, SerdeInference
-from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_as_columns
+from tidemill.spark.plan.serde_inference import SerdeInference
+from tidemill.spark.plan.serde_rules import Edge
+from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_vectorised
 from tidemill.spark.plan.udf_calls import udf_calls
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
@@ -145,14 +146,15 @@ class Compiler:
             return frame
         multiplies = False
         while left or out_of_parts:
-            frame, entering, fans_out = self._fan_out(frame, left, out_of_parts)
+            fan_out = self._fan_out(frame, left, out_of_parts)
             out_of_parts = []
+            frame, entering = self._merge(fan_out.apply(frame), fan_out.arrivals)
             changes = Changes(frame, self._fresh())
             predicates: Predicates = []
             left = [wave for wave in (self._run(changes, wave, combinable, predicates) for wave in entering) if wave is not None]
             with refusals(frame, predicates):
                 frame = changes.apply()
-            multiplies |= fans_out or changes.multiply
+            multiplies |= fan_out.multiplies or changes.multiply
         if multiplies:
             self.multiplying_layers.add(number)
             frame = frame.withColumn("place", F.monotonically_increasing_id())
@@ -173,47 +175,39 @@ class Compiler:
         return self._last_tag
 
     def _children(self, name: str) -> tuple[str, ...]:
-        if runs_as_columns(self.topology, self.stages, name):
+        if runs_vectorised(self.topology, self.stages, name):
             return outer_targets(self.topology, self.stages, name)
         return self.topology.children(name)
 
-    def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> tuple[DataFrame, list[Wave], bool]:
-        """Sends waves that have left a node on to its children; several children multiply the rows' tags only, and whether any do
-        is the third of what is returned. ``entering``: waves that are about to enter their node already."""
-        retagged: list[tuple[int, list[Column]]] = []
-        predicates: Predicates = []
-        arrivals: dict[str, list[Wave]] = {wave.node: [wave] for wave in entering}
+    def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> _FanOut:
+        """The way of waves that have ``left`` a node to its children; ``entering`` are about to enter their node already."""
+        fan_out = _FanOut({wave.node: [wave] for wave in entering})
         for wave in left:
             node = self.topology.nodes[wave.node]
             if isinstance(node, ProcessorNode) and choices(node.operation):
-                children = list(choices(node.operation))
+                children = choices(node.operation)
                 tags = {child: self._fresh() for child in children}
                 with self._calling(frame, wave.tag):
-                    retagged.append((wave.tag, [chosen(node, tags, wave.at, predicates)]))
+                    fan_out.retagged.append((wave.tag, [chosen(node, tags, wave.at, fan_out.predicates)]))
             else:
-                children = list(self._children(wave.node))
+                children = self._children(wave.node)
                 tags = {child: self._fresh() if len(children) > 1 else wave.tag for child in children}
                 if len(children) != 1:
-                    retagged.append((wave.tag, [F.lit(tag) for tag in tags.values()] or [F.lit(DROPPED)]))
+                    fan_out.retagged.append((wave.tag, [F.lit(tag) for tag in tags.values()] or [F.lit(DROPPED)]))
             for child in children:
-                arrivals.setdefault(child, []).append(Wave(tags[child], child, wave.at))
-        fans_out = any(len(to) > 1 for _, to in retagged)
-        with refusals(frame, predicates):
-            if fans_out:
-                arrays = [(tag, F.array(*to)) for tag, to in retagged]
-                frame = exploded(frame, by_tag(arrays, F.array(F.col("node"))), "node")
-            elif retagged:
-                frame = frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in retagged], F.col("node")))
-        merged = {child: waves for child, waves in arrivals.items() if len(waves) > 1}
-        if merged:
-            frame = self._merge(frame, merged, arrivals)
-        return frame, [waves[0] for waves in arrivals.values()], fans_out
+                fan_out.arrivals.setdefault(child, []).append(Wave(tags[child], child, wave.at))
+        return fan_out
 
-    def _merge(self, frame: DataFrame, merged: dict[str, list[Wave]], arrivals: dict[str, list[Wave]]) -> DataFrame:
-        """A node that several waves enter at once gets typed columns of its own, filled by where each row comes from."""
+    def _merge(self, frame: DataFrame, arrivals: Mapping[str, list[Wave]]) -> tuple[DataFrame, list[Wave]]:
+        """One wave for each node that is entered. A node that several enter at once gets typed columns of its own, filled by
+        where each row comes from."""
+        entering: list[Wave] = []
         columns: dict[str, Column] = {}
         tags: list[tuple[int, Column]] = []
-        for child, waves in merged.items():
+        for child, waves in arrivals.items():
+            if len(waves) == 1:
+                entering += waves
+                continue
             first = waves[0].at
             for wave in waves[1:]:
                 if wave.at.types != first.types:
@@ -223,9 +217,10 @@ class Compiler:
             columns[key] = by_tag([(wave.tag, wave.at.key) for wave in waves], None)
             columns[value] = by_tag([(wave.tag, wave.at.value) for wave in waves], None)
             tags += [(wave.tag, F.lit(tag)) for wave in waves]
-            arrivals[child] = [Wave(tag, child, replace(first, key=F.col(f"`{key}`"), value=F.col(f"`{value}`")))]
-        columns["node"] = by_tag(tags, F.col("node"))
-        return frame.withColumns(columns)
+            entering.append(Wave(tag, child, replace(first, key=F.col(f"`{key}`"), value=F.col(f"`{value}`"))))
+        if not tags:
+            return frame, entering
+        return frame.withColumns({**columns, "node": by_tag(tags, F.col("node"))}), entering
 
     def _run(self, changes: Changes, wave: Wave, combinable: list[str], predicates: Predicates) -> Wave | None:
         """Runs a wave through as many nodes as one projection can hold; None when it waits for a Python step.
@@ -325,6 +320,30 @@ class Compiler:
                 f"{at.value_type.simpleString()}: it must give their type, since it also merges what it has made"
             )
         return Merging(self.tags.arrived(name), function, value_serde, at.value_type)
+
+
+@dataclass(slots=True)
+class _FanOut:
+    """Waves between the nodes that they have left and those that they enter next."""
+
+    arrivals: dict[str, list[Wave]]
+    """By the node that they enter."""
+    retagged: list[tuple[int, list[Column]]] = field(default_factory=list)
+    """Tags that the rows of a tag go on with: several multiply the tags only, not the rows' contents."""
+    predicates: Predicates = field(default_factory=list)
+
+    @property
+    def multiplies(self) -> bool:
+        return any(len(to) > 1 for _, to in self.retagged)
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        with refusals(frame, self.predicates):
+            if self.multiplies:
+                arrays = [(tag, F.array(*to)) for tag, to in self.retagged]
+                return exploded(frame, by_tag(arrays, F.array(F.col("node"))), "node")
+            if self.retagged:
+                return frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in self.retagged], F.col("node")))
+        return frame
 
 
 def _typed(frame: DataFrame, edge: Edge) -> Pair:

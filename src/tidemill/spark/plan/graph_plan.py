@@ -14,7 +14,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_to_columns
 from tidemill.spark.plan.planned_topology import is_batch_sink
-from tidemill.spark.plan.serde_inference import Edge, PartSerdes, exit_edge, sink_edge
+from tidemill.spark.plan.serde_rules import Edge, PartSerdes, exit_edge, sink_edge
 from tidemill.spark.plan.shortcuts import window_join_of
 from tidemill.steps.commit.sinks import chooses_partitions
 from tidemill.steps.rows.schema import Tags
@@ -31,6 +31,7 @@ def graph_spec(
     topology: Topology,
     application_id: str,
     part: GraphPart,
+    *,
     subtopology: int,
     serdes: PartSerdes,
     default: Edge,
@@ -78,8 +79,8 @@ def _writes_alone(topology: Topology, own: Mapping[str, Node]) -> bool:
     sinks = {name: node for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
     if any(node.topic_extractor is not None for node in sinks.values()):
         return False
-    if any(is_batch_sink(node) for node in own.values()):
-        return False  # their records tell their offsets
+    if any(is_batch_sink(node) or (isinstance(node, SinkNode) and node.partitioner is not None) for node in own.values()):
+        return False  # their records tell their offsets: to the function, or to an exception handler
     return {node.topic for name, node in sinks.items() if name in own}.isdisjoint(
         node.topic for name, node in sinks.items() if name not in own
     )

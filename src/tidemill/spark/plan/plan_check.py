@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from tidemill.errors import TopologyError
 from tidemill.spark.java import JavaObject, items_of
+from tidemill.spark.plan.udf_calls import PREFIX
 
 _FROZEN = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan", "Broadcast")
 """Parts of names of physical nodes that compute once and replay the first batch's result in every batch."""
@@ -74,9 +75,9 @@ def _check_expression(expression: JavaObject) -> None:
         raise TopologyError(f"a subquery ({text}) in an expression would be computed once and never again: use a table")
 
 
-def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0, has_udfs: bool = False) -> None:
+def check_physical(frame: DataFrame, *, lookups: int = 0) -> None:
     """Refuses a physical plan that would replay its first batch or that is cut into several tasks. ``lookups``: as many static
-    sides are meant to be broadcast once. ``has_udfs``: functions call UDFs in the way that ``udf_calls`` sees.
+    sides are meant to be broadcast once.
 
     Raises:
         TopologyError: names the node.
@@ -87,7 +88,7 @@ def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0, h
         if lookups and node.nodeName() in _LOOKUP:
             broadcast += node.nodeName() == "BroadcastExchange"
             continue
-        if node.nodeName() in _OF_UDFS and not has_udfs:
+        if node.nodeName() in _OF_UDFS and not all(udf.name().startswith(PREFIX) for udf in items_of(node.udfs())):
             raise TopologyError(
                 "a UDF is called by the name that it is registered under: call the object that udf(...) gave, as in my_udf(value)"
             )
@@ -100,8 +101,8 @@ def check_physical(frame: DataFrame, partitions: int = 1, *, lookups: int = 0, h
     if broadcast != lookups:
         raise TopologyError(f"the plan broadcasts {broadcast} data frames, expected the {lookups} of join_dataframe")
     found = executed.execute().getNumPartitions()
-    if found != partitions:
-        raise TopologyError(f"the plan has {found} partitions, expected {partitions}")
+    if found != 1:
+        raise TopologyError(f"the plan has {found} partitions, expected 1")
 
 
 def _tree(node: JavaObject, not_below: str | None = None) -> Iterator[JavaObject]:

@@ -1,12 +1,15 @@
 """A program's topology as the plan sees it: nodes that the plan has in other forms.
 
-Decides three rewritings, which leave a topology without such nodes as it is:
+Decides four rewritings, which leave a topology without such nodes as it is:
 
     foreach_batch(f)         a sink of no topic, whose records go into a file; the driver calls the function
     join(of_columns(f))      ``NAME|pair``: the join, in its Python step, which hands on both sides (``codecs_wire.PairSerde``)
                              ``NAME``: the function, as a ``map_values`` of such a pair, in the layer below
     reduce(of_columns(f))    ``NAME|held``: puts what the store holds before a batch's records of a key
                              ``NAME``: keeps what the layer between has merged (``combined_rows``)
+    table.filter(f)          of Columns, without a store, behind a table that knows old values
+                             ``NAME|changes``: a change of that table as a pair of new value and old one
+                             ``NAME``: passes on what passes, and a tombstone for what did only before
 
 The children of a node are those of ``NAME`` then. Whether a layer can follow at all is checked where nodes are placed
 (``stages``), as for every function of Columns. None of these functions leaves the driver.
@@ -19,7 +22,8 @@ from dataclasses import replace
 
 from pyspark.sql import Column
 
-from tidemill.operators.operation_table import operations_of
+from tidemill.operators.operation_table import operations_of, works_on_columns
+from tidemill.operators.versioned_tables import drops_nothings
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
 from tidemill.topology.operations import (
     GlobalTableJoin,
@@ -30,19 +34,21 @@ from tidemill.topology.operations import (
     StreamSelfJoin,
     StreamStreamJoin,
     StreamTableJoin,
+    TableFilter,
+    TableMapValues,
     UserFunction,
 )
-from tidemill.topology.spark_operations import ForeachBatch, HeldAggregates, MergedAggregates, both_sides
+from tidemill.topology.spark_operations import ChangedValues, ForeachBatch, HeldAggregates, MergedAggregates, both_sides
 
 _NO_TOPIC = "foreach-batch:"
 """Begins the name that such a sink has in place of a topic's; no topic's name has a colon."""
-_PAIR, _HELD = "|pair", "|held"
+_PAIR, _HELD, _CHANGES = "|pair", "|held", "|changes"
 """End the names of nodes that the plan adds; no node's name has such a character."""
 
 
 def planned(topology: Topology) -> Topology:
     """The same if nothing has another form; a planned topology stays as it is."""
-    return with_column_joins(with_column_reduces(with_batch_sinks(topology)))
+    return with_column_joins(with_column_reduces(with_column_filters(with_batch_sinks(topology))))
 
 
 # --- foreach_batch ------------------------------------------------------------------------------------------------
@@ -77,6 +83,58 @@ def _changed(topology: Topology, changed: Mapping[str, Node], above: Mapping[str
             feeds = (upper.name,)
         nodes[name], parents[name] = changed.get(name, node), feeds
     return replace(topology, nodes=nodes, parents=parents)
+
+
+# --- tables that are filtered by Columns ------------------------------------------------------------------------------
+
+
+def with_column_filters(topology: Topology) -> Topology:
+    """A table's filter of Columns as one of changes, where the table above knows old values; what is between them as well."""
+    changed = topology
+    for name in reversed(operations_of(topology, TableFilter)):  # the lowest first: what only they have read is left out
+        node = topology.nodes[name]
+        assert isinstance(node, ProcessorNode)
+        if name in changed.nodes and drops_nothings(topology, node) and _on_changes(node) is not None:
+            changed = _of_changes(topology, changed, name)
+    return changed
+
+
+def _of_changes(program: Topology, topology: Topology, name: str) -> Topology:
+    derived: list[ProcessorNode] = []
+    """The filter, and what Columns make of the table before it, the lowest first."""
+    table = name
+    while (operation := _on_changes(program.nodes[table])) is not None:
+        node = program.nodes[table]
+        assert isinstance(node, ProcessorNode)
+        derived.append(replace(node, operation=operation))
+        table = program.parents[table][0]
+    filtered, *others = derived
+    way = [ProcessorNode(name=name + _CHANGES, operation=ChangedValues())]
+    way += [replace(node, name=f"{name}|{node.name}") for node in reversed(others)]
+    assert isinstance(filtered.operation, TableFilter)
+    way.append(replace(filtered, operation=replace(filtered.operation, gives_changes=False)))
+    nodes: dict[str, Node] = {}
+    parents: dict[str, tuple[str, ...]] = {}
+    for other, node in topology.nodes.items():
+        if other != name:
+            nodes[other], parents[other] = node, topology.parents[other]
+            continue
+        for above, each in zip([table, *(each.name for each in way)], way, strict=False):
+            nodes[each.name], parents[each.name] = each, (above,)
+    for node in others:
+        if not any(node.name in above for above in parents.values()):  # nobody reads it any more
+            del nodes[node.name], parents[node.name]
+    return replace(topology, nodes=nodes, parents=parents)
+
+
+def _on_changes(node: Node) -> TableFilter | TableMapValues | None:
+    """The operation on changes of a table, if Columns make the node's rows of those above and no store keeps them."""
+    operation = node.operation if isinstance(node, ProcessorNode) else None
+    if not isinstance(operation, TableFilter | TableMapValues) or operation.store is not None or not works_on_columns(operation):
+        return None
+    if isinstance(operation, TableFilter):
+        return None if operation.of_changes else replace(operation, of_changes=True, gives_changes=True)
+    return replace(operation, of_changes=True)
 
 
 # --- functions of Columns in a reduce ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Decides, for a whole topology at once (a thread's plan serves every task it may ever get): source nodes are step 0; a node
 that keeps state or calls Python runs in a Python step, all nodes of a part (``graph_parts``) in one; everything else is
 Catalyst in the layer behind its parent's step; nodes that only forward run wherever they are met. Adjacent Python nodes share
-a step; sinks are written by the last. Leaves expressions to ``compile`` and execution to ``state_step`` and ``graph_step``.
+a step; sinks are written by the last. Leaves expressions to ``compile`` and execution to ``vector_step`` and ``graph_step``.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def runs_in_python(topology: Topology, name: str) -> bool:
     return runs(node.operation) is Runs.STEP or entry_of(node.operation).shortcut is not None
 
 
-def runs_as_columns(topology: Topology, plan: Stages, name: str) -> bool:
-    """Does the node run in a vectorised step of its own?"""
+def runs_vectorised(topology: Topology, plan: Stages, name: str) -> bool:
+    """Does the node run in a Python step, on whole batches and outside of any part?"""
     return name not in plan.part_of and runs_in_python(topology, name)
 
 

@@ -29,12 +29,14 @@ from tidemill.spark.plan.python_steps import WORKER_KEY
 if TYPE_CHECKING:
     import pandas as pd
 
+PREFIX = "tidemill."
 _LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
 def udf_calls(frame: DataFrame, is_asked: Column) -> Iterator[list[UserDefinedFunction]]:
-    """Within it UDFs are called with the rows of ``frame`` for which ``is_asked`` is true; gives those that are."""
+    """Within it UDFs are called with the rows of ``frame`` for which ``is_asked`` is true; gives those that are. Their
+    names in the plan begin with ``PREFIX``."""
     calls: list[UserDefinedFunction] = []
 
     def call(udf: UserDefinedFunction, *arguments: Any, **named: Any) -> Column:
@@ -45,7 +47,7 @@ def udf_calls(frame: DataFrame, is_asked: Column) -> Iterator[list[UserDefinedFu
             return original(udf, *arguments, **named)
         calls.append(udf)
         function = partial(wrapper, udf.func, udf.returnType)
-        wrapped = UserDefinedFunction(function, udf.returnType, udf._name, udf.evalType, udf.deterministic)
+        wrapped = UserDefinedFunction(function, udf.returnType, PREFIX + udf._name, udf.evalType, udf.deterministic)
         is_of_pandas = udf.evalType == PythonEvalType.SQL_SCALAR_PANDAS_UDF
         mine = partial(_mine, frame, is_asked, is_of_pandas=is_of_pandas)
         with _own_workers(frame):

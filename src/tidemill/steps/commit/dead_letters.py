@@ -38,7 +38,7 @@ class PassedOver:
 
     count: int = 0
     first: str = ""
-    letters: Records = field(default_factory=lambda: Records([], [], [], [], [], [], []))
+    letters: Records = field(default_factory=Records.empty)
 
     def add(self, refused: Refused, key: bytes | None, value: bytes | None) -> None:
         """``key`` and ``value``: the source record's bytes, or the nearest to them that are known."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tidemill.errors import RecordRefusedError
+from tidemill.errors import RecordRefusedError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record
@@ -18,9 +18,9 @@ from tidemill.steps.commit.sinks import by_topic_of, placed
 from tidemill.steps.outputs import Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
 from tidemill.steps.rows.records import Records, in_order
 from tidemill.steps.rows.schema import SUMMED_HEADER
-from tidemill.steps.state_step import StepState, Written
 from tidemill.steps.step_context import Output
 from tidemill.steps.step_spec import StepSpec, StoreSpec
+from tidemill.steps.step_state import StepState, Written
 from tidemill.task.batch import BatchRequest
 from tidemill.task.raw_records import RecordColumns
 
@@ -57,10 +57,8 @@ def _routed(output: Output, spec: StepSpec, outputs: Outputs, state: StepState) 
         match to:
             case ToSink(name, topic):
                 sink = sinks[name]
-                for chosen, routed in (by_topic_of(sink, records) if topic is None else {topic: records}).items():
-                    to_send, dropped = placed(sink, chosen, routed, output.partitions_of)
-                    state.dropped += dropped
-                    by_topic.setdefault(chosen, []).append(to_send)
+                for chosen, routed in (by_topic_of(sink, records, state) if topic is None else {topic: records}).items():
+                    by_topic.setdefault(chosen, []).append(placed(sink, chosen, routed, state, output.partitions_of))
             case ToTopic(topic):
                 by_topic.setdefault(topic, []).append(records)
             case ToDeadLetters(topic):
@@ -96,7 +94,12 @@ def _is_passed_over(
         task=None, node=f"the sink of {topic}", topic=sources, partition=records.parts[at], offset=records.offsets[at],
         timestamp=records.timestamps[at], headers=headers,
     )  # fmt: skip
-    refused = state.handlers.judge(context, Record(key, value, context.timestamp, headers), problem, in_sink=True)
+    try:
+        refused = state.handlers.judge(context, Record(key, value, context.timestamp, headers), problem, in_sink=True)
+    except Exception as failure:
+        raise StopError(
+            f"{problem}; the production exception handler failed on it: {type(failure).__name__}: {failure}"
+        ) from failure
     if refused is not None:
         state.dropped += 1
         state.passed_over.add(refused, key, None)

@@ -17,8 +17,8 @@ from tidemill.operators.record import Record
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.order import topic_index
 from tidemill.steps.rows.schema import SourceRow
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import Origin
+from tidemill.steps.step_state import StepState
 from tidemill.task.batch import BatchRequest, RefusedRecord
 from tidemill.topology.values import Serde
 

@@ -22,9 +22,9 @@ from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.task_rows import TaskRows, opened
-from tidemill.steps.state_step import StoreReader, StoreView, Written
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import StoreSpec
+from tidemill.steps.step_state import StoreReader, StoreView, Written
 from tidemill.task.batch import Positions
 from tidemill.topology.nodes import StoreKind
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
 from tidemill.errors import RecordError
@@ -21,8 +21,8 @@ from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec, SinkSpec
+from tidemill.steps.step_state import StepState
 from tidemill.topology.operations import UserFunction
 from tidemill.topology.partitioning import Partitioning, partition_of_key
 from tidemill.topology.values import Serde
@@ -72,66 +72,88 @@ def _pass_over(sink: str, node: NodeSpec, records: Records, at: int, problem: Ex
         headers=headers,
     )  # fmt: skip
     record = Record(node.out_key_serde.deserialize(key), node.out_value_serde.deserialize(value), context.timestamp, headers)
-    refused = state.handlers.judge(context, record, problem, in_sink=True)
+    _judge(context, record, problem, (key, value), state, f"{sink}: {problem}", in_sink=True)
+
+
+def _judge(
+    context: ErrorContext, record: Record, problem: Exception, data: tuple[bytes | None, bytes | None], state: StepState,
+    what: str, *, in_sink: bool,
+) -> None:  # fmt: skip
+    """Passes over the record, if the handler says so; RecordError with ``what`` if not, or with what the handler has raised."""
+    try:
+        refused = state.handlers.judge(context, record, problem, in_sink=in_sink)
+    except Exception as failure:
+        said = f"the exception handler for {context.node} failed: {type(failure).__name__}: {failure}"
+        raise _error(said, context) from failure
     if refused is None:
-        raise RecordError(
-            f"{sink}: {problem}", task=str(task), topic=topic, partition=task.partition, offset=-1 if offset is None else offset
-        ) from problem
+        raise _error(what, context) from problem
     state.dropped += 1
-    state.passed_over.add(refused, key, value)
+    state.passed_over.add(refused, *data)
 
 
-def by_topic_of(sink: SinkSpec, records: Records) -> dict[str, Records]:
+def _error(what: str, context: ErrorContext) -> RecordError:
+    return RecordError(
+        what, task=str(context.task), topic=context.topic, partition=context.partition,
+        offset=-1 if context.offset is None else context.offset,
+    )  # fmt: skip
+
+
+def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str, Records]:
     """The records of a sink by topic.
 
     Raises:
-        RecordError: the topic extractor failed, or gave no topic.
+        RecordError: the topic extractor failed or gave no topic, and ``processing.exception.handler`` does not pass over it.
     """
     if sink.topic_extractor is None:
         return {sink.topic: records}
     found: dict[str, list[int]] = {}
     for at in range(len(records)):
-        key, value = sink.key_serde.deserialize(records.keys[at]), sink.value_serde.deserialize(records.values[at])
-        record = Record(key, value, records.timestamps[at], tuple(records.header(at) or ()))
-        topic = _called(sink, "topic extractor", records, at, partial(sink.topic_extractor, key, value, record))
-        if not isinstance(topic, str) or not topic:
-            raise _failed(sink, records, at, f"the topic extractor gave {topic!r}, expected the name of a topic")
+        record = _decoded(sink, records, at)
+        try:
+            topic = sink.topic_extractor(record.key, record.value, record)
+            if not isinstance(topic, str) or not topic:
+                raise _WrongAnswerError(f"the topic extractor gave {topic!r}, expected the name of a topic")
+        except Exception as problem:
+            _function_failed(sink, "topic extractor", records, at, problem, state)
+            continue
         found.setdefault(topic, []).append(at)
     return {topic: records.only(places) for topic, places in found.items()}
 
 
-def placed(sink: SinkSpec, topic: str, records: Records, partitions_of: Callable[[str], int]) -> tuple[Records, int]:
-    """The records with the partitions of ``topic`` that they go to, and how many of them go to none.
+def placed(sink: SinkSpec, topic: str, records: Records, state: StepState, partitions_of: Callable[[str], int]) -> Records:
+    """The records with the partitions of ``topic`` that they go to.
 
     ``records`` stay as they are: another sink may have the same ones.
 
     Raises:
-        RecordError: the partitioner failed, or there is no such partition.
+        RecordError: the partitioner failed or there is no such partition, and no exception handler passes over it.
     """
     if not chooses_partitions(sink.partitioner, sink.partitioning, sink.key_serde):
-        return records, 0
+        return records
     count = partitions_of(topic)
     if sink.partitioner is not None:
-        return _placed_by_function(sink, topic, records, count)
+        return _placed_by_function(sink, topic, records, state, count)
     if sink.partitioning is Partitioning.BY_SUBSCRIPTION:
         _check_answers(sink, topic, records, count)
-        return records, 0
+        return records
     window = window_bytes_of(sink.key_serde)
     partitions = [ANY_PARTITION if key is None else _partition_of(key[:-window], count) for key in records.keys]
-    return replace(records, partitions=partitions), 0
+    return replace(records, partitions=partitions)
 
 
-def _placed_by_function(sink: SinkSpec, topic: str, records: Records, count: int) -> tuple[Records, int]:
+def _placed_by_function(sink: SinkSpec, topic: str, records: Records, state: StepState, count: int) -> Records:
     places: list[int] = []
-    dropped = 0
     partitions: list[int] = []
     assert sink.partitioner is not None
     for at in range(len(records)):
-        key, value = sink.key_serde.deserialize(records.keys[at]), sink.value_serde.deserialize(records.values[at])
-        given = _called(sink, "partitioner", records, at, partial(sink.partitioner, topic, key, value, count))
-        found = _partitions(sink, topic, records, at, given, count)
+        record = _decoded(sink, records, at)
+        try:
+            found = _partitions(topic, sink.partitioner(topic, record.key, record.value, count), count)
+        except Exception as problem:
+            _function_failed(sink, "partitioner", records, at, problem, state)
+            continue
         if not found:
-            dropped += 1
+            state.dropped += 1
             log.warning(
                 LogEvent(
                     "record-dropped",
@@ -145,42 +167,56 @@ def _placed_by_function(sink: SinkSpec, topic: str, records: Records, count: int
         places += [at] * len(found)
         partitions += found
     chosen = records if places == list(range(len(records))) else records.only(places)
-    return replace(chosen, partitions=partitions), dropped
+    return replace(chosen, partitions=partitions)
 
 
-def _partitions(sink: SinkSpec, topic: str, records: Records, at: int, given: object, count: int) -> Collection[int]:
+def _partitions(topic: str, given: object, count: int) -> Collection[int]:
+    """Raises _WrongAnswerError."""
     if given is None:
         return (ANY_PARTITION,)
     found: list[int] = []
     for to in sorted(set(given)) if isinstance(given, (set, frozenset, list, tuple, range)) else (given,):
-        if isinstance(to, int) and not isinstance(to, bool) and 0 <= to < count:
-            found.append(to)
-        else:
+        if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to < count:
             what = f"the partitioner gave {given!r} for {topic}, which has the partitions 0 to {count - 1}"
-            raise _failed(sink, records, at, f"{what}; expected one of them, several as a set, or None for the key's")
+            raise _WrongAnswerError(f"{what}; expected one of them, several as a set, or None for the key's")
+        found.append(to)
     return found
 
 
 def _check_answers(sink: SinkSpec, topic: str, records: Records, count: int) -> None:
     for at, to in enumerate(records.partitions or ()):
         if to >= count:
-            raise _failed(
-                sink, records, at,
-                f"the subscription came from partition {to} of the left table, but {topic} has the partitions 0 to {count - 1}:"
-                " both need equally many, so set the application back after partitions were added",
-            )  # fmt: skip
+            raise _error(
+                f"{sink.name}: the subscription came from partition {to} of the left table, but {topic} has the partitions 0 to "
+                f"{count - 1}: both need equally many, so set the application back after partitions were added",
+                _context(sink, sink.name, records, at),
+            )
 
 
-def _called(sink: SinkSpec, what: str, records: Records, at: int, call: Callable[[], object]) -> object:
-    try:
-        return call()
-    except Exception as problem:
-        raise _failed(sink, records, at, f"the {what} failed: {type(problem).__name__}: {problem}") from problem
+class _WrongAnswerError(ValueError):
+    """A function of a sink gave what it must not give."""
 
 
-def _failed(sink: SinkSpec, records: Records, at: int, what: str) -> RecordError:
-    offset = records.offsets[at]
-    return RecordError(
-        f"{sink.name}: {what}", task=sink.name, topic=sink.topic, partition=records.parts[at],
-        offset=-1 if offset is None else offset,
+def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, problem: Exception, state: StepState) -> None:
+    """Asks the processing handler in the name of the node above: Kafka Streams meets such an error where that node forwards.
+    A source forwards outside of all handlers, so directly behind one the thread ends."""
+    said = str(problem) if isinstance(problem, _WrongAnswerError) else f"the {what} failed: {type(problem).__name__}: {problem}"
+    said = f"{sink.name}: {said}"
+    if not sink.above:
+        raise _error(said, _context(sink, sink.name, records, at)) from problem
+    context = _context(sink, " or ".join(sink.above), records, at)
+    data = records.keys[at], records.values[at]
+    _judge(context, _decoded(sink, records, at), problem, data, state, said, in_sink=False)
+
+
+def _decoded(sink: SinkSpec, records: Records, at: int) -> Record:
+    key, value = sink.key_serde.deserialize(records.keys[at]), sink.value_serde.deserialize(records.values[at])
+    return Record(key, value, records.timestamps[at], tuple(records.header(at) or ()))
+
+
+def _context(sink: SinkSpec, node: str, records: Records, at: int) -> ErrorContext:
+    task = TaskId(sink.subtopology, records.parts[at])
+    return ErrorContext(
+        task=task, node=node, topic="|".join(sink.inputs), partition=task.partition, offset=records.offsets[at],
+        timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
     )  # fmt: skip

@@ -13,8 +13,8 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
-from tidemill.steps.state_step import Written
 from tidemill.steps.step_spec import GraphSpec
+from tidemill.steps.step_state import Written
 from tidemill.task.batch import BatchRequest
 
 

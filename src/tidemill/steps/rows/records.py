@@ -29,7 +29,7 @@ class Records:
 
     ``counts``: how many source records each one counts for; None = one each. ``partitions``: what their sink has chosen, -1
     where that is nothing; None = the producer's partitioner decides for all. ``places``: of records that a part hands on, the
-    place of each among all that it does; None = one after the other.
+    place of each among all that it does; None = one after the other. ``olds``: the values before, of a table that says them.
     """
 
     parts: list[int]
@@ -42,6 +42,17 @@ class Records:
     counts: list[int] | None = None
     partitions: list[int] | None = None
     places: list[int] | None = None
+    olds: list[bytes | None] | None = None
+
+    @classmethod
+    def empty(
+        cls, *, headers: bool = True, partitions: bool = False, places: bool = False, olds: bool = False
+    ) -> Records:
+        """To be filled; with which of the columns that may be missing."""
+        return cls(
+            [], [], [], [], [], [], [] if headers else None, partitions=[] if partitions else None,
+            places=[] if places else None, olds=[] if olds else None,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -123,6 +134,7 @@ def in_order(several: Sequence[Records]) -> Records:
     has_headers = any(records.headers is not None for records in several)
     has_counts = any(records.counts is not None for records in several)
     is_placed = any(records.partitions is not None for records in several)
+    has_olds = any(records.olds is not None for records in several)
     order = sorted(
         ((-1 if (s := records.sequences[at]) is None else s, which, at)
          for which, records in enumerate(several)
@@ -140,4 +152,5 @@ def in_order(several: Sequence[Records]) -> Records:
         partitions=[to[at] if (to := several[which].partitions) else ANY_PARTITION for _, which, at in order]
         if is_placed
         else None,
+        olds=[olds[at] if (olds := several[which].olds) else None for _, which, at in order] if has_olds else None,
     )

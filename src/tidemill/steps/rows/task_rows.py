@@ -13,7 +13,7 @@ from itertools import islice
 
 from sortedcontainers import SortedList
 
-from tidemill.steps.state_step import StoreReader, StoreView, Written
+from tidemill.steps.step_state import StoreReader, StoreView, Written
 
 _NEVER = object()
 _FIRST_PIECE = 16

@@ -17,8 +17,8 @@ from tidemill.steps.rows.headers import packed, unpacked
 from tidemill.steps.rows.order import first_child, in_sequence
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.rows.schema import CHANGELOG, DROPPED_COUNT, FUNCTION_CALLS, LOG, OUTPUT, SCHEMA, WRITE
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import StoreSpec
+from tidemill.steps.step_state import StepState
 from tidemill.task.batch import FunctionCalls
 from tidemill.task.message_pack import pack, unpack
 from tidemill.task.raw_records import Headers
@@ -150,7 +150,7 @@ def take_outputs(tables: dict[int, pa.Table]) -> Outputs:
         to, partition, headers = _addressed(unpacked(data) or [])
         records = found.get(to)
         if records is None:
-            records = found[to] = Records([], [], [], [], [], [], [], partitions=None if partition is None else [])
+            records = found[to] = Records.empty(partitions=partition is not None)
         records.parts.append(part)
         records.keys.append(key)
         records.values.append(value)

@@ -17,10 +17,11 @@ import pyarrow as pa
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
 from tidemill.steps.rows.records import Records, from_rows
-from tidemill.steps.state_step import StepState, refuse
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.async_calls import call_all
 from tidemill.steps.vector.batch_columns import ResultShapeError, given, side_array
+from tidemill.steps.vector.record_calls import refuse
 from tidemill.task.batch import FunctionCalls
 from tidemill.topology.batch_operations import BatchFunction, PerBatch, PerRecordAsync
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.steps.rows.records import Records
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.batch_calls import Call, FailedCall, NodeBatch
 from tidemill.steps.vector.batch_columns import (
     result_list_pairs,

@@ -27,10 +27,6 @@ from tidemill.topology.values import Serde
 _ONE_FORM = (StringSerde, BytesSerde, WholeNumberSerde, BooleanSerde)
 
 
-def empty_records() -> Records:
-    return Records([], [], [], [], [], [], [])
-
-
 class BothSides:
     """A batch's rows of both sides; ``of`` gives those of one partition."""
 

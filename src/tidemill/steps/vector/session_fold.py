@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemill.errors import RecordError, SerdeError, StopError
+from tidemill.errors import SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.segments import LONG_MAX, Segments, pack_time
 from tidemill.operators.stored_serdes import reading
 from tidemill.operators.windowed_aggregation import Steps, steps_of
 from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.task_rows import TaskRows, opened
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.step_state import StepState
+from tidemill.steps.vector.record_calls import function_failed
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
 from tidemill.steps.vector.window_count import Longs, coded_keys, longs
 from tidemill.topology.operations import Aggregating, Counting, SessionAggregate
@@ -173,7 +174,7 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
     codes, keys = coded_keys(table, node.key_serde)
     parts, timestamps = longs(table, "part"), longs(table, "ts")
     values = None if isinstance(operation.aggregation, Counting) else _values(table, node.value_serde)
-    out = Records([], [], [], [], [], [], None)
+    out = Records.empty(headers=False)
     for part in np.unique(parts).tolist():
         task = TaskId(node.subtopology, part)
         mine = np.flatnonzero((parts == part) & (codes >= 0))
@@ -186,7 +187,9 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
                 try:
                     fold.key(keys[code], times, records, at)
                 except Exception as problem:
-                    raise _failed(node, task, table, at[0], problem) from problem
+                    where = " for a key whose first record in this batch is there"
+                    offset = table.column("off")[at[0]].as_py()
+                    raise function_failed(node, task, offset, problem, where=where) from problem
             state.dropped += fold.late
             fold.results.sort()
             ids = _ids(fold.results)
@@ -245,16 +248,6 @@ def _by_key(codes: Longs, timestamps: Longs, mine: Longs) -> Iterator[tuple[int,
     begins = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist()] if len(rows) else []
     for begin, end in zip(begins, [*begins[1:], len(at)], strict=True) if begins else ():
         yield int(ordered[begin]), times[begin:end], records[begin:end], at[begin:end]
-
-
-def _failed(node: NodeSpec, task: TaskId, table: pa.Table, at: int, problem: Exception) -> RecordError:
-    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
-    offset = table.column("off")[at].as_py()
-    return RecordError(
-        f"the function of {node.name} failed for a key whose first record in this batch is there: {what}",
-        task=str(task), topic="|".join(node.topics) or node.name, partition=task.partition,
-        offset=-1 if offset is None else offset,
-    )
 
 
 def _ids(results: list[_Result]) -> list[bytes]:

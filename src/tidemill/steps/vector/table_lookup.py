@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.stream_join import with_key
 from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is
 from tidemill.steps.rows.records import Records
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.step_state import StepState
+from tidemill.steps.vector.record_calls import function_failed
 from tidemill.topology.operations import StreamTableJoin
 from tidemill.topology.spark_operations import makes_pairs
 
@@ -32,19 +32,20 @@ def join_with_table(node: NodeSpec, operation: StreamTableJoin, records: Records
     """
     store, changes = node.lookup_store, state.forwarded.get(operation.table)
     assert store is not None
-    out = Records([], [], [], [], [], [], None if records.headers is None else [])
+    kept_with = state.stores[store].value_serde
+    assert kept_with is not None
+    decode = as_it_is if makes_pairs(operation) else kept_with.deserialize
+    join = _TableLookup(node, operation, records)
     changes_of = {} if changes is None else _by_part(changes)
     for part, indexes in sorted(_by_part(records).items()):
         task = TaskId(node.subtopology, part)
-        changed = changes_of.get(part, [])
         keys = sorted({key for at in indexes if (key := records.keys[at]) is not None and records.values[at] is not None})
         rows = dict(zip(keys, state.readers[task].get_many(store, keys), strict=True)) if keys else {}
         held: dict[bytes, bytes | None] = {key: row[_TIMESTAMP_SIZE:] for key, row in rows.items() if row is not None}
-        kept_with = state.stores[store].value_serde
-        assert kept_with is not None
-        before = _Table(held, as_it_is if makes_pairs(operation) else kept_with.deserialize)
-        _join_task(node, operation, task, (records, indexes), (changes, changed), before, state, out)
-    return out
+        before = _Table(held, decode)
+        join.run(task, indexes, before, _Changes(changes, changes_of.get(part, []), before))
+    state.dropped += join.dropped
+    return join.out
 
 
 class _Table:
@@ -78,43 +79,49 @@ def _by_part(records: Records) -> dict[int, list[int]]:
     return found
 
 
-def _join_task(
-    node: NodeSpec, operation: StreamTableJoin, task: TaskId, stream: tuple[Records, list[int]],
-    changes: tuple[Records | None, list[int]], table: _Table, state: StepState, out: Records,
-) -> None:
-    records, indexes = stream
-    join, left = with_key(operation.joiner, operation.takes_key), operation.left
-    read_key = node.key_serde.deserialize if operation.takes_key else lambda _key: None
-    read: Callable[[bytes | None], object] = node.value_serde.deserialize
-    write: Callable[[Any], bytes | None] = node.out_value_serde.serialize
-    if makes_pairs(operation):  # which the JVM opens: no value is read here
-        assert isinstance(node.out_value_serde, PairSerde)
-        read, write = as_it_is, node.out_value_serde.of_bytes
-    sequences: list[Any] = records.sequences
-    coming = _Changes(changes[0], changes[1], table)
-    keys, values = records.keys, records.values
-    for at in indexes:
-        if coming.next_sequence < sequences[at]:
-            coming.advance(sequences[at])
-        key, value = keys[at], values[at]
-        if value is None or (key is None and not left):
-            state.dropped += 1
-            continue
-        try:
-            row = None if key is None else table.get(key)
-            if row is None and not left:
+class _TableLookup:
+    """The join of a batch's stream records: its functions, and what they have made so far."""
+
+    def __init__(self, node: NodeSpec, operation: StreamTableJoin, records: Records) -> None:
+        self.out = Records.empty(headers=records.headers is not None)
+        self.dropped = 0
+        self._node, self._records, self._left = node, records, operation.left
+        self._join = with_key(operation.joiner, operation.takes_key)
+        self._read_key = node.key_serde.deserialize if operation.takes_key else lambda _key: None
+        self._read: Callable[[bytes | None], object] = node.value_serde.deserialize
+        self._write: Callable[[Any], bytes | None] = node.out_value_serde.serialize
+        if makes_pairs(operation):  # which the JVM opens: no value is read here
+            assert isinstance(node.out_value_serde, PairSerde)
+            self._read, self._write = as_it_is, node.out_value_serde.of_bytes
+
+    def run(self, task: TaskId, indexes: Sequence[int], table: _Table, changes: _Changes) -> None:
+        """The records of a task, which are those at ``indexes``; ``changes`` of ``table`` are made as far as each has come."""
+        records, out, left = self._records, self.out, self._left
+        join, read_key, read, write = self._join, self._read_key, self._read, self._write
+        sequences: list[Any] = records.sequences
+        keys, values = records.keys, records.values
+        for at in indexes:
+            if changes.next_sequence < sequences[at]:
+                changes.advance(sequences[at])
+            key, value = keys[at], values[at]
+            if value is None or (key is None and not left):
+                self.dropped += 1
                 continue
-            joined = write(join(read_key(key), read(value), row))
-        except Exception as problem:
-            raise _failed(node, task, records.offsets[at], problem) from problem
-        out.parts.append(task.partition)
-        out.keys.append(key)
-        out.values.append(joined)
-        out.timestamps.append(records.timestamps[at])
-        out.offsets.append(records.offsets[at])
-        out.sequences.append(sequences[at])
-        if out.headers is not None:
-            out.headers.append(records.header(at))
+            try:
+                row = None if key is None else table.get(key)
+                if row is None and not left:
+                    continue
+                joined = write(join(read_key(key), read(value), row))
+            except Exception as problem:
+                raise function_failed(self._node, task, records.offsets[at], problem) from problem
+            out.parts.append(task.partition)
+            out.keys.append(key)
+            out.values.append(joined)
+            out.timestamps.append(records.timestamps[at])
+            out.offsets.append(records.offsets[at])
+            out.sequences.append(sequences[at])
+            if out.headers is not None:
+                out.headers.append(records.header(at))
 
 
 class _Changes:
@@ -143,11 +150,3 @@ class _Changes:
             return float("inf")
         sequence = self._changes.sequences[self._indexes[self._next]]
         return float("-inf") if sequence is None else sequence
-
-
-def _failed(node: NodeSpec, task: TaskId, offset: int | None, problem: Exception) -> RecordError:
-    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
-    return RecordError(
-        f"the function of {node.name} failed: {what}", task=str(task), topic="|".join(node.topics) or node.name,
-        partition=task.partition, offset=-1 if offset is None else offset,
-    )

@@ -1,8 +1,8 @@
 """One vectorised node of a Python step on a batch: which function handles it, and in which form it gets its records.
 
 Decides that for each operation that the table of operations (``operators.operation_table``) has run in a step. Leaves results to
-the functions: counts and folds are ``state_step``'s, windows and sessions ``window_count``'s and ``session_fold``'s, lookups
-``table_lookup``'s.
+the functions: counts, folds and tables are ``key_value_nodes``', windows and sessions ``window_count``'s and ``session_fold``'s,
+lookups ``table_lookup``'s.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import pyarrow as pa
 
 from tidemill.steps.rows.order import in_sequence
 from tidemill.steps.rows.records import Records, in_order, to_rows
-from tidemill.steps.state_step import StepState, aggregate, count, keep_latest, peek, print_all, reduce, with_held
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.step_state import StepState
 from tidemill.steps.vector import in_batches
+from tidemill.steps.vector.key_value_nodes import aggregate, changed_values, count, keep_latest, reduce, with_held
+from tidemill.steps.vector.record_calls import peek, print_all
 from tidemill.steps.vector.session_fold import fold_sessions
 from tidemill.steps.vector.table_lookup import join_with_table
 from tidemill.steps.vector.window_count import count_windows
 from tidemill.topology import batch_operations as batch_op
 from tidemill.topology import operations as op
-from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
+from tidemill.topology.spark_operations import ChangedValues, HeldAggregates, MergedAggregates
 
 ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]] = {
     op.Count: count,
@@ -37,6 +39,7 @@ ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]
     op.StreamTableJoin: join_with_table,
     HeldAggregates: with_held,
     MergedAggregates: keep_latest,
+    ChangedValues: changed_values,
 }
 """Those that get their batch as records."""
 ON_ROWS: Mapping[type, Callable[[NodeSpec, Any, pa.Table, StepState], Records]] = {

@@ -25,8 +25,8 @@ from tidemill.steps.rows.codecs_wire import fixed_width
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.task_rows import TaskRows, opened
-from tidemill.steps.state_step import StepState
 from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.step_state import StepState
 from tidemill.topology.operations import WindowAggregate
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import TimeWindows
@@ -58,7 +58,7 @@ def count_windows(node: NodeSpec, operation: WindowAggregate, table: pa.Table, s
     codes, keys = coded_keys(table, node.key_serde)
     parts, timestamps = longs(table, "part"), longs(table, "ts")
     headers = table.column("headers")
-    out = Records([], [], [], [], [], [], None if headers.null_count == table.num_rows else [])
+    out = Records.empty(headers=headers.null_count < table.num_rows)
     for part in np.unique(parts).tolist():
         task = TaskId(node.subtopology, part)
         mine = np.flatnonzero((parts == part) & (codes >= 0))

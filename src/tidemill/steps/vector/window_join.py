@@ -122,10 +122,13 @@ class JoinTask:
         earlier = np.where(given.is_right, self._reach[1][0], self._reach[0][0])
         later = np.where(given.is_right, self._reach[1][1], self._reach[0][1])
         shown_from = np.where(given.is_right, puts[0].shown_from, puts[1].shown_from)
+        lows = np.maximum(np.maximum(plus(times, -earlier), shown_from), 0).tolist()
+        for at in np.flatnonzero((earlier < 0) & (times > LONG_MAX + earlier)).tolist():
+            lows[at] = LONG_MAX + 1  # its window begins after the end of time: it has no records
         return _Seen(
             which=given.is_right.tolist(),
             times=times.tolist(),
-            lows=np.maximum(np.maximum(plus(times, -earlier), shown_from), 0).tolist(),
+            lows=lows,
             highs=np.maximum(plus(times, later), 0).tolist(),
             live=(puts[0].live | puts[1].live).tolist(),
             numbers=(puts[0].numbers + puts[1].numbers).tolist(),
@@ -281,7 +284,7 @@ def _put(kept: KeptSide, times: Longs, puts: Flags, has_value: Flags) -> _Put:
     numbers = np.where(puts, (segments.sequence + count) & 0x7FFFFFFF, 0)
     lag = min(segments.observed - segments.oldest_shown, LONG_MAX)
     return _Put(
-        puts=puts, live=puts & has_value & in_time, shown_from=observed - lag, numbers=numbers, observed=int(observed[-1]),
+        puts=puts, live=puts & has_value & in_time, shown_from=plus(observed, -lag), numbers=numbers, observed=int(observed[-1]),
         sequence=(segments.sequence + int(count[-1])) & 0x7FFFFFFF, refused=int(np.count_nonzero(moves & ~in_time)),
     )  # fmt: skip
 

@@ -79,8 +79,8 @@ class SharedDriverService:
 
 
 @cache
-def shared_desk() -> tuple[SharedDriverService, ControlServer]:
-    """The process's desk, and where workers reach it."""
-    desk, server = SharedDriverService(), ControlServer()
-    server.register(THREAD, desk)
-    return desk, server
+def shared_driver_service() -> tuple[SharedDriverService, ControlServer]:
+    """The one of this process, and the server at which workers reach it."""
+    service, server = SharedDriverService(), ControlServer()
+    server.register(THREAD, service)
+    return service, server

@@ -1,0 +1,295 @@
+"""The rules by which the serdes of an edge follow from those of the edges above it.
+
+Decides by what the program says (node, the function's own serde), then by what the table of operations says of the operation:
+that a count is a long, that what arrives goes on, that the store keeps the result; then by the defaults. Nodes that run record by
+record and those of a vectorised step have the same rules for values. A step differs in that it makes bytes of its results: what
+it does not change it passes on as it came, and where nothing says how a result is written, it asks the sinks below, or takes the
+serde of what arrives. None where nothing is known, which is an error only if bytes are needed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tidemill.dsl.serdes import BytesSerde, JsonClassSerde, JsonSerde, Serdes, StringSerde, UUIDSerde
+from tidemill.dsl.serdes_change import ChangeSerde
+from tidemill.errors import TopologyError
+from tidemill.operators.default_serdes import completed
+from tidemill.operators.operation_table import (
+    Gives,
+    Leaves,
+    OperationEntry,
+    entry_of,
+    functions_of,
+    kept_store,
+    operations_of,
+    stores_of,
+    value_leaves,
+)
+from tidemill.spark.plan.graph_parts import GraphPart
+from tidemill.spark.plan.planned_topology import is_batch_sink
+from tidemill.spark.plan.stages import targets
+from tidemill.steps.rows.codecs_wire import PairSerde
+from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology
+from tidemill.topology.operations import (
+    GlobalTableJoin,
+    JoinWindowed,
+    Operation,
+    PerRecord,
+    StreamSelfJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+)
+from tidemill.topology.spark_operations import ChangedValues, makes_pairs
+from tidemill.topology.values import Serde
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The serdes of the records' keys and values where they leave a node or enter one; None: nothing says it."""
+
+    key: Serde | None
+    value: Serde | None
+
+    @property
+    def settled(self) -> tuple[Serde, Serde]:
+        """Both, where all that is needed is known."""
+        assert self.key is not None
+        assert self.value is not None
+        return self.key, self.value
+
+    def otherwise(self, other: Edge) -> Edge:
+        """``other``'s where this one has none."""
+        return Edge(key=self.key or other.key, value=self.value or other.value)
+
+
+NOTHING_KNOWN = Edge(key=None, value=None)
+
+
+def filled(serde: Serde | None, known: Edge) -> Serde | None:
+    """``serde`` without gaps: a serde around another one may leave that to what is known of the record."""
+    return completed(serde, known.value, key_serde=known.key, value_serde=known.value)
+
+
+# --- what leaves a node -----------------------------------------------------------------------------------------------
+
+
+def leaving_in_graph(topology: Topology, name: str, above: Sequence[Edge], default: Edge) -> Edge:
+    """The serdes of what leaves a node that runs record by record. ``above``: what enters it, on all ways that are known."""
+    node, arriving = _processor(topology, name), _arriving(above)
+    entry = entry_of(node.operation)
+    given = Edge(key=node.key_serde, value=node.value_serde).otherwise(_of_functions(entry, functions_of(node.operation)))
+    key = given.key or (arriving.key if entry.key is Leaves.ARRIVING else None)
+    value = _value_left(topology, node, value_leaves(node.operation), given.value, arriving)
+    return Edge(key=key, value=value).otherwise(default)
+
+
+def leaving_in_step(topology: Topology, name: str, arriving: Edge, default: Edge) -> Edge:
+    """The serdes of what leaves a node that runs in a vectorised step."""
+    node = _processor(topology, name)
+    entry, store = entry_of(node.operation), kept_store(node.operation)
+    # Functions of Columns have been called in the layer above.
+    of_value = Leaves.ARRIVING if entry.functions else value_leaves(node.operation)
+    passes_values_on = of_value is Leaves.ARRIVING and store is None
+    if passes_values_on and entry.key is Leaves.ARRIVING:
+        return arriving
+    given = Edge(key=node.key_serde, value=node.value_serde)
+    if store is None:
+        of_sinks = _of_sinks(topology, name)
+        only_sent = all(isinstance(topology.nodes[target], SinkNode) for target in targets(topology, name))
+        given = of_sinks.otherwise(given) if only_sent else given.otherwise(of_sinks)
+    key = arriving.key if entry.key is Leaves.ARRIVING else given.key
+    said = arriving.value if passes_values_on else given.value
+    known = Edge(key=key, value=_value_left(topology, node, of_value, said, arriving)).otherwise(default)
+    return known.otherwise(arriving) if of_value is Leaves.STORED else known
+
+
+def _value_left(
+    topology: Topology, node: ProcessorNode, of_value: Leaves, said: Serde | None, arriving: Edge
+) -> Serde | None:
+    """What ``said`` leaves open, the operation says: a count is a long, a store keeps the result, what arrives goes on."""
+    value, store = said, kept_store(node.operation)
+    if of_value is Leaves.COUNT:
+        value = value or Serdes.long()
+    elif of_value is not Leaves.OWN and store is not None:
+        value = value or topology.stores[store].value_serde
+    if of_value is Leaves.ARRIVING:
+        value = value or arriving.value
+    if store is not None and isinstance(value, ChangeSerde):
+        return value.inner  # of a table that is grouped: changes arrive, and what is kept are their values
+    return value
+
+
+def _arriving(above: Sequence[Edge]) -> Edge:
+    """The first serdes that are known."""
+    return Edge(
+        key=next((edge.key for edge in above if edge.key is not None), None),
+        value=next((edge.value for edge in above if edge.value is not None), None),
+    )
+
+
+def _processor(topology: Topology, name: str) -> ProcessorNode:
+    node = topology.nodes[name]
+    assert isinstance(node, ProcessorNode)
+    return node
+
+
+def _of_functions(entry: OperationEntry, functions: Sequence[object]) -> Edge:
+    """Serdes that ``per_record(..., serde=...)`` names for the functions' results."""
+    given = next((f.serde for f in functions if isinstance(f, PerRecord) and f.serde is not None), None)
+    if given is None or entry.gives is Gives.TRUTH:
+        return NOTHING_KNOWN
+    key, value = given if isinstance(given, tuple) else (given if entry.gives is Gives.KEY else None, given)
+    return Edge(key=key, value=None if entry.gives is Gives.KEY else value)
+
+
+def _of_sinks(topology: Topology, name: str) -> Edge:
+    """The serdes of the nearest sinks that records reach as they are, as far as these agree: a step makes the bytes before they
+    get them."""
+    keys, values = {}, {}
+    for sink in _sinks_below(topology, [name]):
+        keys[id(sink.key_serde)], values[id(sink.value_serde)] = sink.key_serde, sink.value_serde
+    return Edge(
+        key=next(iter(keys.values())) if len(keys) == 1 else None, value=next(iter(values.values())) if len(values) == 1 else None
+    )
+
+
+def _sinks_below(topology: Topology, names: Sequence[str]) -> list[SinkNode]:
+    below = {child: topology.nodes[child] for name in names for child in targets(topology, name)}
+    sinks = [node for node in below.values() if isinstance(node, SinkNode) and not is_batch_sink(node)]
+    passing = [name for name, node in below.items() if isinstance(node, ProcessorNode) and _passes_on(node.operation)]
+    return sinks if sinks or not passing else _sinks_below(topology, passing)
+
+
+def _passes_on(operation: Operation) -> bool:
+    """Does it pass on records as they are, or drop them?"""
+    entry = entry_of(operation)
+    return entry.is_stateless and entry.key is Leaves.ARRIVING and entry.value is Leaves.ARRIVING
+
+
+def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
+    """True if a sink's own serde writes the bytes that the given one has written; bytes are nothing else to a serde of bytes."""
+    if given is None or own is None or given == own or BytesSerde in (type(given), type(own)):
+        return True
+    for form in ((StringSerde, UUIDSerde), (JsonSerde, JsonClassSerde)):
+        if isinstance(given, form) and isinstance(own, form):
+            return given.sql_type == own.sql_type
+    return False
+
+
+def pair_of_sides(
+    topology: Topology, join: str, above: Sequence[Edge], known: Mapping[str, Edge], default: Edge
+) -> PairSerde | None:
+    """Of a node that hands on pairs: the values that its sides' stores keep, or its stream and table have. ``known``: what leaves
+    other nodes."""
+    node = _processor(topology, join)
+    kept_by = {kept.store: name for name, kept in operations_of(topology, JoinWindowed).items()}
+
+    def of(name: str) -> Serde | None:
+        return known[name].value if name in known else None
+
+    match node.operation:
+        case StreamStreamJoin(own_store=own, other_store=other, is_left=is_left):
+            left, right = (of(kept_by[own]), of(kept_by[other])) if is_left else (of(kept_by[other]), of(kept_by[own]))
+        case StreamSelfJoin(store=store):
+            left = right = of(kept_by[store])
+        case StreamTableJoin(table=table):
+            left, right = above[0].value, of(table)
+        case GlobalTableJoin(store=store):
+            left, right = above[0].value, topology.stores[store].value_serde or default.value
+        case ChangedValues():
+            left = right = above[0].value
+        case _:
+            return None
+    return None if left is None or right is None else PairSerde(left, right)
+
+
+# --- parts that run record by record ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartEntries:
+    """The serdes of records that enter a part: from sources of its own, and from columns, by the node that they enter."""
+
+    sources: Mapping[str, Edge]
+    columns: Mapping[str, Edge]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSerdes:
+    """``leaving``: by its nodes and sources. ``from_columns``: what enters it from columns, by the node that it enters.
+    ``stores``: those of its nodes, with the serdes that they are written with."""
+
+    leaving: Mapping[str, Edge]
+    from_columns: Mapping[str, Edge]
+    stores: Mapping[str, Store]
+
+
+def serdes_of_part(topology: Topology, part: GraphPart, entries: PartEntries, default: Edge) -> PartSerdes:
+    """The serdes inside a part."""
+    known: dict[str, Edge] = dict(entries.sources)
+    for name in part.nodes:
+        node = _processor(topology, name)
+        above = [known[parent] for parent in topology.parents[name] if parent in known]
+        if name in entries.columns:
+            above.append(entries.columns[name])
+        known[name] = leaving_in_graph(topology, name, above, default)
+        if makes_pairs(node.operation):
+            known[name] = replace(known[name], value=pair_of_sides(topology, name, above, known, default))
+    return PartSerdes(leaving=known, from_columns=entries.columns, stores=_stores(topology, part, entries, known, default))
+
+
+def _stores(
+    topology: Topology, part: GraphPart, entries: PartEntries, known: Mapping[str, Edge], default: Edge
+) -> dict[str, Store]:
+    found: dict[str, Store] = {}
+    for name in part.nodes:
+        node = _processor(topology, name)
+        above = next((known[parent] for parent in topology.parents[name] if parent in known), None)
+        arriving = entries.columns.get(name) or above or default
+        for store in stores_of(node):
+            kept = topology.stores.get(store)
+            if kept is None or store in found:
+                continue
+            value = (known[name] if store == kept_store(node.operation) else arriving).value
+            written = Edge(key=arriving.key, value=value).otherwise(default)
+            inner = default.otherwise(written)
+            found[store] = replace(
+                kept,
+                key_serde=filled(kept.key_serde or written.key, inner),
+                value_serde=filled(kept.value_serde or written.value, inner),
+                other_value_serde=filled(kept.other_value_serde, inner) if kept.other_value_serde else None,
+            )
+    return found
+
+
+def sink_edge(topology: Topology, name: str, known: Mapping[str, Edge], default: Edge) -> Edge:
+    """The serdes that a sink below a part writes with; None where nothing says it. ``known``: what leaves the part's nodes."""
+    node = topology.nodes[name]
+    assert isinstance(node, SinkNode)
+    above = next((known[parent] for parent in topology.parents[name] if parent in known), default).otherwise(default)
+    inner = default.otherwise(above)
+    return Edge(key=filled(node.key_serde or above.key, inner), value=filled(node.value_serde or above.value, inner))
+
+
+def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
+    """The serdes of what goes on to a node of columns; all its parents in the part must have the same.
+
+    Raises:
+        TopologyError: they have not, or nothing says which.
+    """
+    above = [known[parent] for parent in topology.parents[name] if parent in known]
+    if any(edge != above[0] for edge in above):
+        raise TopologyError(merges_different(name))
+    for side in ("key", "value"):
+        if getattr(above[0], side) is None:
+            raise TopologyError(
+                f"no serde for the {side}s that enter {name}, whose function works on columns: give the function above it one "
+                f"(per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
+            )
+    return above[0]
+
+
+def merges_different(name: str) -> str:
+    return f"{name} merges streams with different serdes: give the operators above it the same"

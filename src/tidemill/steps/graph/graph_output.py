@@ -1,0 +1,130 @@
+"""What a part of the topology makes of a batch: records to send by destination, records for columns by node.
+
+Decides which records share a list, since their order among each other counts, and the bytes of what goes on to columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidemill.errors import RecordError, SerdeError
+from tidemill.ids import TaskId
+from tidemill.operators.record import Change, Record
+from tidemill.operators.task_graph import HandedOver, Produced
+from tidemill.steps.outputs import Destination, ToSink, ToTopic
+from tidemill.steps.rows.records import ANY_PARTITION, Records
+from tidemill.steps.step_spec import GraphExit, GraphSpec
+from tidemill.topology.nodes import SinkNode
+from tidemill.topology.partitioning import Partitioning
+
+
+@dataclass(slots=True)
+class GraphOutput:
+    """Filled in the order in which the part's records cause each other."""
+
+    spec: GraphSpec
+    onward: dict[str, Records] = field(default_factory=dict)
+    """Records for columns, by node."""
+    unreadable: list[pa.Table] = field(default_factory=list)
+    """Rows that no serde could read."""
+    _sent: dict[Destination, Records] = field(default_factory=dict)
+    _by_sink: dict[tuple[str, str], Records] = field(default_factory=dict)
+    """Those of ``_sent`` by sink and topic."""
+    _handed_on: int = 0
+
+    @property
+    def sent(self) -> Iterable[tuple[Destination, Records]]:
+        return self._sent.items()
+
+    def of_sink(self, sink: str, topic: str) -> Records:
+        """The list for the records of a sink for a topic: with those of other sinks, whose order among them counts, unless
+        the sink has a choice left."""
+        found = self._by_sink.get((sink, topic))
+        if found is None:
+            node = self.spec.topology.nodes[sink]
+            assert isinstance(node, SinkNode)
+            to: Destination = ToTopic(topic)
+            if sink in self.spec.choosing_sinks:
+                to = ToSink(sink, None if node.topic_extractor is None else topic)
+            names_partitions = node.partitioner is None and node.partitioning is Partitioning.BY_SUBSCRIPTION
+            new = Records.empty(partitions=names_partitions)
+            found = self._by_sink[sink, topic] = self._sent.setdefault(to, new)
+        return found
+
+    def of_node(self, node: str) -> Records:
+        """The list for records that go on to a node of columns, of a part that hands each on once."""
+        return self.onward.setdefault(node, Records.empty())
+
+    def put(
+        self, task: TaskId, produced: Iterable[Produced], handed_over: Iterable[HandedOver], sequence: int, offset: int | None
+    ) -> None:
+        """What a record has become, or what none has caused (``offset`` None)."""
+        partition = task.partition
+        offset = -1 if offset is None else offset  # None means summed
+        for made in produced:
+            records = self.of_sink(made.sink, made.topic)
+            if records.partitions is not None:
+                records.partitions.append(ANY_PARTITION if made.partition is None else made.partition)
+            _append(records, partition, made.key, made.value, made.record, offset, sequence)
+        for given in handed_over:
+            key, value = _bytes_for_columns(given, self.spec.exits[given.node], task, offset)
+            _append(self._next_handed_on(given.node), partition, key, value, given.record, offset, sequence)
+
+    def put_all(self, task: TaskId, produced: Iterable[Produced]) -> None:
+        """Results of a task in a batch, where only its own order counts."""
+        grouped: dict[int, tuple[Records, list[Produced]]] = {}
+        for made in produced:
+            records = self.of_sink(made[0], made[1])
+            grouped.setdefault(id(records), (records, []))[1].append(made)
+        for records, several in grouped.values():
+            begin, count = len(records), len(several)
+            records.parts += [task.partition] * count
+            records.keys += [made[2] for made in several]
+            records.values += [made[3] for made in several]
+            records.timestamps += [made[4][2] for made in several]
+            records.offsets += [-1] * count  # None means summed
+            records.sequences += range(begin, begin + count)
+            assert records.headers is not None
+            records.headers += [made[4][3] or None for made in several]
+            if records.partitions is not None:
+                records.partitions += [ANY_PARTITION if made[5] is None else made[5] for made in several]
+
+    def _next_handed_on(self, node: str) -> Records:
+        """The list for the next record that goes on to columns, which knows its place among those of all nodes: what one record
+        has become on several ways may meet again."""
+        records = self.onward.get(node)
+        if records is None:
+            records = self.onward[node] = Records.empty(places=True)
+        assert records.places is not None
+        records.places.append(self._handed_on)
+        self._handed_on += 1
+        return records
+
+
+def _append(
+    records: Records, partition: int, key: bytes | None, value: bytes | None, record: Record, offset: int, sequence: int
+) -> None:
+    records.parts.append(partition)
+    records.keys.append(key)
+    records.values.append(value)
+    records.timestamps.append(record[2])
+    records.offsets.append(offset)
+    records.sequences.append(sequence)
+    assert records.headers is not None
+    records.headers.append(record[3] or None)
+
+
+def _bytes_for_columns(given: HandedOver, exit_: GraphExit, task: TaskId, offset: int) -> tuple[bytes | None, bytes | None]:
+    key, value = given.record[0], given.record[1]
+    if type(value) is Change:
+        value = value.new
+    try:
+        return exit_.key_serde.serialize(key), exit_.value_serde.serialize(value)
+    except SerdeError as problem:
+        raise RecordError(
+            f"what goes to {given.node}, whose function works on columns, can't be written: {problem}",
+            task=str(task), topic=given.origin.topic, partition=task.partition, offset=offset,
+        ) from problem  # fmt: skip

@@ -1,0 +1,161 @@
+"""The operators of a worker's tasks, kept from batch to batch.
+
+Decides how long a graph lives on: operators keep clocks and schedules in memory, so only if the batch it ran last counted and its
+task has had no other owner since; otherwise another is made. What a graph is fed with is ``graph_step``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tidemill.ids import TaskId
+from tidemill.log_format import LogEvent
+from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
+from tidemill.operators.task_graph import TaskGraph
+from tidemill.steps.graph.global_state import GlobalState
+from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
+from tidemill.steps.step_spec import GraphSpec, StepSpec
+from tidemill.steps.step_state import StepState, StoreView, Written
+from tidemill.steps.vector.retained_rows import ShownRows
+from tidemill.steps.vector.window_join import JoinTask
+from tidemill.task.batch import BatchRequest
+from tidemill.task.partition_time import UNKNOWN_TIME, Times
+
+log = logging.getLogger("tidemill.operators")
+
+TaskTimes = tuple[Mapping[TaskId, int], Mapping[TaskId, int]]
+"""Stream times of tasks at a batch's begin and at its end, where they are known."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A task's graph, its stores' rows and the owner that it was made for."""
+
+    epoch: str
+    graph: TaskGraph | JoinTask
+    rows: dict[str, TaskRows]
+
+
+class KeptGraphs:
+    """Operators of a worker's tasks, kept from batch to batch."""
+
+    def __init__(self, handlers: ExceptionHandlers = FAILING) -> None:
+        self.handlers = handlers
+        self._kept: dict[tuple[int, TaskId], _Kept] = {}
+        self._batch_id = 0
+        self._running: Mapping[TaskId, str] = {}
+        self.shared = GlobalState(handlers.of_global_stores)
+        self.memory: dict[tuple[TaskId, str], ShownRows] = {}
+        """Rows of a running task's store that vectorised nodes remember."""
+        self.times: TaskTimes = {}, {}
+
+    def begin(self, request: BatchRequest, running: Mapping[TaskId, str], times: TaskTimes) -> None:
+        """Before a batch: drops what another batch has left that did not count, and tasks that are gone."""
+        self.times = times
+        if request.last_committed_batch != self._batch_id:
+            for kept in list(self._kept):
+                self._end(kept)
+            self.memory.clear()
+        for task, store in list(self.memory):
+            if task not in running or running[task] != self._running.get(task):
+                del self.memory[task, store]
+        self._running = running
+        self._batch_id = request.batch_id
+        held = {run.task: run.epoch for run in request.tasks}
+        for part, task in list(self._kept):
+            epoch = running.get(task, held.get(task))
+            if epoch is None or epoch != self._kept[part, task].epoch:
+                self._end((part, task))
+
+    def _end(self, which: tuple[int, TaskId]) -> None:
+        """Closes a task's processors, which may let go of what they hold, but whose stores are not theirs any more."""
+        kept = self._kept.pop(which)
+        for rows in kept.rows.values():
+            rows.begin(NO_STATE, Written())
+        try:
+            kept.graph.close()
+        except Exception:
+            log.exception(LogEvent("close-failed", task=which[1]))
+
+    def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
+        """The task's graph, bound to the batch's state."""
+        stream_time = self.times[0].get(task, UNKNOWN_TIME)
+
+        def make(rows: Mapping[str, TaskRows]) -> TaskGraph:
+            return _made(spec, task, rows, self.shared, now_ms, stream_time, self.handlers)
+
+        graph = self._bound(spec, task, epoch, state, view, make)
+        assert isinstance(graph, TaskGraph)
+        graph.wall_clock = now_ms
+        return graph
+
+    def join_of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView) -> JoinTask:
+        """The task's join, of a part that is nothing else; bound to the batch's state."""
+
+        def make(rows: Mapping[str, TaskRows]) -> JoinTask:
+            assert spec.window_join is not None
+            return JoinTask(spec.window_join, rows, spec.emit_interval_ms)
+
+        join = self._bound(spec, task, epoch, state, view, make)
+        assert isinstance(join, JoinTask)
+        return join
+
+    def _bound(
+        self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView,
+        make: Callable[[Mapping[str, TaskRows]], TaskGraph | JoinTask],
+    ) -> TaskGraph | JoinTask:  # fmt: skip
+        kept = self._kept.get((spec.number, task))
+        own = spec.topology.stores.keys() - spec.global_stores if kept is None else kept.rows.keys()
+        rows = {n: TaskRows(n, logged=state.stores[n].changelog is not None) for n in own} if kept is None else kept.rows
+        for name, of_store in rows.items():
+            of_store.begin(view, state.written_to(task, name))
+        if kept is None:
+            kept = self._kept[spec.number, task] = _Kept(epoch, make(rows), rows)
+        return kept.graph
+
+
+def _made(
+    spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: GlobalState, now_ms: int, stream_time: int,
+    handlers: ExceptionHandlers,
+) -> TaskGraph:  # fmt: skip
+    def rows_of(name: str) -> TaskRows:
+        return shared.rows(name) if name in spec.global_stores else rows[name]
+
+    return TaskGraph(
+        spec.topology,
+        task,
+        rows=rows_of,
+        key_serde=spec.key_serde,
+        value_serde=spec.value_serde,
+        nodes=spec.inside,
+        wall_clock=now_ms,
+        stream_time=stream_time,
+        emit_interval_ms=spec.emit_interval_ms,
+        handlers=handlers,
+    )
+
+
+def running_tasks(spec: StepSpec, request: BatchRequest) -> dict[TaskId, str]:
+    """The tasks whose inputs the batch reads, each with its owner's epoch."""
+    subtopology_of = _subtopologies(spec)
+    epochs = {run.task: run.epoch for run in request.tasks}
+    tasks = sorted({TaskId(subtopology_of[tp.topic], tp.partition) for tp in request.inputs if tp.topic in subtopology_of})
+    return {task: epochs.get(task, "") for task in tasks}
+
+
+def stream_times(spec: StepSpec, times: Times) -> dict[TaskId, int]:
+    """The stream time of each task, where it is known: the highest time of its inputs."""
+    subtopology_of = _subtopologies(spec)
+    found: dict[TaskId, int] = {}
+    for tp, time in times.items():
+        if tp.topic in subtopology_of:
+            task = TaskId(subtopology_of[tp.topic], tp.partition)
+            found[task] = max(found.get(task, UNKNOWN_TIME), time.ms)
+    return found
+
+
+def _subtopologies(spec: StepSpec) -> dict[str, int]:
+    """Of all topics that tasks read."""
+    return {topic: origin.subtopology for origin in spec.sources.values() for topic in origin.topics}

@@ -1,0 +1,262 @@
+"""Chunks of fetched records as tagged rows, each closed by a control row that says how many rows it has.
+
+Decides what becomes of a record before any node gets it: its timestamp, and its key and value as the JVM takes them; or that it
+is set aside, as unreadable, as refused by an exception handler, or dropped by a timestamp extractor. Restored records pass as
+bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.errors import RecordError, RetriableError
+from tidemill.ids import TopicPartition
+from tidemill.operators.record import Record, extracted_time, invalid_timestamp
+from tidemill.steps.rows.codecs_wire import Physical
+from tidemill.steps.rows.headers import packed
+from tidemill.steps.rows.order import sequence
+from tidemill.steps.rows.partition_stats import add_arrivals
+from tidemill.steps.rows.schema import CHUNK, DROPPED_COUNT, REFUSED, SCHEMA, SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS
+from tidemill.steps.step_spec import SourceSpec, SourceTopic
+from tidemill.task.batch import Arrived, BatchRequest, RefusedRecord
+from tidemill.task.partition_time import UNKNOWN_TIME
+from tidemill.task.raw_records import FetchedRecord, Headers
+
+_LONG = struct.Struct(">q")
+
+_Column = list[Any]
+"""Of a column of ``SCHEMA``: bytes, numbers, and None."""
+
+
+@dataclass(slots=True)
+class Arriving:
+    """Progress of a batch in each input."""
+
+    times: dict[TopicPartition, int]
+    """The highest timestamps, those of before included; kept up to date where the source has a timestamp extractor."""
+    arrived: dict[TopicPartition, Arrived] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+def chunk_rows(
+    messages: Sequence[FetchedRecord], spec: SourceSpec, arriving: Arriving, request: BatchRequest, index: int, before: int
+) -> pa.RecordBatch:
+    """The messages as rows in their order, and the chunk's control row; ``before``: rows of earlier chunks."""
+    chunk = _Chunk(messages, spec.topics)
+    chunk.take_sums()
+    chunk.set_unreadable_headers_aside()
+    chunk.check_times()
+    chunk.extract_times(arriving.times)
+    chunk.refuse(request.refused)
+    chunk.convert()
+    rows = chunk.rows(before, request.now_ms, index)
+    add_arrivals(arriving.arrived, arriving.ends, chunk.topics, chunk.distinct, rows)
+    return rows
+
+
+def restored_rows(messages: Sequence[FetchedRecord], spec: SourceSpec, index: int) -> pa.RecordBatch:
+    """Changelog records: bytes as they are."""
+    headers, unreadable = _headers_of(messages)
+    for at in unreadable:
+        raise _record_error("a header's name is no UTF-8: something else writes to the changelog", messages[at])
+    columns = {
+        "key": [m.key() for m in messages],
+        "value": [m.value() for m in messages],
+        "headers": [packed(row) for row in headers] if any(headers) else None,
+    }
+    node, stamps = [spec.changelogs[m.topic()] for m in messages], [m.timestamp()[1] for m in messages]
+    return _rows(messages, node, list(range(len(messages))), stamps, columns, index)
+
+
+class _Chunk:
+    """The columns of a chunk of source records in the making: a place in each for every record."""
+
+    def __init__(self, messages: Sequence[FetchedRecord], sources: Mapping[str, SourceTopic]) -> None:
+        self._messages, self._sources = messages, sources
+        self.topics = [m.topic() for m in messages]
+        self.distinct = set(self.topics)
+        if len(self.distinct) == 1:
+            [topic] = self.distinct
+            self._node = [sources[topic].tag] * len(messages)
+            self._topic_indexes = [sources[topic].index] * len(messages)
+        else:
+            self._node = [sources[t].tag for t in self.topics]
+            self._topic_indexes = [sources[t].index for t in self.topics]
+        self._keys: _Column = [m.key() for m in messages]
+        self._values: _Column = [m.value() for m in messages]
+        self._headers, self._unreadable = _headers_of(messages)
+        self._stamps = [m.timestamp()[1] for m in messages]
+        self._others: dict[str, _Column] = {}
+        """Columns that few chunks have."""
+
+    def take_sums(self) -> None:
+        """A pre-summed record has no value of its own: its bytes are how many records it counts for, and nothing else is read.
+
+        The header counts in the topics alone that this application writes sums to, where no other record has it.
+        """
+        if not any(self._headers):
+            return
+        node, values, headers, topics, sources = self._node, self._values, self._headers, self.topics, self._sources
+        sums: list[int | None] = [None] * len(values)
+        for at, row in enumerate(headers):
+            if not row or not sources[topics[at]].summable or all(name != SUMMED_HEADER for name, _ in row):
+                continue
+            count = _LONG.unpack(values[at])[0] if values[at] is not None and len(values[at]) == _LONG.size else 0
+            if count > 0:
+                sums[at] = count
+                values[at] = headers[at] = None
+            else:
+                node[at], sums[at] = UNREADABLE, sources[topics[at]].tag // 2
+        self._others["n"] = sums
+
+    def set_unreadable_headers_aside(self) -> None:
+        for at in self._unreadable:
+            self._set_aside(at, UNREADABLE)
+
+    def check_times(self) -> None:
+        """A negative timestamp that no extractor looks at ends the thread, as Kafka Streams' ``FailOnInvalidTimestamp`` does."""
+        if min(self._stamps, default=0) >= 0:
+            return
+        for message, stamp in zip(self._messages, self._stamps, strict=True):
+            source = self._sources[message.topic()]
+            if stamp < 0 and source.extraction is None:
+                raise _record_error(f"{source.node}: {invalid_timestamp(stamp)}", message)
+
+    def extract_times(self, times: dict[TopicPartition, int]) -> None:
+        """The timestamps that the sources' extractors give; a record that gets a negative one is dropped. ``times``: the highest
+        ones so far, which are kept up to date."""
+        if all(self._sources[topic].extraction is None for topic in self.distinct):
+            return
+        node, stamps = self._node, self._stamps
+        for at, message in enumerate(self._messages):
+            source = self._sources[message.topic()]
+            how = source.extraction
+            if how is None or node[at] == UNREADABLE:
+                continue
+            try:
+                key, value = how.key_serde.deserialize(message.key()), how.value_serde.deserialize(message.value())
+            except RetriableError:
+                raise
+            except Exception:  # a deserializer's, as in Kafka Streams whatever it raises
+                continue  # the step that reads it finds it unreadable
+            partition = TopicPartition(message.topic(), message.partition())
+            before = times.get(partition, UNKNOWN_TIME)
+            record = Record(key, value, stamps[at], tuple(self._headers[at] or ()))
+            try:
+                stamps[at] = extracted_time(how.extractor(record, before))
+            except Exception as problem:
+                what = f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {problem}"
+                raise _record_error(what, message) from problem
+            if stamps[at] < 0:
+                node[at] = DROPPED_COUNT
+            elif stamps[at] > before:
+                times[partition] = stamps[at]
+
+    def refuse(self, refused: Sequence[RefusedRecord]) -> None:
+        """Tags the records that no function is to get; the last step says what becomes of them."""
+        if not refused:
+            return
+        wanted = {(record.topic, record.partition, record.offset) for record in refused}
+        for at, message in enumerate(self._messages):
+            is_wanted = (message.topic(), message.partition(), message.offset()) in wanted
+            if is_wanted and self._node[at] != DROPPED_COUNT:
+                self._set_aside(at, REFUSED)
+
+    def convert(self) -> None:
+        """Keys and values as the JVM takes them. A record whose bytes a serde can't read is set aside, bytes untouched."""
+        for topic in self.distinct:
+            self._convert(topic)
+
+    def _convert(self, topic: str) -> None:
+        source, node = self._sources[topic], self._node
+        places = [at for at, found in enumerate(self.topics) if found == topic and node[at] not in (UNREADABLE, REFUSED)]
+        sides = [
+            (side, raw, intake.kind, intake.take([raw[at] for at in places]))
+            for side, raw, intake in (("key", self._keys, source.key), ("value", self._values, source.value))
+            if intake is not None
+        ]
+        unreadable = {places[at] for *_, (_, found) in sides for at in found}
+        for at in unreadable:
+            self._set_aside(at, UNREADABLE)
+        is_whole = not unreadable and len(places) == len(self.topics)
+        for side, raw, kind, (taken, _) in sides:
+            to = raw if kind is Physical.BYTES else self._other(side + kind.value)
+            if is_whole:
+                raw[:] = [None] * len(raw)
+                to[:] = taken
+                continue
+            for at, native in zip(places, taken, strict=True):
+                if at not in unreadable:
+                    raw[at] = None
+                    to[at] = native
+
+    def _set_aside(self, at: int, tag: int) -> None:
+        """Says too which source node the bytes of the record were for."""
+        self._node[at] = tag
+        self._other("n")[at] = self._sources[self.topics[at]].tag // 2
+
+    def _other(self, name: str) -> _Column:
+        found = self._others.get(name)
+        if found is None:
+            found = self._others[name] = [None] * len(self._messages)
+        return found
+
+    def rows(self, before: int, now_ms: int, index: int) -> pa.RecordBatch:
+        """``before``: rows of earlier chunks; ``index``: the number of this one."""
+        columns: dict[str, _Column | None] = {
+            **self._others,
+            "key": self._keys,
+            "value": self._values,
+            "wall": [now_ms] * len(self._messages),
+            "headers": [packed(row) for row in self._headers] if any(self._headers) else None,
+        }
+        numbers = [sequence(number, at) for number, at in enumerate(self._topic_indexes, start=before)]
+        return _rows(self._messages, self._node, numbers, self._stamps, columns, index)
+
+
+def _headers_of(messages: Sequence[FetchedRecord]) -> tuple[list[Headers | None], list[int]]:
+    """Each record's headers, and where some can't be read: confluent-kafka fails on a name that is no UTF-8."""
+    headers: list[Headers | None] = []
+    unreadable: list[int] = []
+    for at, message in enumerate(messages):
+        try:
+            headers.append(message.headers())
+        except (SystemError, UnicodeDecodeError):  # never ask it again: what it would give then is broken
+            headers.append([(UNREADABLE_HEADERS, None)])
+            unreadable.append(at)
+    return headers, unreadable
+
+
+def _record_error(what: str, message: FetchedRecord) -> RecordError:
+    return RecordError(
+        what, task="source", topic=message.topic(), partition=message.partition(), offset=message.offset()
+    )
+
+
+def _rows(
+    messages: Sequence[FetchedRecord],
+    node: list[int],
+    seq: list[int],
+    stamps: list[int],
+    columns: Mapping[str, _Column | None],
+    index: int,
+) -> pa.RecordBatch:
+    """The columns and the chunk's control row."""
+    count = len(messages)
+    arrays = {
+        "node": pa.array([*node, CHUNK], pa.int32()),
+        "part": pa.array([*[m.partition() for m in messages], -1], pa.int32()),
+        "off": pa.array([*[m.offset() for m in messages], index], pa.int64()),
+        "seq": pa.array([*seq, 0], pa.int64()),
+        "ts": pa.array([*stamps, count], pa.int64()),
+    }
+    for name in SCHEMA.names:
+        if name not in arrays:
+            column, kind = columns.get(name), SCHEMA.field(name).type
+            arrays[name] = pa.nulls(count + 1, kind) if column is None else pa.array([*column, None], kind)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)

@@ -1,0 +1,131 @@
+"""A batch in a Python step, and the run of the step's nodes on it: the vectorised ones, parents before children, then the graphs.
+
+Decides where the records go that nodes forward: to nodes of this step, to sinks, to the layer of columns behind it. What a node
+does with a batch is ``vector_step``'s and ``graph_step``'s; what becomes of the outputs is the last step's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from tidemill.ids import TaskId
+from tidemill.operators.operation_table import Enters, entry_of, tables_of
+from tidemill.steps.commit.sinks import as_its_serdes_write
+from tidemill.steps.gather import Gathered
+from tidemill.steps.graph.graph_step import run_graph
+from tidemill.steps.graph.kept_graphs import running_tasks, stream_times
+from tidemill.steps.outputs import Outputs, ToNode, ToSink
+from tidemill.steps.rows.records import Records, from_rows, in_order
+from tidemill.steps.step_context import StepContext, TaskStore
+from tidemill.steps.step_spec import GraphExit, NodeSpec, StepSpec
+from tidemill.steps.step_state import StepState
+from tidemill.steps.vector.vector_step import run_on_records, run_on_rows, takes_rows
+from tidemill.task.batch import BatchRequest, Marker, times_after
+from tidemill.task.partition_time import Times
+
+
+@dataclass(slots=True)
+class StepBatch:
+    """A batch in a step: what has arrived, and what its nodes have made of it."""
+
+    spec: StepSpec
+    context: StepContext
+    request: BatchRequest
+    tables: dict[int, pa.Table]
+    """Rows by tag, as long as nothing has taken them."""
+    marker: Marker
+    stores: Mapping[TaskId, TaskStore]
+    state: StepState
+    times: Times
+    """Partition times of the inputs at the batch's end."""
+    outputs: Outputs = field(default_factory=Outputs)
+    onward: list[list[tuple[GraphExit, Records]]] = field(default_factory=list)
+    """Of each graph, the records that go on to columns."""
+    unreadable: list[pa.Table] = field(default_factory=list)
+    """Rows whose bytes a graph's serdes can't read."""
+
+
+def step_batch(
+    spec: StepSpec, context: StepContext, request: BatchRequest, gathered: Gathered, stores: Mapping[TaskId, TaskStore]
+) -> StepBatch:
+    """A batch whose marker has come, before any node has run."""
+    marker = gathered.marker
+    assert marker is not None
+    return StepBatch(
+        spec=spec,
+        context=context,
+        request=request,
+        tables=gathered.tables,
+        marker=marker,
+        stores=stores,
+        state=StepState(stores, spec.stores, handlers=context.unreadable.handlers),
+        times=times_after(request.times, marker.arrived),
+    )
+
+
+def run_nodes(batch: StepBatch) -> None:
+    """Runs all nodes of the step on the rows that wait for them."""
+    spec, tables = batch.spec, batch.tables
+    waiting: dict[str, list[Records]] = {}
+    tables_of_others = {table for node in spec.nodes.values() for table in tables_of(node.operation)}
+    running, kept = running_tasks(spec, batch.request), batch.context.graphs
+    kept.begin(batch.request, running, (stream_times(spec, batch.request.times), stream_times(spec, batch.times)))
+    batch.state.memory = kept.memory
+    for tag, node in spec.nodes.items():
+        table, inline = tables.pop(tag, None), waiting.pop(node.name, [])
+        if table is None and not inline:
+            continue
+        if takes_rows(node):
+            made = run_on_rows(node, tag, table, inline, batch.state)
+        else:
+            counts = entry_of(node.operation).enters is Enters.KEY_ONLY
+            if counts:
+                inline = [_without_null_values(records) for records in inline]
+            if table is not None:
+                value_serde = None if counts else node.value_serde
+                inline.append(from_rows(table, node.key_serde, value_serde))
+            made = run_on_records(node, in_order(inline), batch.state)
+        if node.name in tables_of_others:
+            batch.state.forwarded[node.name] = made
+        _deliver(batch, node, made, waiting)
+    _run_graphs(batch, running)
+
+
+def _without_null_values(records: Records) -> Records:
+    """Records that are counted as rows that come from the JVM are: what has a null value has no key."""
+    if None not in records.values:
+        return records
+    sides = zip(records.keys, records.values, strict=True)
+    return replace(records, keys=[None if value is None else key for key, value in sides])
+
+
+def _run_graphs(batch: StepBatch, running: Mapping[TaskId, str]) -> None:
+    if not batch.spec.graphs:
+        return
+    kept = batch.context.graphs
+    kept.shared.read(batch.marker.global_ends)
+    for graph in batch.spec.graphs:
+        dropped = batch.state.dropped
+        made = run_graph(graph, batch.tables, batch.state, kept, batch.request, running)
+        if graph.is_global and not batch.spec.last:  # the last step tells what it drops and can't read
+            batch.state.dropped = dropped
+            continue
+        batch.unreadable += made.unreadable
+        for to, records in made.sent:
+            batch.outputs.add(to, records)
+        batch.onward.append([(graph.exits[node], records) for node, records in made.onward.items()])
+
+
+def _deliver(batch: StepBatch, node: NodeSpec, records: Records, waiting: dict[str, list[Records]]) -> None:
+    if not len(records):
+        return
+    for target in node.inline:
+        if any(sink.name == target for sink in batch.spec.sinks.values()):
+            batch.outputs.add(ToSink(target), as_its_serdes_write(target, node, records, batch.state))
+        else:
+            waiting.setdefault(target, []).append(records)
+    if node.tag is not None:
+        batch.outputs.add(ToNode(node.name), records)

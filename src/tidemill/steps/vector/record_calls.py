@@ -1,0 +1,81 @@
+"""Functions that a vectorised step calls with one record at a time: peek, foreach and print.
+
+Decides what becomes of a record that the function of any vectorised node fails on (rule 26): the processing exception handler
+is asked, and it is passed over or ends the thread.
+"""
+
+from __future__ import annotations
+
+from tidemill.errors import RecordError, SerdeError
+from tidemill.ids import TaskId
+from tidemill.operators.exception_handlers import ErrorContext
+from tidemill.operators.record import Record
+from tidemill.steps.rows.records import Records
+from tidemill.steps.step_spec import NodeSpec
+from tidemill.steps.step_state import StepState
+from tidemill.topology.operations import Foreach, Peek, Print
+
+
+def peek(node: NodeSpec, operation: Peek | Foreach, records: Records, state: StepState) -> Records:
+    """Calls the function with each record; what it fails on is passed over, if the handler says so."""
+    refused: list[int] = []
+    for at in range(len(records)):
+        key, value = _sides(node, records, at)
+        try:
+            operation.function(key, value)
+        except Exception as problem:
+            refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, problem, state)
+            refused.append(at)
+    return records.without(refused) if refused else records
+
+
+def print_all(node: NodeSpec, operation: Print, records: Records, _state: StepState) -> Records:
+    """Prints each record."""
+    for at in range(len(records)):
+        key, value = _sides(node, records, at)
+        print(f"[{operation.label}]: {key}, {value}", flush=True)
+    return records
+
+
+def _sides(node: NodeSpec, records: Records, at: int) -> tuple[object, object]:
+    return node.key_serde.deserialize(records.keys[at]), node.value_serde.deserialize(records.values[at])
+
+
+def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exception, state: StepState) -> None:
+    """Passes over a record that the node's function fails on, if the handler says so; else raises."""
+    topic, offset = "|".join(node.topics) or node.name, records.offsets[at]
+    context = ErrorContext(
+        task=task, node=node.name, topic=topic, partition=task.partition, offset=-1 if offset is None else offset,
+        timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
+    )  # fmt: skip
+    key, value = records.keys[at], records.values[at]
+    try:
+        refused = state.handlers.judge(context, _decoded(node, key, value, context), problem, in_sink=False)
+    except Exception as failure:
+        problem, refused = failure, None
+    if refused is None:
+        raise function_failed(node, task, offset, problem) from problem
+    state.dropped += 1
+    state.passed_over.add(refused, key, value)
+
+
+def function_failed(
+    node: NodeSpec, task: TaskId, offset: int | None, problem: Exception, *, where: str = ""
+) -> RecordError:
+    """A function of the user's has raised ``problem`` (rule 26)."""
+    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+    return RecordError(
+        f"the function of {node.name} failed{where}: {what}", task=str(task), topic="|".join(node.topics) or node.name,
+        partition=task.partition, offset=-1 if offset is None else offset,
+    )  # fmt: skip
+
+
+def _decoded(node: NodeSpec, key: bytes | None, value: bytes | None, context: ErrorContext) -> Record:
+    """For a handler; what can't be read, which may be what is wrong, stays bytes."""
+    sides: list[object] = []
+    for data, serde in ((key, node.key_serde), (value, node.value_serde)):
+        try:
+            sides.append(serde.deserialize(data))
+        except SerdeError:
+            sides.append(data)
+    return Record(sides[0], sides[1], context.timestamp, context.headers)
